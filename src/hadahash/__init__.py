@@ -1,0 +1,48 @@
+"""HadaHash: supervised image hashing with Hadamard codebooks.
+
+The public names are imported when they are first used, so `import hadahash` is quick and does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .codebook import codebook as codebook
+    from .codebook import hadamard as hadamard
+    from .codes import Codes as Codes
+    from .data import datasets as datasets
+    from .evaluation import Report as Report
+    from .evaluation import evaluate as evaluate
+    from .hasher import Hasher as Hasher
+    from .methods import methods as methods
+    from .networks import backbones as backbones
+
+_HOMES = {
+    "Codes": "codes",
+    "Hasher": "hasher",
+    "Report": "evaluation",
+    "backbones": "networks",
+    "codebook": "codebook",
+    "datasets": "data",
+    "evaluate": "evaluation",
+    "hadamard": "codebook",
+    "methods": "methods",
+}
+
+__all__ = ["Codes", "Hasher", "Report", "__version__", "backbones", "codebook", "datasets", "evaluate", "hadamard", "methods"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hadahash' has no attribute '{name}'")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,11 @@
+"""Hashing methods, one file each. Importing a file registers its methods."""
+
+from . import hcdh, lsh  # noqa: F401 - importing registers
+from .base import METHODS, Batch, DeepMethod, Method, ShallowMethod, Task
+
+__all__ = ["METHODS", "Batch", "DeepMethod", "Method", "ShallowMethod", "Task", "methods"]
+
+
+def methods() -> list[str]:
+    """The names of all hashing methods."""
+    return METHODS.names()

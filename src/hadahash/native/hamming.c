@@ -1,0 +1,179 @@
+/* Counting Hamming distances: the one place of hadahash where Python would be too slow.
+ *
+ * Plain C99 without Python's headers; `__init__.py` beside this file calls it through ctypes, which releases the
+ * interpreter's lock, so threads are Python's and there is no other runtime. One binary serves every CPU of its
+ * architecture: on x86-64 the work is compiled for three kinds of CPU and the best one is chosen when it runs.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Raise it whenever a function here changes its meaning: Python then ignores a library built from older source. */
+#define INTERFACE 1
+
+#define TABLES 4              /* histograms filled in turn, so that equal neighbours do not wait for each other */
+#define RUN 2048              /* codes whose bins are found before they are counted; a multiple of TABLES */
+#define BLOCK_BYTES (1 << 18) /* of codes and labels, so that they stay in the cache while all queries visit them */
+
+#if defined(__GNUC__) || defined(__clang__)
+#define INLINE static inline __attribute__((always_inline))
+#define POPCOUNT(x) ((uint32_t)__builtin_popcountll(x))
+#else
+#define INLINE static __forceinline
+INLINE uint32_t POPCOUNT(uint64_t x)
+{
+    x -= (x >> 1) & 0x5555555555555555u;
+    x = (x & 0x3333333333333333u) + ((x >> 2) & 0x3333333333333333u);
+    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return (uint32_t)((x * 0x0101010101010101u) >> 56);
+}
+#endif
+
+/* ---- distances of a run of codes ----------------------------------------------------------------------------- */
+
+/* bin[i] = distance of code i to the query, plus `shift` where the two share a label. */
+INLINE void find_bins(const uint64_t *query, const uint64_t *codes, int64_t words, const uint64_t *wanted,
+                      const uint64_t *labels, int64_t label_words, uint32_t shift, int64_t count, uint16_t *bin)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t shared = 0;
+        uint32_t distance = 0;
+        for (int64_t w = 0; w < words; w++)
+            distance += POPCOUNT(query[w] ^ codes[i * words + w]);
+        for (int64_t w = 0; w < label_words; w++)
+            shared |= wanted[w] & labels[i * label_words + w];
+        bin[i] = (uint16_t)(distance + (shared ? shift : 0));
+    }
+}
+
+/* The same with the common widths known to the compiler. */
+INLINE void find_bins_by_width(const uint64_t *query, const uint64_t *codes, int64_t words, const uint64_t *wanted,
+                               const uint64_t *labels, int64_t label_words, uint32_t shift, int64_t count,
+                               uint16_t *bin)
+{
+    if (words == 1 && label_words == 0)
+        find_bins(query, codes, 1, wanted, labels, 0, shift, count, bin);
+    else if (words == 2 && label_words == 0)
+        find_bins(query, codes, 2, wanted, labels, 0, shift, count, bin);
+    else if (words == 1 && label_words == 1)
+        find_bins(query, codes, 1, wanted, labels, 1, shift, count, bin);
+    else if (words == 2 && label_words == 1)
+        find_bins(query, codes, 2, wanted, labels, 1, shift, count, bin);
+    else
+        find_bins(query, codes, words, wanted, labels, label_words, shift, count, bin);
+}
+
+typedef void find_bins_function(const uint64_t *, const uint64_t *, int64_t, const uint64_t *, const uint64_t *, int64_t,
+                                uint32_t, int64_t, uint16_t *);
+
+#define FIND_BINS(name, attributes)                                                                                   \
+    attributes static void name(const uint64_t *query, const uint64_t *codes, int64_t words, const uint64_t *wanted,  \
+                                const uint64_t *labels, int64_t label_words, uint32_t shift, int64_t count,           \
+                                uint16_t *bin)                                                                        \
+    {                                                                                                                 \
+        find_bins_by_width(query, codes, words, wanted, labels, label_words, shift, count, bin);                      \
+    }
+
+FIND_BINS(find_bins_portable, )
+
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
+#define BY_CPU 1
+FIND_BINS(find_bins_popcnt, __attribute__((target("popcnt"))))
+FIND_BINS(find_bins_avx512, __attribute__((target("popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vpopcntdq"))))
+#endif
+
+/* 0: portable, 1: popcnt, 2: AVX-512 with VPOPCNTDQ */
+int hadahash_cpu_level(void)
+{
+#ifdef BY_CPU
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        return 2;
+    if (__builtin_cpu_supports("popcnt"))
+        return 1;
+#endif
+    return 0;
+}
+
+static find_bins_function *best_find_bins(void)
+{
+#ifdef BY_CPU
+    int level = hadahash_cpu_level();
+    if (level == 2)
+        return find_bins_avx512;
+    if (level == 1)
+        return find_bins_popcnt;
+#endif
+    return find_bins_portable;
+}
+
+/* ---- histograms ---------------------------------------------------------------------------------------------- */
+
+static void count_run(const uint16_t *bin, int64_t count, uint32_t *tables, int64_t bins)
+{
+    uint32_t *a = tables, *b = tables + bins, *c = tables + 2 * bins, *d = tables + 3 * bins;
+    int64_t i = 0;
+    for (; i + TABLES <= count; i += TABLES) {
+        a[bin[i]]++;
+        b[bin[i + 1]]++;
+        c[bin[i + 2]]++;
+        d[bin[i + 3]]++;
+    }
+    for (; i < count; i++)
+        a[bin[i]]++;
+}
+
+static void add_tables(const uint32_t *tables, int64_t bins, int64_t *counts)
+{
+    for (int64_t k = 0; k < bins; k++)
+        for (int64_t t = 0; t < TABLES; t++)
+            counts[k] += tables[t * bins + k];
+}
+
+int hadahash_interface(void) { return INTERFACE; }
+
+/* For each query, how many codes lie at each distance.
+ *
+ * queries      uint64 (n_queries, words)
+ * wanted       uint64 (n_queries, label_words): the classes of each query, as bits
+ * ranges       int64 (n_queries, 2): only codes[first:last] are counted for this query
+ * codes        uint64 (n_codes, words)
+ * labels       uint64 (n_codes, label_words)
+ * bins         bits + 1
+ * counts       int64 (n_queries, bins), added to; with label_words > 0 (n_queries, 2, bins): first the codes that
+ *              share no class with the query, then those that do
+ * returns      0, or 1 where there is no memory
+ */
+int hadahash_count_distances(const uint64_t *queries, const uint64_t *wanted, const int64_t *ranges, int64_t n_queries,
+                             const uint64_t *codes, const uint64_t *labels, int64_t n_codes, int64_t words,
+                             int64_t label_words, int64_t bins, int64_t *counts)
+{
+    find_bins_function *find = best_find_bins();
+    int64_t all_bins = label_words ? 2 * bins : bins;
+    int64_t block = BLOCK_BYTES / (8 * (words + label_words)) + 1;
+    size_t table_bytes = (size_t)(TABLES * all_bins) * sizeof(uint32_t);
+    uint32_t *tables = malloc(table_bytes);
+    uint16_t bin[RUN];
+    if (!tables)
+        return 1;
+    for (int64_t start = 0; start < n_codes; start += block) {
+        int64_t end = start + block < n_codes ? start + block : n_codes;
+        for (int64_t q = 0; q < n_queries; q++) {
+            int64_t first = ranges[2 * q] > start ? ranges[2 * q] : start;
+            int64_t last = ranges[2 * q + 1] < end ? ranges[2 * q + 1] : end;
+            if (first >= last)
+                continue;
+            memset(tables, 0, table_bytes);
+            for (int64_t i = first; i < last; i += RUN) {
+                int64_t count = last - i < RUN ? last - i : RUN;
+                find(queries + q * words, codes + i * words, words, wanted + q * label_words, labels + i * label_words,
+                     label_words, (uint32_t)bins, count, bin);
+                count_run(bin, count, tables, all_bins);
+            }
+            add_tables(tables, all_bins, counts + q * all_bins);
+        }
+    }
+    free(tables);
+    return 0;
+}
