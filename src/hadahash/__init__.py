@@ -5,14 +5,16 @@ The public names are imported when they are first used, so `import hadahash` is 
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .codebook import codebook as codebook
-    from .codebook import hadamard as hadamard
+    from .codebook.design import codebook as codebook
+    from .codebook.hadamard import hadamard as hadamard
     from .codes import Codes as Codes
     from .data import datasets as datasets
     from .evaluation import Report as Report
@@ -33,7 +35,18 @@ _HOMES = {
     "methods": "methods",
 }
 
-__all__ = ["Codes", "Hasher", "Report", "__version__", "backbones", "codebook", "datasets", "evaluate", "hadamard", "methods"]
+__all__ = [
+    "Codes",
+    "Hasher",
+    "Report",
+    "__version__",
+    "backbones",
+    "codebook",
+    "datasets",
+    "evaluate",
+    "hadamard",
+    "methods",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -46,3 +59,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Importing the subpackage `codebook` or `methods` must not hide the function of the same name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

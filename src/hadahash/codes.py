@@ -1,8 +1,8 @@
 """Binary codes: THE definition of a bit, packing, Hamming distance, and the container that holds a collection's codes.
 
 A bit is 1 (+1) where the value is >= 0 and 0 (-1) elsewhere; so 0.0 and -0.0 are both 1, and NaN is refused.
-Packed codes are uint8 (n, ceil(bits / 8)), most significant bit first, as `numpy.packbits` writes them; the padding bits of
-the last byte are 0.
+Packed codes are uint8 (n, ceil(bits / 8)), most significant bit first, as `numpy.packbits` writes them; the padding
+bits of the last byte are 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 import json
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from . import files
 from .errors import MissingExtraError, NewerFileError, StorageError, UsageError
 
 _FORMAT = 1
+_UNREADABLE = (OSError, KeyError, TypeError, ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile)
 
 
 class Skipped(NamedTuple):
@@ -81,7 +82,9 @@ def hamming(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int32]:
     [[2, 0]]
     """
     if a.shape[1] != b.shape[1]:
-        raise UsageError(f"Codes of {a.shape[1]} and {b.shape[1]} bytes cannot be compared: use one code length for both.")
+        raise UsageError(
+            f"Codes of {a.shape[1]} and {b.shape[1]} bytes cannot be compared: use one code length for both."
+        )
     left, right = words(a), words(b)
     distances = np.zeros((len(left), len(right)), np.int32)
     for word in range(left.shape[1]):
@@ -100,7 +103,7 @@ class Codes:
 
     packed: NDArray[np.uint8]  # (n, ceil(bits / 8)), as numpy.packbits
     bits: int
-    ids: NDArray[Any] = field(default=None)  # type: ignore[assignment]  # (n,) of str or int64; 0..n-1 when not given
+    ids: NDArray[Any] = None  # type: ignore[assignment]  # (n,) of str or int64; 0..n-1 when not given
     skipped: tuple[Skipped, ...] = ()
 
     def __post_init__(self) -> None:
@@ -167,11 +170,9 @@ class Codes:
             with np.load(path, allow_pickle=False) as archive:
                 header = json.loads(str(archive["header"]))
                 _refuse_newer(path, header)
-                return Codes(archive["packed"], header["bits"], archive["ids"], tuple(map(tuple, header["skipped"])))
-        except OSError as error:
-            raise files.storage_error("read", path, error) from error
-        except (KeyError, TypeError, ValueError, zipfile.BadZipFile, EOFError) as error:
-            raise StorageError(f"{path} does not hold codes, or is damaged ({error}). Encode the images again.") from error
+                return Codes(archive["packed"], header["bits"], archive["ids"], header["skipped"])
+        except _UNREADABLE as error:
+            raise _unreadable(path, error) from error
 
     def save_skipped(self, path: str | Path) -> None:
         """Write `skipped.csv`: path and reason of each image that has no code."""
@@ -184,27 +185,33 @@ class Codes:
     def _save_parquet(self, path: Path, header: dict[str, object]) -> None:
         pa, parquet = _pyarrow()
         width = self.packed.shape[1]
-        code = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(self), [None, pa.py_buffer(self.packed.tobytes())])
-        table = pa.table({"id": pa.array(self.ids.tolist()), "code": code})
+        code = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(width), len(self), [None, pa.py_buffer(self.packed.tobytes())]
+        )
+        try:
+            table = pa.table({"id": pa.array(self.ids), "code": code})
+        except UnicodeError:
+            raise UsageError("Parquet holds only ids that are valid Unicode, and one is not. Save as .npz.") from None
         with files.replacing(path) as temporary:
-            parquet.write_table(table.replace_schema_metadata({"hadahash": json.dumps(header)}), temporary)
+            table = table.replace_schema_metadata({"hadahash": json.dumps(header)})
+            parquet.write_table(table, temporary, write_page_checksum=True)
 
     @staticmethod
     def _load_parquet(path: Path) -> Codes:
         pa, parquet = _pyarrow()
         try:
-            table = parquet.read_table(path)
+            with path.open("rb") as file:
+                table = parquet.read_table(file, page_checksum_verification=True)
             header = json.loads((table.schema.metadata or {})[b"hadahash"])
             _refuse_newer(path, header)
             column = table["code"].combine_chunks()
             width = -(-header["bits"] // 8)
             packed = np.frombuffer(b"".join(column.to_pylist()), np.uint8).reshape(-1, width)
-            ids = np.asarray(table["id"].to_pylist())
-            return Codes(packed, header["bits"], ids, tuple(map(tuple, header["skipped"])))
-        except OSError as error:
-            raise files.storage_error("read", path, error) from error
-        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
-            raise StorageError(f"{path} does not hold codes, or is damaged ({error}). Encode the images again.") from error
+            ids = table["id"].to_numpy()
+            ids = ids if ids.dtype.kind in "iu" else ids.astype(str)
+            return Codes(packed, header["bits"], ids, header["skipped"])
+        except (*_UNREADABLE, pa.ArrowException) as error:
+            raise _unreadable(path, error) from error
 
 
 def _ids(ids: Any, count: int) -> NDArray[Any]:
@@ -214,6 +221,14 @@ def _ids(ids: Any, count: int) -> NDArray[Any]:
     if array.shape != (count,) or array.dtype.kind not in "iuU":
         raise UsageError(f"{count} codes need {count} ids, strings or whole numbers, got {array.dtype} {array.shape}.")
     return array
+
+
+def _unreadable(path: Path, error: Exception) -> StorageError:
+    """The one-line error for a file that the operating system does not give, or that does not hold what it should."""
+    if isinstance(error, OSError) and error.errno:
+        return files.storage_error("read", path, error)
+    reason = " ".join(str(error).split())
+    return StorageError(f"{path} does not hold codes, or is damaged ({reason}). Encode the images again.")
 
 
 def _refuse_newer(path: Path, header: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ class AugmentSettings:
     crop_area: float = 0.5  # random crops keep at least this share of the square
     crop_aspect: float = 4 / 3  # and are at most this many times wider than high, or higher than wide
     flip: float = 0.5  # probability of a mirror image
-    jitter: float = 0.3  # brightness, contrast and saturation change by up to this factor
+    jitter: float = 0.5  # brightness, contrast and saturation change by up to this factor
     mixup: float = 0.0  # Beta parameter of mixing each image with another one; 0 = never
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ from features. Both are found by name in the registry `METHODS`, so a new one co
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,7 +42,7 @@ class Batch:
     indices: Tensor  # int64 (n,): which training images these are
 
 
-class Method(nn.Module):
+class Method(nn.Module, ABC):
     """The contract of all methods. `values` is the only thing that encoding needs."""
 
     Settings: ClassVar[type[Any]] = NoSettings
@@ -50,9 +51,9 @@ class Method(nn.Module):
         super().__init__()
         self.task, self.settings = task, settings
 
+    @abstractmethod
     def values(self, features: Tensor) -> Tensor:
         """features (n, d) to real values (n, bits); a bit is 1 where its value is >= 0"""
-        raise NotImplementedError(f"{type(self).__name__} must define values(features)")
 
 
 class DeepMethod(Method):
@@ -61,19 +62,20 @@ class DeepMethod(Method):
     `loss` must be free of data-dependent control flow and of `.item()`, since the loop may record it as a CUDA graph.
     """
 
+    @abstractmethod
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The named parts of the loss, weighted; training minimises their sum."""
-        raise NotImplementedError(f"{type(self).__name__} must define loss(batch)")
 
-    def before_step(self, step: int, steps: int) -> None:
+    def before_step(self, step: int, steps: int) -> None:  # noqa: B027 - most methods have no schedule
         """Called before each of `steps` training steps; for schedules such as HashNet's continuation."""
 
 
 class ShallowMethod(Method):
     """Learns in one go from the features and targets of all training images."""
 
+    @abstractmethod
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
-        raise NotImplementedError(f"{type(self).__name__} must define fit(features, targets, generator)")
+        """features (n, d), targets float (n, classes)"""
 
 
 METHODS: Registry[type[Method]] = Registry("method")

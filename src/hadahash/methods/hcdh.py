@@ -86,24 +86,20 @@ class HCDH(DeepMethod):
         squares = weight * (values.float() - goal).square()
         if self.settings.reduction == "sum":
             return squares.sum() / (2 * len(values))
-        return squares.mean() if weight is _ALL else squares.sum() / weight.sum().clamp(min=1)
+        return squares.sum() / weight.sum().clamp(min=1)
 
     def target_codes(self, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Target values (n, bits) and the weight of each bit, from the labels (n, classes)."""
+        """Target values (n, bits) and the weight (n, bits) of each bit, from the labels (n, classes)."""
         total = targets @ self.codebook
-        if not self.task.multilabel:
-            return total, _ALL
+        everything = torch.ones_like(total)
         policy = self.settings.multilabel_target
-        if policy == "sum":
-            return total, _ALL
+        if not self.task.multilabel or policy == "sum":
+            return total, everything
         if policy == "mean":
-            return total / targets.sum(1, keepdim=True).clamp(min=1), _ALL
+            return total / targets.sum(1, keepdim=True).clamp(min=1), everything
         tied = total == 0
         goal = torch.where(tied, self.tie_break, total.sign())
-        return goal, (~tied).float() if policy == "masked" else _ALL
-
-
-_ALL = torch.tensor(1.0)  # every bit counts
+        return goal, (~tied).float() if policy == "masked" else everything
 
 
 def classification_loss(scores: Tensor, targets: Tensor, multilabel: bool) -> Tensor:

@@ -2,7 +2,7 @@
  *
  * Plain C99 without Python's headers; `__init__.py` beside this file calls it through ctypes, which releases the
  * interpreter's lock, so threads are Python's and there is no other runtime. One binary serves every CPU of its
- * architecture: on x86-64 the work is compiled for three kinds of CPU and the best one is chosen when it runs.
+ * architecture: on x86-64 the inner loops are compiled for four kinds of CPU and the best one is chosen when it runs.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -31,47 +31,59 @@ INLINE uint32_t POPCOUNT(uint64_t x)
 
 /* ---- distances of a run of codes ----------------------------------------------------------------------------- */
 
-/* bin[i] = distance of code i to the query, plus `shift` where the two share a label. */
-INLINE void find_bins(const uint64_t *query, const uint64_t *codes, int64_t words, const uint64_t *wanted,
-                      const uint64_t *labels, int64_t label_words, uint32_t shift, int64_t count, uint16_t *bin)
+/* bin[i] = distance of code i to the query */
+INLINE void distances(const uint64_t *query, const uint64_t *codes, int64_t words, int64_t count, uint16_t *bin)
 {
     for (int64_t i = 0; i < count; i++) {
-        uint64_t shared = 0;
         uint32_t distance = 0;
         for (int64_t w = 0; w < words; w++)
             distance += POPCOUNT(query[w] ^ codes[i * words + w]);
-        for (int64_t w = 0; w < label_words; w++)
-            shared |= wanted[w] & labels[i * label_words + w];
-        bin[i] = (uint16_t)(distance + (shared ? shift : 0));
+        bin[i] = (uint16_t)distance;
     }
 }
 
-/* The same with the common widths known to the compiler. */
-INLINE void find_bins_by_width(const uint64_t *query, const uint64_t *codes, int64_t words, const uint64_t *wanted,
-                               const uint64_t *labels, int64_t label_words, uint32_t shift, int64_t count,
-                               uint16_t *bin)
+/* bin[i] += shift where code i shares a class with the query */
+INLINE void shift_shared(const uint64_t *wanted, const uint64_t *labels, int64_t words, uint16_t shift, int64_t count,
+                         uint16_t *bin)
 {
-    if (words == 1 && label_words == 0)
-        find_bins(query, codes, 1, wanted, labels, 0, shift, count, bin);
-    else if (words == 2 && label_words == 0)
-        find_bins(query, codes, 2, wanted, labels, 0, shift, count, bin);
-    else if (words == 1 && label_words == 1)
-        find_bins(query, codes, 1, wanted, labels, 1, shift, count, bin);
-    else if (words == 2 && label_words == 1)
-        find_bins(query, codes, 2, wanted, labels, 1, shift, count, bin);
-    else
-        find_bins(query, codes, words, wanted, labels, label_words, shift, count, bin);
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t shared = 0;
+        for (int64_t w = 0; w < words; w++)
+            shared |= wanted[w] & labels[i * words + w];
+        bin[i] = (uint16_t)(bin[i] + (shared ? shift : 0));
+    }
+}
+
+/* Both, with the common widths known to the compiler: it then works on many codes at once. */
+INLINE void find_bins(const uint64_t *query, const uint64_t *codes, int64_t words, const uint64_t *wanted,
+                      const uint64_t *labels, int64_t label_words, uint16_t shift, int64_t count, uint16_t *bin)
+{
+#define WIDTH(w)                                                                                                      \
+    case w:                                                                                                           \
+        distances(query, codes, w, count, bin);                                                                       \
+        break;
+    switch (words) {
+        WIDTH(1) WIDTH(2) WIDTH(3) WIDTH(4) WIDTH(5) WIDTH(6) WIDTH(7) WIDTH(8)
+    default:
+        distances(query, codes, words, count, bin);
+    }
+    if (label_words == 1)
+        shift_shared(wanted, labels, 1, shift, count, bin);
+    else if (label_words == 2)
+        shift_shared(wanted, labels, 2, shift, count, bin);
+    else if (label_words > 2)
+        shift_shared(wanted, labels, label_words, shift, count, bin);
 }
 
 typedef void find_bins_function(const uint64_t *, const uint64_t *, int64_t, const uint64_t *, const uint64_t *, int64_t,
-                                uint32_t, int64_t, uint16_t *);
+                                uint16_t, int64_t, uint16_t *);
 
 #define FIND_BINS(name, attributes)                                                                                   \
     attributes static void name(const uint64_t *query, const uint64_t *codes, int64_t words, const uint64_t *wanted,  \
-                                const uint64_t *labels, int64_t label_words, uint32_t shift, int64_t count,           \
+                                const uint64_t *labels, int64_t label_words, uint16_t shift, int64_t count,           \
                                 uint16_t *bin)                                                                        \
     {                                                                                                                 \
-        find_bins_by_width(query, codes, words, wanted, labels, label_words, shift, count, bin);                      \
+        find_bins(query, codes, words, wanted, labels, label_words, shift, count, bin);                               \
     }
 
 FIND_BINS(find_bins_portable, )
@@ -79,33 +91,37 @@ FIND_BINS(find_bins_portable, )
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
 #define BY_CPU 1
 FIND_BINS(find_bins_popcnt, __attribute__((target("popcnt"))))
+FIND_BINS(find_bins_avx2, __attribute__((target("popcnt,avx2"))))
 FIND_BINS(find_bins_avx512, __attribute__((target("popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vpopcntdq"))))
 #endif
 
-/* 0: portable, 1: popcnt, 2: AVX-512 with VPOPCNTDQ */
+/* What this CPU can do: 0 nothing special, 1 POPCNT, 2 and AVX2, 3 and AVX-512 with VPOPCNTDQ */
 int hadahash_cpu_level(void)
 {
 #ifdef BY_CPU
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
-        return 2;
-    if (__builtin_cpu_supports("popcnt"))
+    if (!__builtin_cpu_supports("popcnt"))
+        return 0;
+    if (!__builtin_cpu_supports("avx2"))
         return 1;
-#endif
+    if (!__builtin_cpu_supports("avx512vpopcntdq") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512vl"))
+        return 2;
+    return 3;
+#else
     return 0;
+#endif
 }
 
-static find_bins_function *best_find_bins(void)
+static find_bins_function *find_bins_of_level(int level)
 {
 #ifdef BY_CPU
-    int level = hadahash_cpu_level();
-    if (level == 2)
-        return find_bins_avx512;
-    if (level == 1)
-        return find_bins_popcnt;
-#endif
+    find_bins_function *known[] = {find_bins_portable, find_bins_popcnt, find_bins_avx2, find_bins_avx512};
+    return known[level];
+#else
+    (void)level;
     return find_bins_portable;
+#endif
 }
 
 /* ---- histograms ---------------------------------------------------------------------------------------------- */
@@ -140,16 +156,18 @@ int hadahash_interface(void) { return INTERFACE; }
  * ranges       int64 (n_queries, 2): only codes[first:last] are counted for this query
  * codes        uint64 (n_codes, words)
  * labels       uint64 (n_codes, label_words)
- * bins         bits + 1
+ * bins         bits + 1; at most 32,768
  * counts       int64 (n_queries, bins), added to; with label_words > 0 (n_queries, 2, bins): first the codes that
  *              share no class with the query, then those that do
+ * level        of hadahash_cpu_level, for tests; -1 for the best there is
  * returns      0, or 1 where there is no memory
  */
 int hadahash_count_distances(const uint64_t *queries, const uint64_t *wanted, const int64_t *ranges, int64_t n_queries,
                              const uint64_t *codes, const uint64_t *labels, int64_t n_codes, int64_t words,
-                             int64_t label_words, int64_t bins, int64_t *counts)
+                             int64_t label_words, int64_t bins, int64_t *counts, int level)
 {
-    find_bins_function *find = best_find_bins();
+    int best = hadahash_cpu_level();
+    find_bins_function *find = find_bins_of_level(level < 0 || level > best ? best : level);
     int64_t all_bins = label_words ? 2 * bins : bins;
     int64_t block = BLOCK_BYTES / (8 * (words + label_words)) + 1;
     size_t table_bytes = (size_t)(TABLES * all_bins) * sizeof(uint32_t);
@@ -168,7 +186,7 @@ int hadahash_count_distances(const uint64_t *queries, const uint64_t *wanted, co
             for (int64_t i = first; i < last; i += RUN) {
                 int64_t count = last - i < RUN ? last - i : RUN;
                 find(queries + q * words, codes + i * words, words, wanted + q * label_words, labels + i * label_words,
-                     label_words, (uint32_t)bins, count, bin);
+                     label_words, (uint16_t)bins, count, bin);
                 count_run(bin, count, tables, all_bins);
             }
             add_tables(tables, all_bins, counts + q * all_bins);

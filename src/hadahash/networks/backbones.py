@@ -130,9 +130,7 @@ def _build_torchvision(name: str, pretrained: bool) -> Backbone:
     net = _download(name, partial(torchvision.models.get_model, name, weights="DEFAULT" if pretrained else None, **quiet))
     _drop_classifier(net, name)
     size = 299 if name == "inception_v3" else 224
-    return Backbone(net, name=name, size=size, mean=# What torch and safetensors raise for a file that is not what they expect.
-_BAD_FILE = (OSError, RuntimeError, ValueError, KeyError, EOFError, UnpicklingError, safetensors.SafetensorError)
-_IMAGENET_MEAN, std=_IMAGENET_STD)
+    return Backbone(net, name=name, size=size, mean=_IMAGENET_MEAN, std=_IMAGENET_STD)
 
 
 def _download(name: str, build: Any) -> Any:

@@ -1,0 +1,48 @@
+"""Whatever a caller holds - a path, a list of files, pixels - as images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from .base import ArrayImages, FileImages, Images, LabelledImages
+from .folder import list_images, read_folder
+
+
+def read_collection(data: Any, labels: Any = None) -> LabelledImages:
+    """Labelled images from a folder of class folders, a LabelledImages, or pixels (n, h, w, 3) with their labels."""
+    if isinstance(data, LabelledImages):
+        return data
+    if isinstance(data, (str, Path)):
+        return read_folder(Path(data))
+    images, ids = open_source(data)
+    if labels is None:
+        raise UsageError("Pixels or a list of files need labels: fit(images, labels), labels of the shape (n,) or (n, C).")
+    labels = np.asarray(labels)
+    if labels.ndim not in (1, 2) or len(labels) != len(images):
+        raise UsageError(f"{len(images)} images need {len(images)} labels of the shape (n,) or (n, C), got {labels.shape}.")
+    names, numbers = (None, labels.astype(np.int64)) if labels.ndim == 2 else np.unique(labels, return_inverse=True)
+    classes = tuple(map(str, range(labels.shape[1]) if names is None else names))
+    return LabelledImages(images, ids.astype(str), numbers, classes)
+
+
+def open_source(source: Any) -> tuple[Images, NDArray[Any]]:
+    """Images and their ids: names relative to a folder, the given paths of a list, numbers for pixels."""
+    if isinstance(source, LabelledImages):
+        return source.images, source.ids
+    if isinstance(source, np.ndarray) and source.dtype == np.uint8 and source.ndim == 4 and source.shape[3] == 3:
+        return ArrayImages(source), np.arange(len(source))
+    if isinstance(source, (str, Path)):
+        path = Path(source)
+        if path.is_file():
+            return FileImages([path]), np.array([path.name])
+        paths = list_images(path)
+        return FileImages(paths), np.array([p.relative_to(path).as_posix() for p in paths], dtype=str)
+    if isinstance(source, Sequence):
+        return FileImages([Path(p) for p in source]), np.array([str(p) for p in source], dtype=str)
+    raise UsageError("Give an image file, a folder, a list of files, or uint8 pixels of the shape (n, height, width, 3).")

@@ -1,0 +1,73 @@
+"""Images to batches of equal squares, decoded by threads while the network works on the batch before."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..codes import Skipped
+from ..errors import ImageError
+from .base import ArrayImages, Images
+from .images import shrink_to_square
+from .transforms import Preprocess
+
+
+class Decoded(NamedTuple):
+    """A batch of squares, the numbers of the images they come from, and the images that could not be decoded."""
+
+    rows: NDArray[np.int64]  # (b,)
+    pixels: NDArray[np.uint8]  # (b, 3, side, side)
+    failed: list[tuple[int, str]]  # number of the image, reason
+
+
+Square: TypeAlias = "NDArray[np.uint8] | ImageError"
+
+
+def decode(images: Images, preprocess: Preprocess, *, batch: int, workers: int | None = None) -> Iterator[Decoded]:
+    """All images in order, in batches of up to `batch`. At most two batches are decoded ahead of the reader.
+
+    Whoever stops reading early stops the decoding too.
+    """
+    if isinstance(images, ArrayImages) and images.pixels.shape[1:3] == (preprocess.side, preprocess.side):
+        yield from _slices(images, batch)
+        return
+    with ThreadPoolExecutor(workers or min(16, os.cpu_count() or 1)) as pool:
+        numbers, waiting = iter(range(len(images))), deque[Future[Square]]()
+        for start in range(0, len(images), batch):
+            wanted = min(start + 3 * batch, len(images)) - start
+            while len(waiting) < wanted:
+                waiting.append(pool.submit(_square, images, next(numbers), preprocess))
+            squares = [waiting.popleft().result() for _ in range(min(batch, len(images) - start))]
+            yield _gather(squares, start, preprocess.side)
+
+
+def _slices(images: ArrayImages, batch: int) -> Iterator[Decoded]:
+    for start in range(0, len(images), batch):
+        pixels = np.ascontiguousarray(images.pixels[start : start + batch].transpose(0, 3, 1, 2))
+        yield Decoded(np.arange(start, start + len(pixels)), pixels, [])
+
+
+def _square(images: Images, index: int, preprocess: Preprocess) -> Square:
+    try:
+        return shrink_to_square(images[index], preprocess.side, fit=preprocess.fit)
+    except ImageError as error:
+        return error
+
+
+def _gather(squares: list[Square], start: int, side: int) -> Decoded:
+    good = [number for number, square in enumerate(squares) if not isinstance(square, ImageError)]
+    pixels = np.empty((len(good), 3, side, side), np.uint8)
+    for place, number in enumerate(good):
+        pixels[place] = np.asarray(squares[number]).transpose(2, 0, 1)
+    failed = [(start + n, square.reason) for n, square in enumerate(squares) if isinstance(square, ImageError)]
+    return Decoded(np.array(good, np.int64) + start, pixels, failed)
+
+
+def name_failures(failed: list[tuple[int, str]], ids: NDArray[np.str_]) -> tuple[Skipped, ...]:
+    return tuple(Skipped(str(ids[index]), reason) for index, reason in failed)

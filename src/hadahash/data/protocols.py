@@ -1,0 +1,193 @@
+"""Which images are queries, which are trained on and which are searched: a Split, made by a named protocol and a seed.
+
+    cifar10        100 images a class are queries, 500 others a class are trained on, the other 54,000 are the database
+    cifar10-59k    the same queries and training images; the database is all but the queries
+    cifar10-full   the official test set are the queries; the 50,000 others are trained on and searched
+    holdout        for any collection: a tenth of each class, at least one image (but never the only one), are queries;
+                   the rest is both trained on and searched
+
+A split follows from the seed alone: each class in turn is put in the order of as many raw 64-bit numbers of numpy's
+PCG64 generator, whose stream never changes, and the first ones are taken. Indices are kept in ascending order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import files
+from ..errors import DataError, NewerFileError, StorageError, UsageError
+from ..registry import Registry
+from .base import LabelledImages
+
+_FORMAT = 1
+_PARTS = ("query", "train", "database")
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The images of each part by their number in the data set. Queries are in no other part."""
+
+    name: str
+    seed: int
+    query: Indices
+    train: Indices
+    database: Indices
+
+    def __post_init__(self) -> None:
+        for part in _PARTS:
+            indices = np.asarray(getattr(self, part), np.int64)
+            if indices.ndim != 1 or len(np.unique(indices)) != len(indices) or (indices < 0).any():
+                raise DataError(f"The {part} part of split {self.name} must be a list of different indices >= 0.")
+            object.__setattr__(self, part, indices)
+        for part in _PARTS[1:]:
+            common = np.intersect1d(self.query, getattr(self, part))
+            if len(common):
+                raise DataError(f"Split {self.name}: {len(common)} images are both in query and in {part}.")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {part: len(getattr(self, part)) for part in _PARTS}
+
+    @property
+    def sha256(self) -> str:
+        """Of name, seed and all indices: equal splits have equal ones on every machine."""
+        digest = hashlib.sha256(json.dumps([self.name, self.seed, self.sizes]).encode())
+        for part in _PARTS:
+            digest.update(getattr(self, part).astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def save(self, path: str | Path) -> None:
+        """Write a JSON file, whole or not at all."""
+        header = {"format": _FORMAT, "name": self.name, "seed": self.seed, "sha256": self.sha256}
+        parts = {part: getattr(self, part).tolist() for part in _PARTS}
+        files.write_text(path, json.dumps(header | parts, separators=(",", ":")) + "\n")
+
+    @staticmethod
+    def load(path: str | Path) -> Split:
+        """Read what `save` wrote; a file that has changed since is refused."""
+        stored = files.read_json(path)
+        try:
+            if stored["format"] > _FORMAT:
+                raise NewerFileError(
+                    f"{path} was written by a later version of hadahash. Update with: pip install -U hadahash"
+                )
+            split = Split(stored["name"], stored["seed"], *(np.array(stored[part], np.int64) for part in _PARTS))
+            whole = split.sha256 == stored["sha256"]
+        except (DataError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise StorageError(f"{path} does not hold a split, or is damaged ({error}). Make it again.") from error
+        if not whole:
+            raise StorageError(f"{path} is damaged (its sha256 is not the one it was saved with). Make it again.")
+        return split
+
+
+Protocol = Callable[[LabelledImages, int], Split]
+PROTOCOLS: Registry[Protocol] = Registry("protocol")
+
+
+def protocols() -> list[str]:
+    return PROTOCOLS.names()
+
+
+def make_split(data: LabelledImages, protocol: str, *, seed: int = 0) -> Split:
+    """The split of a data set by a protocol's name."""
+    return PROTOCOLS.get(protocol)(data, seed)
+
+
+@PROTOCOLS.register("cifar10")
+def _cifar10(data: LabelledImages, seed: int) -> Split:
+    query, train, rest = _per_class(data, "cifar10", (100, 500), seed)
+    return _sized(Split("cifar10", seed, query, train, rest), (1_000, 5_000, 54_000))
+
+
+@PROTOCOLS.register("cifar10-59k")
+def _cifar10_59k(data: LabelledImages, seed: int) -> Split:
+    query, train, rest = _per_class(data, "cifar10-59k", (100, 500), seed)
+    return _sized(Split("cifar10-59k", seed, query, train, np.union1d(train, rest)), (1_000, 5_000, 59_000))
+
+
+@PROTOCOLS.register("cifar10-full")
+def _cifar10_full(data: LabelledImages, seed: int) -> Split:
+    is_test = np.char.startswith(data.ids, "test/")
+    query, rest = np.flatnonzero(is_test), np.flatnonzero(~is_test)
+    return _sized(Split("cifar10-full", seed, query, rest, rest), (10_000, 50_000, 50_000))
+
+
+@PROTOCOLS.register("holdout")
+def _holdout(data: LabelledImages, seed: int) -> Split:
+    query, rest = _hold_out(np.arange(len(data)), data.labels, 0.1, np.random.PCG64(seed))
+    if not len(query):
+        raise DataError(
+            f"No class of the {len(data.classes)} has 2 images: one is needed as a query and one to learn from."
+        )
+    return Split("holdout", seed, query, rest, rest)
+
+
+def validation_split(train: Indices, labels: ArrayLike, *, fraction: float, seed: int) -> tuple[Indices, Indices]:
+    """Divide the training images of a split into those to train on and those to validate with: (train, validation).
+
+    `labels` are those of the whole data set. Of each class `fraction` is taken (of a class of 2 or more at least 1
+    image and never all); images of several labels are drawn without regard to them. Queries and database are not seen.
+
+    >>> train, validation = validation_split(np.arange(10), [0] * 5 + [1] * 5, fraction=0.2, seed=0)
+    >>> len(train), len(validation)
+    (8, 2)
+    """
+    if not 0 <= fraction < 1:
+        raise UsageError(f"The validation fraction must be at least 0 and less than 1, got {fraction}.")
+    train = np.asarray(train, np.int64)
+    held, rest = _hold_out(train, np.asarray(labels)[train], fraction, np.random.PCG64(seed))
+    return rest, held
+
+
+def _per_class(data: LabelledImages, name: str, counts: tuple[int, int], seed: int) -> tuple[Indices, Indices, Indices]:
+    """For each class so many images for the first and the second part; all others are the third."""
+    if data.multilabel:
+        raise DataError(f"Protocol {name} needs one label an image, got labels of the shape {data.labels.shape}.")
+    bits, first, second = np.random.PCG64(seed), [], []
+    for label, class_name in enumerate(data.classes):
+        own = np.flatnonzero(data.labels == label)
+        if len(own) < sum(counts):
+            raise DataError(
+                f"Protocol {name} takes {sum(counts)} images of each class, but class {class_name!r} has {len(own)}. "
+                "Use the protocol holdout for a small collection."
+            )
+        own = _shuffled(own, bits)
+        first.append(own[: counts[0]])
+        second.append(own[counts[0] : sum(counts)])
+    query, train = np.sort(np.concatenate(first)), np.sort(np.concatenate(second))
+    return query, train, np.setdiff1d(np.arange(len(data)), np.concatenate([query, train]))
+
+
+def _hold_out(
+    indices: Indices, labels: NDArray[Any], fraction: float, bits: np.random.PCG64
+) -> tuple[Indices, Indices]:
+    """(held out, rest): `fraction` of each class, at least 1 image and never all; `labels` are those of `indices`."""
+    groups = [indices] if labels.ndim == 2 else [indices[labels == label] for label in np.unique(labels)]
+    held = []
+    for group in groups:
+        count = max(1, round(fraction * len(group))) if fraction else 0
+        held.append(_shuffled(group, bits)[: min(count, len(group) - 1)])
+    taken = np.sort(np.concatenate(held)) if held else indices[:0]
+    return taken, np.setdiff1d(indices, taken)
+
+
+def _shuffled(indices: Indices, bits: np.random.PCG64) -> Indices:
+    return indices[np.argsort(bits.random_raw(len(indices)), kind="stable")]
+
+
+def _sized(split: Split, expected: tuple[int, int, int]) -> Split:
+    if tuple(split.sizes.values()) != expected:
+        wanted = ", ".join(f"{part} {size:,}" for part, size in zip(_PARTS, expected, strict=True))
+        got = ", ".join(f"{part} {size:,}" for part, size in split.sizes.items())
+        raise DataError(f"Protocol {split.name} must give {wanted}; this data set gives {got}. Use the whole CIFAR-10.")
+    return split

@@ -1,0 +1,146 @@
+"""Images to codes: streamed, so that a million images need no more memory than a few batches, and resumable.
+
+`encode` goes through any images once. `encode_to_file` does the same for long jobs: it writes a finished part every few
+thousand images, so an interrupted job loses at most one part, and it can take the i-th of n equal shards of the images.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from . import codes as bits_of
+from .codes import Codes
+from .data.base import Images
+from .data.decode import decode, name_failures
+from .data.transforms import Preprocess, center
+from .errors import UsageError
+from .files import read_json, write_json
+from .training import HashNetwork
+
+PART = 8192  # images in a part of a long job
+
+Advance = Callable[[int], object]
+
+
+class Outputs(NamedTuple):
+    """What a network says of images: one row for each image that could be decoded."""
+
+    values: Tensor  # float32 (n, width), on the CPU
+    rows: NDArray[np.int64]  # the numbers of those images
+    failed: list[tuple[int, str]]  # number and reason of the others
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """A trained network, ready to look at images."""
+
+    network: HashNetwork
+    preprocess: Preprocess
+    batch: int = 256
+
+    @property
+    def bits(self) -> int:
+        return self.network.method.task.bits
+
+    def features(self, images: Images, advance: Advance | None = None) -> Outputs:
+        """The backbone's features (n, d) of the images that can be decoded."""
+        return _join(self._stream(images, self.network.backbone, self.network.backbone.features, advance))
+
+    def values(self, images: Images, advance: Advance | None = None) -> Outputs:
+        """The values before sign (n, bits) of the images that can be decoded."""
+        return _join(self._stream(images, self.network, self.bits, advance))
+
+    def encode(self, images: Images, ids: NDArray[Any], advance: Advance | None = None) -> Codes:
+        """The codes of all images that can be decoded; the others are in `.skipped`."""
+        parts = [
+            (outputs.rows, bits_of.pack(outputs.values.numpy()), outputs.failed)
+            for outputs in self._stream(images, self.network, self.bits, advance)
+        ] or [(np.empty(0, np.int64), np.empty((0, -(-self.bits // 8)), np.uint8), [])]
+        rows, packed, failed = zip(*parts, strict=True)
+        kept = np.concatenate(rows)
+        return Codes(np.concatenate(packed), self.bits, ids[kept], name_failures([row for f in failed for row in f], ids))
+
+    def _stream(
+        self, images: Images, function: Callable[[Tensor], Tensor], width: int, advance: Advance | None
+    ) -> Iterator[Outputs]:
+        """Run the function, whose outputs have `width` columns, over all images batch by batch."""
+        self.network.eval()
+        device = self.network.threshold.device
+        for part in decode(images, self.preprocess, batch=self.batch):
+            outputs = torch.empty(0, width)
+            if len(part.rows):
+                with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                    outputs = function(center(torch.from_numpy(part.pixels).to(device), self.preprocess))
+            yield Outputs(outputs.float().cpu(), part.rows, part.failed)
+            if advance is not None:
+                advance(len(part.rows) + len(part.failed))
+
+
+def _join(parts: Iterable[Outputs]) -> Outputs:
+    values, rows, failed = zip(*parts, strict=True)
+    return Outputs(torch.cat(values), np.concatenate(rows), [row for part in failed for row in part])
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """'2/4' -> (2, 4): the second of four shards."""
+    try:
+        number, count = (int(part) for part in text.split("/"))
+    except ValueError:
+        raise UsageError(f"--shard {text}: write it as i/n, for example 1/4 for the first of four.") from None
+    if not 1 <= number <= count:
+        raise UsageError(f"--shard {text}: the first number runs from 1 to {count}.")
+    return number, count
+
+
+def shard_rows(count: int, shard: tuple[int, int] = (1, 1)) -> NDArray[np.int64]:
+    """The numbers of the images in this shard: contiguous, so that joined shards are in the order of the whole."""
+    return np.array_split(np.arange(count), shard[1])[shard[0] - 1]
+
+
+def encode_to_file(
+    encoder: Encoder, images: Images, ids: NDArray[Any], out: Path, *,
+    model: str = "", shard: tuple[int, int] = (1, 1), part: int = PART, advance: Advance | None = None,
+) -> Codes:  # fmt: skip
+    """Encode (a shard of) the images into `out`, in parts that survive an interruption; `model` names the weights."""
+    rows = shard_rows(len(images), shard)
+    folder = out.with_name(f"{out.name}.parts")
+    _take_up(folder, {"model": model, "shard": list(shard), "part": part, "ids": _digest(ids[rows])})
+    done = []
+    for number, start in enumerate(range(0, len(rows), part)):
+        path, chunk = folder / f"{number:06d}.npz", rows[start : start + part]
+        if path.exists():
+            done.append(Codes.load(path))
+            if advance is not None:
+                advance(len(chunk))
+        else:
+            done.append(encoder.encode(images.take(chunk), ids[chunk], advance))
+            done[-1].save(path)
+    codes = Codes.concatenate(done) if done else encoder.encode(images.take(rows), ids[rows])
+    codes.save(out)
+    shutil.rmtree(folder, ignore_errors=True)
+    return codes
+
+
+def _take_up(folder: Path, job: dict[str, Any]) -> None:
+    """Keep the finished parts of the same job; parts of another one are of no use and go."""
+    if folder.exists() and not ((folder / "job.json").exists() and read_json(folder / "job.json") == job):
+        shutil.rmtree(folder)
+    write_json(folder / "job.json", job)
+
+
+def _digest(ids: NDArray[Any]) -> str:
+    digest = hashlib.sha256()
+    for start in range(0, len(ids), 65536):
+        digest.update("\0".join(map(str, ids[start : start + 65536])).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+

@@ -1,0 +1,178 @@
+"""The measures of retrieval, as pure functions of counts.
+
+A ranking by Hamming distance is full of ties, and nothing says which order a tie has; yet that order moves the mean
+average precision by 6 to 20 points at 16 to 32 bits. So every measure here is the exact expectation over all orders of
+the ties. It follows from two tables, and no ranking is ever sorted:
+
+    total     # int64 (q, K + 1): how many items lie at each distance 0..K from each query
+    relevant  # int64 (q, K + 1): how many of these are relevant
+
+In a tie of n items, r of them relevant, that follows N items with R relevant ones, place i is relevant with probability
+r/n, and then the places before it in the tie hold (i-1)(r-1)/(n-1) relevant ones on average. The first m places add
+
+    sum_{i=1..m} (r/n) (R + 1 + (i-1) s) / (N + i)  =  (r/n) (m s + (R + 1 - (N+1) s) (H(N+m) - H(N)))
+
+to the sum of precisions, with s = (r-1)/(n-1) and H(x) = 1 + 1/2 + ... + 1/x.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counts = NDArray[np.int64]
+Reals = NDArray[np.float64]
+Denominator = Literal["found", "possible"]
+
+_SMALL = 32  # from here on the series of H is exact to the last bit
+_HARMONIC = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, _SMALL + 1))])
+_SERIES = (1 / 24, -7 / 960, 31 / 8064, -127 / 30720)  # H(x) = ln(y) + Euler's constant + sum c_j / y^(2j), y = x + 1/2
+
+
+def average_precision(
+    total: Counts, relevant: Counts, *, depth: int | None = None, denominator: Denominator = "found"
+) -> Reals:
+    """The expected average precision of each query: float (q,). NaN marks a query whose denominator is certainly 0.
+
+    The sum of the precisions at the relevant items among the first `depth` (None: all) is divided by
+    "found": the number of relevant items among the first `depth`, as most of the field does; where the depth cuts a
+    tie, that number is random, and the expectation is of the whole ratio; or
+    "possible": the number there could be, min(depth, all relevant).
+
+    Three items at distances 0, 1, 1; the first of the tie is the relevant one or not: (1/2 + 1/3) / 2.
+
+    >>> average_precision(np.array([[1, 2]]), np.array([[0, 1]])).round(4).tolist()
+    [0.4167]
+    >>> average_precision(np.array([[1, 2]]), np.array([[0, 1]]), depth=2).tolist()
+    [0.25]
+    """
+    depth = int(total.sum(axis=1).max()) if depth is None else depth
+    before, hits_before = _before(total), _before(relevant)
+    taken = np.clip(depth - before, 0, total)
+    sums = _tie_sum(total, relevant, before, hits_before, taken)
+    if denominator == "possible":
+        return _ratio(sums.sum(axis=1), np.minimum(relevant.sum(axis=1), depth))
+    whole = taken == total
+    result = _ratio(np.where(whole, sums, 0).sum(axis=1), np.where(whole, relevant, 0).sum(axis=1))
+    for row, column in np.argwhere(~whole & (taken > 0)):
+        known = float(sums[row, :column].sum())
+        tie = (int(table[row, column]) for table in (total, relevant, taken, before, hits_before))
+        result[row] = _cut_tie(known, *tie)
+    return result
+
+
+def expected_hits(total: Counts, relevant: Counts, places: int) -> Reals:
+    """The expected number of relevant items among the first `places`: float (q,)
+
+    >>> expected_hits(np.array([[1, 4]]), np.array([[1, 1]]), 3).tolist()
+    [1.5]
+    """
+    taken = np.clip(places - _before(total), 0, total)
+    return np.asarray((taken * (relevant / np.maximum(total, 1))).sum(axis=1))
+
+
+def precision_at(total: Counts, relevant: Counts, places: int) -> float:
+    """The mean expected precision among the first `places`, or among all items where there are fewer."""
+    size = np.minimum(total.sum(axis=1), places)
+    return float(np.mean(expected_hits(total, relevant, places) / size))
+
+
+@dataclass(frozen=True, eq=False)
+class PrecisionRecall:
+    """Precision and recall of all items within each Hamming radius. A radius that holds no item has precision 0.
+
+    Macro: the mean over queries (recall: over those that have a relevant item). Micro: all queries' items in one pot.
+    """
+
+    radius: NDArray[np.int64]  # 0..K
+    precision: Reals  # (K + 1,), macro
+    recall: Reals
+    micro_precision: Reals
+    micro_recall: Reals
+
+
+def precision_recall(total: Counts, relevant: Counts) -> PrecisionRecall:
+    """
+    >>> curve = precision_recall(np.array([[1, 1], [0, 2]]), np.array([[1, 0], [0, 2]]))
+    >>> curve.precision.tolist(), curve.recall.tolist()
+    ([0.5, 0.75], [0.5, 1.0])
+    >>> curve.micro_precision.tolist(), curve.micro_recall.round(2).tolist()
+    ([1.0, 0.75], [0.33, 1.0])
+    """
+    items, hits = np.cumsum(total, axis=1), np.cumsum(relevant, axis=1)
+    wanted = hits[:, -1:]
+    searched = hits[wanted[:, 0] > 0]
+    return PrecisionRecall(
+        radius=np.arange(total.shape[1]),
+        precision=(hits / np.maximum(items, 1)).mean(axis=0),
+        recall=(searched / searched[:, -1:]).mean(axis=0) if len(searched) else np.zeros(total.shape[1]),
+        micro_precision=hits.sum(axis=0) / np.maximum(items.sum(axis=0), 1),
+        micro_recall=hits.sum(axis=0) / max(int(wanted.sum()), 1),
+    )
+
+
+def harmonic_difference(start: NDArray[np.int64], count: NDArray[np.int64]) -> Reals:
+    """1/(start+1) + ... + 1/(start+count), to nearly the last bit for any size.
+
+    The difference of two stored harmonic numbers would lose the digits that the closed form multiplies by `start`.
+
+    >>> harmonic_difference(np.array([0, 1]), np.array([2, 2])).round(4).tolist()
+    [1.5, 0.8333]
+    """
+    end = start + count
+    near = _HARMONIC[np.minimum(end, _SMALL)] - _HARMONIC[np.minimum(start, _SMALL)]
+    low, high = np.maximum(start, _SMALL) + 0.5, np.maximum(end, _SMALL) + 0.5
+    far = np.log1p((high - low) / low)
+    for power, factor in enumerate(_SERIES, start=1):
+        far += factor * (high ** (-2 * power) - low ** (-2 * power))
+    return np.asarray(near + far)
+
+
+def _tie_sum(n: Counts, r: Counts, before: Counts, hits_before: Counts, taken: Counts) -> Reals:
+    """The expected sum of precisions at the relevant items among the first `taken` places of each tie."""
+    s = np.maximum(r - 1, 0) / np.maximum(n - 1, 1)
+    inner = taken * s + (hits_before + 1 - (before + 1) * s) * harmonic_difference(before, taken)
+    return np.asarray(r / np.maximum(n, 1) * inner)
+
+
+def _cut_tie(known: float, n: int, r: int, m: int, before: int, hits_before: int) -> float:
+    """E[(known + the first m places of the tie) / (hits_before + x)], over the number x of relevant ones among the m.
+
+    Given x, the relevant ones lie anywhere among the m places: that is a whole tie of m items with x relevant.
+    """
+    x, probability = _hypergeometric(n, r, m)
+    if x[-1] + hits_before == 0:
+        return float("nan")
+    places = np.full_like(x, m)
+    sums = known + _tie_sum(places, x, np.full_like(x, before), np.full_like(x, hits_before), places)
+    return float(probability @ (sums / np.maximum(hits_before + x, 1)))
+
+
+def _hypergeometric(n: int, r: int, m: int) -> tuple[NDArray[np.int64], Reals]:
+    """The number of relevant items among m of n, r of them relevant: its values and their probabilities.
+
+    Values further from the mean than Bernstein's inequality allows with probability e^-40 are left out. Neighbouring
+    probabilities have a simple ratio, so they are multiplied up from the likeliest value and normalised: unlike with
+    factorials, no digit is lost.
+    """
+    likely = (m + 1) * (r + 1) // (n + 2)
+    reach = 30 + int(9 * np.sqrt(m * r / n * (1 - r / n)))
+    low, high = max(0, m + r - n, likely - reach), min(m, r, likely + reach)
+    x = np.arange(low, high + 1)
+    ratio = (r - x[:-1]) * ((m - x[:-1]) / (x[1:] * (n - r - m + x[1:])))  # p(x + 1) / p(x)
+    peak = likely - low
+    down = np.cumprod(1 / ratio[:peak][::-1])[::-1]
+    weight = np.concatenate([down, [1.0], np.cumprod(ratio[peak:])])
+    return x, weight / weight.sum()
+
+
+def _before(counts: Counts) -> Counts:
+    """How many come before each column."""
+    return np.asarray(np.cumsum(counts, axis=1) - counts)
+
+
+def _ratio(numerator: Reals, denominator: Counts) -> Reals:
+    return np.where(denominator > 0, numerator / np.maximum(denominator, 1), np.nan)

@@ -1,0 +1,311 @@
+"""Hasher: the front door. Fit on labelled images, encode any images, save, load."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from . import files
+from ._version import __version__
+from .codes import Codes, Skipped
+from .data.base import ArrayImages, Images, LabelledImages
+from .data.collection import open_source, read_collection
+from .data.images import image_size
+from .data.transforms import AugmentSettings, Preprocess
+from .encoding import Advance, Encoder, Outputs, encode_to_file
+from .errors import DataError, ImageError, NewerFileError, StorageError, UsageError
+from .methods import METHODS, Method, ShallowMethod, Task
+from .networks import Backbone, build_backbone
+from .settings import require, split
+from .training import Checkpoint, HashNetwork, Log, Outcome, PixelStore, TrainingSet, TrainSettings, train
+
+_FORMAT = 1
+_CARD = "hasher.json"
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What the network is and how images reach it; None means: what suits the backbone and the images."""
+
+    frozen: bool = False  # keep the backbone as it is and train the head on its features, computed once
+    partial_weights: bool = False  # a weights file may leave layers out; they start at random
+    size: int | None = None  # pixels of the network's input
+    side: int | None = None  # pixels of the square each image is stored as
+    crop: float | None = None  # central part of the square that encoding uses
+    fit: Literal["crop", "squash"] = "crop"  # images that are not square: cut the ends off, or squash them
+
+
+class Hasher:
+    """Learns binary codes for labelled images.
+
+        hasher = Hasher(method="hcdh", bits=64, backbone="efficientnet_lite0", seed=0).fit("photos/train")
+        codes = hasher.encode("photos/all")
+        hasher.save("run/")
+
+    Further keyword arguments are settings of the training, the augmentation, the model or the method
+    (`epochs=20, frozen=True, lam=0.1`); an unknown one is refused when fitting starts.
+    """
+
+    network: HashNetwork
+    preprocess: Preprocess
+    classes: tuple[str, ...]
+    multilabel: bool
+    skipped: tuple[Skipped, ...]
+    outcome: Outcome | None
+    weights_sha256: str
+
+    def __init__(
+        self, method: str = "hcdh", *, bits: int = 64, backbone: str = "efficientnet_lite0", seed: int = 0,
+        weights: str = "imagenet", device: str = "auto", **settings: Any,
+    ) -> None:  # fmt: skip
+        self.method, self.bits, self.backbone, self.seed = method, bits, backbone, seed
+        self.weights, self.device, self.settings = weights, device, settings
+
+    # ------------------------------------------------------------------ fit
+
+    def fit(
+        self, data: str | Path | LabelledImages | NDArray[np.uint8], labels: NDArray[Any] | None = None, *,
+        out: str | Path | None = None, resume: bool = False, progress: bool = False,
+    ) -> Hasher:  # fmt: skip
+        """Learn from a folder of class folders, a LabelledImages, or pixels (n, h, w, 3) with labels (n,) or (n, C).
+
+        With `out`, a log and checkpoints are kept there, and `resume` goes on from the last checkpoint.
+        """
+        method_type, train_settings, augmentation, model_settings, method_settings = self._check()
+        labelled = read_collection(data, labels)
+        _check_labels(labelled)
+        self.classes, self.multilabel = labelled.classes, labelled.multilabel
+        with _seeded(self.seed):
+            backbone = build_backbone(self.backbone, weights=self.weights, partial_weights=model_settings.partial_weights)
+        self.preprocess = choose_preprocess(labelled.images, backbone.size, model_settings)
+        store = PixelStore.build(labelled, self.preprocess)
+        require(len(store.kept) >= 2, "Fewer than 2 images could be read. See the reasons in `hadahash encode`'s skipped.csv.")
+        self.skipped = store.skipped
+        targets = one_hot(labelled.labels[store.kept], len(self.classes))
+        self._build(backbone, method_type, method_settings, train_images=len(store.kept))
+        folder = Path(out) if out is not None else None
+        checkpoint = self._checkpoint(folder, resume, labelled, train_settings.checkpoint_seconds)
+        with Log(folder / "log.jsonl" if folder else None, progress=progress) as log:
+            self._learn(store.pixels, targets, train_settings, augmentation, model_settings.frozen, log, checkpoint)
+        return self
+
+    def _learn(
+        self, pixels: Tensor, targets: Tensor, settings: TrainSettings, augmentation: AugmentSettings, frozen: bool,
+        log: Log, checkpoint: Checkpoint | None,
+    ) -> None:  # fmt: skip
+        method, device = self.network.method, self.network.threshold.device
+        inputs = pixels
+        if frozen or isinstance(method, ShallowMethod):
+            inputs = self.encoder().features(_Stored(pixels)).values
+        if isinstance(method, ShallowMethod):
+            method.cpu().fit(inputs, targets, torch.Generator().manual_seed(self.seed))
+            self.network.to(device)
+            self.outcome = None
+        else:
+            data = TrainingSet(_resident(inputs, device), targets.to(device))
+            self.outcome = train(
+                self.network, data, settings, augmentation=augmentation, preprocess=self.preprocess, seed=self.seed,
+                log=log, checkpoint=checkpoint,
+            )  # fmt: skip
+        if settings.threshold != "zero":
+            self._set_threshold(self.encoder().values(_Stored(pixels)).values, settings.threshold)
+
+    def _set_threshold(self, values: Tensor, kind: str) -> None:
+        average = values.mean(0) if kind == "mean" else values.median(0).values
+        self.network.threshold.copy_(average)
+
+    def _check(self) -> tuple[type[Method], TrainSettings, AugmentSettings, ModelSettings, Any]:
+        require(isinstance(self.bits, int) and self.bits >= 1, f"bits={self.bits} is not possible: a code has at least 1 bit.")
+        method_type = METHODS.get(self.method)
+        kinds = (TrainSettings, AugmentSettings, ModelSettings, method_type.Settings)
+        train_settings, augmentation, model_settings, method_settings = split(self.settings, *kinds)
+        return method_type, train_settings, augmentation, model_settings, method_settings
+
+    def _build(self, backbone: Backbone, method_type: type[Method], method_settings: Any, *, train_images: int) -> None:
+        task = Task(self.bits, len(self.classes), backbone.features, self.multilabel, train_images, self.seed)
+        with _seeded(self.seed):
+            method = method_type(task, method_settings)
+        device = choose_device(self.device)
+        self.network = HashNetwork(backbone, method).to(device, memory_format=torch.channels_last)
+        self.network.eval()
+
+    def _checkpoint(self, folder: Path | None, resume: bool, data: LabelledImages, seconds: float) -> Checkpoint | None:
+        if folder is None:
+            require(not resume, "Resuming needs the folder of the run: give out=... (--out).")
+            return None
+        settings = {key: str(value) for key, value in self.settings.items() if key != "checkpoint_seconds"}
+        fingerprint = {"method": self.method, "bits": self.bits, "backbone": self.backbone, "seed": self.seed, **settings}
+        fingerprint["data"] = hashlib.sha256("\0".join(data.ids).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        checkpoint = Checkpoint(folder / "checkpoint.safetensors", fingerprint, seconds)
+        if not resume:
+            checkpoint.remove()
+        return checkpoint
+
+    # ------------------------------------------------------------------ encode
+
+    def encoder(self, batch: int = 256) -> Encoder:
+        if not hasattr(self, "network"):
+            raise UsageError("This Hasher has learned nothing yet: call fit(...) first, or Hasher.load(...) a saved one.")
+        return Encoder(self.network, self.preprocess, batch)
+
+    def encode(self, source: Any, *, advance: Advance | None = None) -> Codes:
+        """Codes of an image file, a folder (searched recursively), a list of files, pixels (n, h, w, 3), or a LabelledImages.
+
+        Images that cannot be read are in the result's `.skipped`; only when a single file is asked for is that an error.
+        """
+        images, ids = open_source(source)
+        codes = self.encoder().encode(images, ids, advance)
+        if isinstance(source, (str, Path)) and Path(source).is_file() and codes.skipped:
+            raise ImageError(source, codes.skipped[0].reason)
+        return codes
+
+    def encode_to_file(
+        self, source: Any, out: str | Path, *, shard: tuple[int, int] = (1, 1), advance: Advance | None = None
+    ) -> Codes:
+        """As `encode`, for long jobs: written in parts, so that an interrupted job goes on where it stopped."""
+        images, ids = open_source(source)
+        return encode_to_file(self.encoder(), images, ids, Path(out), model=self.weights_sha256, shard=shard, advance=advance)
+
+    def values(self, source: Any) -> Outputs:
+        """The real values before sign, for looking at their distribution."""
+        return self.encoder().values(open_source(source)[0])
+
+    # ------------------------------------------------------------------ save and load
+
+    def save(self, folder: str | Path) -> None:
+        """Write the weights and the card `hasher.json` that names them. The old model or the new one is there, never a half."""
+        folder = Path(folder)
+        tensors = {key: value.detach().cpu().contiguous() for key, value in self.encoder().network.state_dict().items()}
+        content = safetensors.torch.save(tensors)
+        self.weights_sha256 = hashlib.sha256(content).hexdigest()
+        name = f"model-{self.weights_sha256[:12]}.safetensors"
+        files.write_bytes(folder / name, content)
+        files.write_json(folder / _CARD, self._card(name))
+        for old in folder.glob("model-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+
+    def _card(self, weights_file: str) -> dict[str, Any]:
+        task = self.network.method.task
+        return {
+            "format": _FORMAT, "hadahash": __version__, "method": self.method, "bits": self.bits, "backbone": self.backbone,
+            "seed": self.seed, "weights": self.weights, "settings": self.settings, "classes": list(self.classes),
+            "multilabel": self.multilabel, "train_images": task.train_images,
+            "preprocess": dataclasses.asdict(self.preprocess), "weights_file": weights_file, "weights_sha256": self.weights_sha256,
+        }  # fmt: skip
+
+    @staticmethod
+    def load(folder: str | Path, *, device: str = "auto") -> Hasher:
+        folder = Path(folder)
+        if not (folder / _CARD).exists():
+            raise StorageError(f"{folder} holds no trained model ({_CARD} is missing). Train one: hadahash train DATA --out {folder}")
+        card = files.read_json(folder / _CARD)
+        if card.get("format", 0) > _FORMAT:
+            raise NewerFileError(f"{folder} was written by hadahash {card.get('hadahash')}. Update with: pip install -U hadahash")
+        try:
+            hasher = Hasher(
+                card["method"], bits=card["bits"], backbone=card["backbone"], seed=card["seed"], weights=card["weights"],
+                device=device, **card["settings"],
+            )  # fmt: skip
+            hasher.classes, hasher.multilabel = tuple(card["classes"]), card["multilabel"]
+            hasher.preprocess, hasher.skipped, hasher.outcome = Preprocess(**card["preprocess"]), (), None
+            hasher.weights_sha256 = card["weights_sha256"]
+            content = (folder / card["weights_file"]).read_bytes()
+        except (KeyError, TypeError) as error:
+            raise StorageError(f"{folder / _CARD} is damaged ({error}). Restore it or train again.") from error
+        except OSError as error:
+            raise files.storage_error("read", folder / card["weights_file"], error) from error
+        hasher._restore(content, folder / card["weights_file"], card["train_images"])
+        return hasher
+
+    def _restore(self, content: bytes, path: Path, train_images: int) -> None:
+        if hashlib.sha256(content).hexdigest() != self.weights_sha256:
+            raise StorageError(f"{path} is damaged (its checksum differs from {_CARD}). Restore it or train again.")
+        method_type, *_, method_settings = self._check()
+        self._build(build_backbone(self.backbone, weights="none"), method_type, method_settings, train_images=train_images)
+        self.network.load_state_dict(safetensors.torch.load(content))
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Layers initialise themselves from torch's global generator: seed it here and put it back afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+class _Stored(ArrayImages):
+    """Squares that are already decoded, (n, 3, side, side), seen as images."""
+
+    def __init__(self, pixels: Tensor) -> None:
+        super().__init__(pixels.numpy().transpose(0, 2, 3, 1))
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"Unknown device '{name}'. Use auto, cpu or cuda.") from None
+    require(device.type != "cuda" or torch.cuda.is_available(), "There is no GPU that torch can use here. Use --device cpu.")
+    return device
+
+
+def choose_preprocess(images: Images, backbone_size: int, settings: ModelSettings) -> Preprocess:
+    """Photos larger than the network's input are stored a little larger and cropped; small images are used whole."""
+    size = settings.size or backbone_size
+    wanted = round(size / 0.875)
+    side = settings.side or min(wanted, _typical_side(images))
+    crop = settings.crop or (0.875 if side >= wanted else 1.0)
+    require(size >= 8 and side >= 4, f"size={size}, side={side} is too small for any network.")
+    return Preprocess(side=side, size=size, crop=crop, fit=settings.fit)
+
+
+def _typical_side(images: Images) -> int:
+    """The median short side of a sample of the images."""
+    if isinstance(images, ArrayImages):
+        return min(images.pixels.shape[1:3])
+    sides = []
+    for path in getattr(images, "paths", [])[:: max(1, len(images) // 200)]:
+        try:
+            sides.append(min(image_size(path)))
+        except ImageError:
+            continue
+    return int(np.median(sides)) if sides else 256
+
+
+def one_hot(labels: NDArray[Any], classes: int) -> Tensor:
+    """Labels (n,) or (n, C) as float targets (n, C)."""
+    if labels.ndim == 2:
+        return torch.from_numpy(labels).float()
+    return torch.nn.functional.one_hot(torch.from_numpy(labels), classes).float()
+
+
+def _check_labels(data: LabelledImages) -> None:
+    count = int(data.labels.sum(0).astype(bool).sum()) if data.multilabel else len(np.unique(data.labels))
+    if count < 2:
+        raise DataError(f"Only {count} class has images: hashing learns to tell classes apart. Give at least 2 classes.")
+
+
+def _resident(inputs: Tensor, device: torch.device) -> Tensor:
+    """On the device if it leaves half of its free memory, else where it is."""
+    if device.type != "cuda" or inputs.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
+        return inputs
+    return inputs.to(device)
+
+
+__all__ = ["Hasher", "ModelSettings"]
+

@@ -1,0 +1,98 @@
+"""Checkpoints: everything a run needs to go on as if nothing had happened, in one safetensors file."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from ..errors import StorageError, UsageError
+from ..files import replacing
+from .network import HashNetwork
+from .optim import Average
+
+
+@dataclass
+class State:
+    """What changes while training. The random choices need no place here: they follow from the seed and the step."""
+
+    network: HashNetwork
+    optimizer: torch.optim.Optimizer
+    average: Average
+    step: int = 0
+
+    def tensors(self) -> dict[str, Tensor]:
+        tensors = {f"network.{key}": value for key, value in self.network.state_dict().items()}
+        tensors |= {f"average.{key}": value for key, value in self.average.tensors().items()}
+        for number, parameter in enumerate(self._parameters()):
+            momentum = self.optimizer.state[parameter].get("momentum_buffer")
+            if momentum is not None:
+                tensors[f"momentum.{number}"] = momentum
+        return tensors
+
+    @torch.no_grad()
+    def restore(self, tensors: dict[str, Tensor], step: int) -> None:
+        for key, value in (*self.network.state_dict().items(),):
+            value.copy_(tensors[f"network.{key}"])
+        for key, value in self.average.tensors().items():
+            value.copy_(tensors[f"average.{key}"])
+        for number, parameter in enumerate(self._parameters()):
+            if f"momentum.{number}" in tensors:
+                momentum = tensors[f"momentum.{number}"].to(parameter.device)
+                self.optimizer.state[parameter]["momentum_buffer"] = momentum
+        self.step = step
+
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+
+@dataclass
+class Checkpoint:
+    """Where a run's checkpoint lies and what must be the same for it to be taken up again."""
+
+    path: Path
+    fingerprint: dict[str, Any]
+    seconds: float = 60.0
+    _last: float = field(default_factory=time.monotonic)
+
+    def save_if_due(self, state: State) -> None:
+        if time.monotonic() - self._last >= self.seconds:
+            self.save(state)
+
+    def save(self, state: State) -> None:
+        header = {"step": state.step, "fingerprint": self.fingerprint}
+        tensors = {key: value.contiguous() for key, value in state.tensors().items()}
+        with replacing(self.path) as temporary:
+            safetensors.torch.save_file(tensors, temporary, {"hadahash": json.dumps(header)})
+        self._last = time.monotonic()
+
+    def restore(self, state: State) -> bool:
+        """Take up the checkpoint if there is one; refuse it when it belongs to another setting."""
+        if not self.path.exists():
+            return False
+        try:
+            with safetensors.safe_open(self.path, "pt") as file:
+                header = json.loads(file.metadata()["hadahash"])
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+        except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise StorageError(f"{self.path} is damaged ({error}). Delete it and train without --resume.") from error
+        self._refuse_other_setting(header["fingerprint"])
+        state.restore(tensors, header["step"])
+        return True
+
+    def _refuse_other_setting(self, old: dict[str, Any]) -> None:
+        new = json.loads(json.dumps(self.fingerprint))
+        changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+        if changed:
+            shown = "; ".join(f"{key} was {old.get(key)}, is {new.get(key)}" for key in changed[:4])
+            raise UsageError(f"{self.path} belongs to another setting ({shown}). Use the same, or train without --resume.")
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)

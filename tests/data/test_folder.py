@@ -1,0 +1,173 @@
+"""Listing and reading folders of images."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from make_images import encode, picture
+
+from hadahash.data.folder import list_images, read_folder, scan
+from hadahash.errors import CorruptImage, DataError, UnreadableImage
+
+posix = pytest.mark.skipif(os.name != "posix", reason="needs pipes, links, users and odd names")
+
+PNG = encode(picture(4, 6), "PNG")
+
+
+def fill(root: Path, *names: str) -> Path:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(PNG)
+    return root
+
+
+def test_classes_are_the_folders_and_ids_the_paths(tmp_path):
+    root = fill(tmp_path / "photos", "dog/b.png", "dog/2023/a.JPG", "cat/z.png", "cat/10.png", "cat/9.png")
+    fill(root, "cat/.hidden.png", ".git/x.png", "cat/notes.txt", "readme.md")
+    data = read_folder(root)
+    assert data.ids.tolist() == ["cat/10.png", "cat/9.png", "cat/z.png", "dog/2023/a.JPG", "dog/b.png"]
+    assert data.labels.tolist() == [0, 0, 0, 1, 1]
+    assert data.labels.dtype == np.int64
+    assert data.classes == ("cat", "dog")
+    assert data.name == "photos"
+    assert np.array_equal(data.images[3], picture(4, 6))
+    assert data.take(np.array([4, 0])).ids.tolist() == ["dog/b.png", "cat/10.png"]
+    assert read_folder(str(root)).ids.tolist() == data.ids.tolist()
+
+
+def test_what_is_passed_over_is_counted(tmp_path):
+    fill(tmp_path, "a/1.png", "a/.2.png", ".thumbs/3.png", "a/x.txt", "b/y", "b/z.svg")
+    listing = scan(tmp_path)
+    assert [path.name for path in listing.images] == ["1.png"]
+    assert (listing.hidden, listing.others) == (2, 3)
+
+
+def test_listing_from_the_current_folder(tmp_path, monkeypatch):
+    fill(tmp_path, "cat/a.png", "dog/b.png")
+    monkeypatch.chdir(tmp_path)
+    assert list_images(".") == [Path("cat/a.png"), Path("dog/b.png")]
+    assert read_folder(".").ids.tolist() == ["cat/a.png", "dog/b.png"]
+    assert read_folder(".").name == tmp_path.name
+
+
+def test_the_order_follows_from_the_names_alone(tmp_path):
+    names = ["b/1.png", "a/2.png", "a/b/1.png", "a/a.png", "a.b/x.png", "a/10.png", "B/1.png"]
+    one, other = fill(tmp_path / "one", *names), fill(tmp_path / "other", *reversed(names))
+    relative = [path.relative_to(one).parts for path in list_images(one)]
+    assert relative == [path.relative_to(other).parts for path in list_images(other)]
+    assert relative == sorted(relative)
+    assert len(relative) == 7
+
+
+@posix
+def test_any_name_will_do(tmp_path):
+    names = [
+        "ä 猫 😀.png",
+        "two words.png",
+        "two\nlines.png",
+        "-rf.png",
+        "x" * 251 + ".png",
+        os.fsdecode(b"\xff\xfe.png"),
+    ]
+    fill(tmp_path, *(f"-one\n/{name}" for name in names), *(f"猫/{name}" for name in names))
+    data = read_folder(tmp_path)
+    assert sorted(data.ids.tolist()) == sorted(f"{folder}/{name}" for folder in ("-one\n", "猫") for name in names)
+    assert all(np.array_equal(data.images[i], picture(4, 6)) for i in range(len(data)))
+
+
+def test_names_that_differ_in_case_only_are_different(tmp_path):
+    fill(tmp_path, "cat/a.png", "cat/A.png", "Cat/a.png")
+    if len(list_images(tmp_path)) < 3:
+        pytest.skip("this file system does not tell them apart")
+    assert read_folder(tmp_path).classes == ("Cat", "cat")
+
+
+@posix
+def test_links_are_followed_but_never_in_a_circle(tmp_path):
+    root = fill(tmp_path / "root", "cat/a.png", "dog/b.png")
+    elsewhere = fill(tmp_path / "elsewhere", "c.png")
+    (root / "fish").symlink_to(elsewhere)
+    (root / "cat" / "up").symlink_to(root)
+    (root / "cat" / "self").symlink_to(root / "cat" / "self")
+    (elsewhere / "back").symlink_to(root)
+    assert read_folder(root).ids.tolist() == ["cat/a.png", "dog/b.png", "fish/c.png"]
+
+
+@posix
+def test_bad_images_are_listed_and_fail_alone(tmp_path):
+    fill(tmp_path, "cat/good.png", "dog/good.png", "dog/folder.png/inside.png")
+    (tmp_path / "cat/bad.png").write_bytes(PNG[:40])
+    (tmp_path / "cat/gone.png").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "cat/pipe.png")
+    data = read_folder(tmp_path)
+    assert data.ids.tolist() == [
+        "cat/bad.png",
+        "cat/gone.png",
+        "cat/good.png",
+        "cat/pipe.png",
+        "dog/folder.png/inside.png",
+        "dog/good.png",
+    ]
+    for index, error in ((0, CorruptImage), (1, UnreadableImage), (3, UnreadableImage)):
+        with pytest.raises(error):
+            data.images[index]
+    assert data.images[2].shape == (4, 6, 3)
+
+
+def test_what_is_wrong_with_a_folder_is_said(tmp_path):
+    file = tmp_path / "file.png"
+    file.write_bytes(PNG)
+    (tmp_path / "empty").mkdir()
+    cases = [
+        (tmp_path / "missing", "No such file"),
+        (Path("a\0b"), "null"),
+        (file, "is a file, not a folder"),
+        (tmp_path / "empty", "holds no images"),
+        (fill(tmp_path / "flat", "a.png", "b.png"), "holds 2 images but no class folders"),
+        (fill(tmp_path / "single", "cat/a.png"), r"one class only \('cat'\): hashing needs at least 2 class folders"),
+        (fill(tmp_path / "stray", "cat/a.png", "dog/b.png", "c.png"), r"1 images lie in .* \('c.png'\)"),
+    ]
+    hollow = fill(tmp_path / "hollow", "cat/a.png", "dog/b.png")
+    (hollow / "fish").mkdir()
+    cases.append((hollow, r"1 class folders of .* hold no images \('fish'\)"))
+    (fill(tmp_path / "texts", "cat/a.txt") / ".b").touch()
+    cases.append((tmp_path / "texts", "1 other and 1 hidden files were passed over"))
+    for root, message in cases:
+        with pytest.raises(DataError, match=message) as caught:
+            read_folder(root)
+        assert "\n" not in str(caught.value)
+
+
+@posix
+def test_a_folder_that_may_not_be_read_is_named(tmp_path):
+    root = fill(tmp_path / "root", "cat/a.png", "dog/b.png")
+    me = os.geteuid()
+    (root / "dog").chmod(0)
+    if me == 0:
+        for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):  # pytest makes them for one user only
+            folder.chmod(0o755)
+        os.seteuid(65_534)
+    try:
+        with pytest.raises(DataError, match=r"Cannot read the folder .*dog"):
+            read_folder(root)
+    finally:
+        os.seteuid(me)
+        (root / "dog").chmod(0o755)
+
+
+def test_twenty_thousand_files_are_listed_quickly(tmp_path):
+    for folder in range(20):
+        (tmp_path / f"{folder:02d}").mkdir()
+        for number in range(1_000):
+            (tmp_path / f"{folder:02d}" / f"{number:04d}.jpg").touch()
+    start = time.perf_counter()
+    data = read_folder(tmp_path)
+    assert time.perf_counter() - start < 5
+    assert len(data) == 20_000
+    assert data.ids[-1] == "19/0999.jpg"
+    assert np.bincount(data.labels).tolist() == [1_000] * 20
