@@ -82,9 +82,7 @@ def hamming(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int32]:
     [[2, 0]]
     """
     if a.shape[1] != b.shape[1]:
-        raise UsageError(
-            f"Codes of {a.shape[1]} and {b.shape[1]} bytes cannot be compared: use one code length for both."
-        )
+        raise UsageError(f"Codes of {a.shape[1]} and {b.shape[1]} bytes cannot be compared: use one code length for both.")
     left, right = words(a), words(b)
     distances = np.zeros((len(left), len(right)), np.int32)
     for word in range(left.shape[1]):
@@ -185,9 +183,7 @@ class Codes:
     def _save_parquet(self, path: Path, header: dict[str, object]) -> None:
         pa, parquet = _pyarrow()
         width = self.packed.shape[1]
-        code = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(width), len(self), [None, pa.py_buffer(self.packed.tobytes())]
-        )
+        code = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(self), [None, pa.py_buffer(self.packed.tobytes())])
         try:
             table = pa.table({"id": pa.array(self.ids), "code": code})
         except UnicodeError:

@@ -143,4 +143,3 @@ def _digest(ids: NDArray[Any]) -> str:
     for start in range(0, len(ids), 65536):
         digest.update("\0".join(map(str, ids[start : start + 65536])).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
-

@@ -91,7 +91,10 @@ class Hasher:
             backbone = build_backbone(self.backbone, weights=self.weights, partial_weights=model_settings.partial_weights)
         self.preprocess = choose_preprocess(labelled.images, backbone.size, model_settings)
         store = PixelStore.build(labelled, self.preprocess)
-        require(len(store.kept) >= 2, "Fewer than 2 images could be read. See the reasons in `hadahash encode`'s skipped.csv.")
+        require(
+            len(store.kept) >= 2,
+            "Fewer than 2 images could be read. See the reasons in `hadahash encode`'s skipped.csv.",
+        )
         self.skipped = store.skipped
         targets = one_hot(labelled.labels[store.kept], len(self.classes))
         self._build(backbone, method_type, method_settings, train_images=len(store.kept))
@@ -127,7 +130,10 @@ class Hasher:
         self.network.threshold.copy_(average)
 
     def _check(self) -> tuple[type[Method], TrainSettings, AugmentSettings, ModelSettings, Any]:
-        require(isinstance(self.bits, int) and self.bits >= 1, f"bits={self.bits} is not possible: a code has at least 1 bit.")
+        require(
+            isinstance(self.bits, int) and self.bits >= 1,
+            f"bits={self.bits} is not possible: a code has at least 1 bit.",
+        )
         method_type = METHODS.get(self.method)
         kinds = (TrainSettings, AugmentSettings, ModelSettings, method_type.Settings)
         train_settings, augmentation, model_settings, method_settings = split(self.settings, *kinds)
@@ -138,7 +144,7 @@ class Hasher:
         with _seeded(self.seed):
             method = method_type(task, method_settings)
         device = choose_device(self.device)
-        self.network = HashNetwork(backbone, method).to(device, memory_format=torch.channels_last)
+        self.network = HashNetwork(backbone, method).to(memory_format=torch.channels_last).to(device)
         self.network.eval()
 
     def _checkpoint(self, folder: Path | None, resume: bool, data: LabelledImages, seconds: float) -> Checkpoint | None:
@@ -146,7 +152,13 @@ class Hasher:
             require(not resume, "Resuming needs the folder of the run: give out=... (--out).")
             return None
         settings = {key: str(value) for key, value in self.settings.items() if key != "checkpoint_seconds"}
-        fingerprint = {"method": self.method, "bits": self.bits, "backbone": self.backbone, "seed": self.seed, **settings}
+        fingerprint = {
+            "method": self.method,
+            "bits": self.bits,
+            "backbone": self.backbone,
+            "seed": self.seed,
+            **settings,
+        }
         fingerprint["data"] = hashlib.sha256("\0".join(data.ids).encode("utf-8", "surrogateescape")).hexdigest()[:16]
         checkpoint = Checkpoint(folder / "checkpoint.safetensors", fingerprint, seconds)
         if not resume:
@@ -203,17 +215,22 @@ class Hasher:
             "format": _FORMAT, "hadahash": __version__, "method": self.method, "bits": self.bits, "backbone": self.backbone,
             "seed": self.seed, "weights": self.weights, "settings": self.settings, "classes": list(self.classes),
             "multilabel": self.multilabel, "train_images": task.train_images,
-            "preprocess": dataclasses.asdict(self.preprocess), "weights_file": weights_file, "weights_sha256": self.weights_sha256,
+            "preprocess": dataclasses.asdict(self.preprocess), "weights_file": weights_file,
+            "weights_sha256": self.weights_sha256,
         }  # fmt: skip
 
     @staticmethod
     def load(folder: str | Path, *, device: str = "auto") -> Hasher:
         folder = Path(folder)
         if not (folder / _CARD).exists():
-            raise StorageError(f"{folder} holds no trained model ({_CARD} is missing). Train one: hadahash train DATA --out {folder}")
+            raise StorageError(
+                f"{folder} holds no trained model ({_CARD} is missing). Train one: hadahash train DATA --out {folder}"
+            )
         card = files.read_json(folder / _CARD)
         if card.get("format", 0) > _FORMAT:
-            raise NewerFileError(f"{folder} was written by hadahash {card.get('hadahash')}. Update with: pip install -U hadahash")
+            raise NewerFileError(
+                f"{folder} was written by hadahash {card.get('hadahash')}. Update with: pip install -U hadahash"
+            )
         try:
             hasher = Hasher(
                 card["method"], bits=card["bits"], backbone=card["backbone"], seed=card["seed"], weights=card["weights"],
@@ -277,7 +294,7 @@ def choose_preprocess(images: Images, backbone_size: int, settings: ModelSetting
 def _typical_side(images: Images) -> int:
     """The median short side of a sample of the images."""
     if isinstance(images, ArrayImages):
-        return min(images.pixels.shape[1:3])
+        return int(min(images.pixels.shape[1:3]))
     sides = []
     for path in getattr(images, "paths", [])[:: max(1, len(images) // 200)]:
         try:
@@ -308,4 +325,3 @@ def _resident(inputs: Tensor, device: torch.device) -> Tensor:
 
 
 __all__ = ["Hasher", "ModelSettings"]
-

@@ -10,7 +10,7 @@ import pytest
 from hadahash.codebook import codebook, distance_bound, orders, quality, varshamov_floor
 from hadahash.codebook.bounds import most_codewords
 from hadahash.codebook.far import _revive, antipodal
-from hadahash.codebook.linear import Code, _balanced_words, _covering_span, bch, linear
+from hadahash.codebook.linear import Code, _balanced_words, _cover, _whole_cosets, bch, linear
 from hadahash.codebook.quality import minimum_distance
 from hadahash.codebook.splits import even_columns, paste, rebalance, splits, spread, worst_sum
 
@@ -155,14 +155,14 @@ def test_words_of_a_code_without_complements_are_nearly_balanced() -> None:
     assert worst_sum(linear(64, 11, rng)) == 0  # the whole code
 
 
-def test_covering_span() -> None:
+def test_a_cover_makes_balanced_cosets() -> None:
     rng = np.random.default_rng(0)
     code = Code.of(7, rng.integers(1, 128, 16).tolist())
-    span = _covering_span(code, 3, rng)
-    assert span is not None and len(set(span.tolist())) == 8
-    assert all(int(a) ^ int(b) in span for a in span for b in span)
-    assert (code.words(span).sum(0) == 0).all()
-    assert _covering_span(Code.of(7, list(range(1, 128))), 2, rng) is None  # some column misses any two words
+    basis = _cover(code, 3, rng)
+    assert basis is not None and len(basis) == 3
+    book = _whole_cosets(code, 24, basis, rng)
+    assert worst_sum(book) == 0 and quality(book).duplicates == 24 - len(np.unique(book, axis=0)) == 0
+    assert _cover(Code.of(7, list(range(1, 128))), 2, rng) is None  # some column misses any two words
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ designs: Registry[Design] = Registry("codebook design")
 designs.register("far")(far)
 
 _REDRAWS = 200
+MOST_CLASSES, MOST_BITS = 1 << 20, 4096  # larger books take minutes and gigabytes
 
 
 def codebook(classes: int, bits: int, *, design: str = "far", seed: int = 0) -> Book:
@@ -47,6 +48,10 @@ def codebook(classes: int, bits: int, *, design: str = "far", seed: int = 0) -> 
         raise UsageError(f"A codebook needs at least 2 classes, got classes={classes}.")
     if bits < 1:
         raise UsageError(f"A codeword needs at least 1 bit, got bits={bits}.")
+    if classes > MOST_CLASSES or bits > MOST_BITS:
+        raise UsageError(
+            f"A codebook has at most {MOST_CLASSES} classes and {MOST_BITS} bits, got classes={classes}, bits={bits}."
+        )
     if (classes - 1).bit_length() > bits:
         raise UsageError(
             f"{bits} bits have only {2**bits} different codes, too few for {classes} classes: "

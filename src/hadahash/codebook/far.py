@@ -75,9 +75,7 @@ def _level(book: Book, rng: np.random.Generator) -> Book:
     M = B.T @ B  # whole numbers, exact
     signs = rng.choice(np.array([-1.0, 1.0]), book.shape[1])
     while True:
-        saved = signs * (M @ signs) - np.diagonal(
-            M
-        )  # a quarter of what turning one column takes off the squared row sums
+        saved = signs * (M @ signs) - np.diagonal(M)  # a quarter of what turning one column takes off the squared row sums
         column = int(saved.argmax())
         if saved[column] <= 0:
             return np.where(signs > 0, book, -book)

@@ -39,9 +39,10 @@ def hadamard(n: int) -> NDArray[np.int8]:
         raise UsageError(f"The order of a Hadamard matrix is a whole number, got {n!r}. Give 1, 2 or a multiple of 4.")
     if not 1 <= n <= LARGEST:
         raise UsageError(f"The order of a Hadamard matrix must be from 1 to {LARGEST}, got {n}.")
-    if _recipe(int(n)) is None:
+    recipe = _recipe(int(n))
+    if recipe is None:
         raise UsageError(_no_matrix(int(n)))
-    return _build(int(n))
+    return _build(int(n), *recipe)
 
 
 def orders(limit: int) -> list[int]:
@@ -86,18 +87,14 @@ def _recipe(n: int) -> tuple[str, int] | None:
     return None if factor is None else ("product", factor)
 
 
-def _build(n: int) -> NDArray[np.int8]:
-    recipe = _recipe(n)
-    if recipe is None:
-        raise ArithmeticError(f"order {n} has no recipe")
-    kind, part = recipe
+def _build(n: int, kind: str, part: int) -> NDArray[np.int8]:
     if kind == "sylvester":
         H = np.ones((1, 1), np.int8)
         while len(H) < n:
             H = np.block([[H, H], [H, -H]])
         return H
     if kind == "product":
-        return np.kron(_build(part), _build(n // part))
+        return np.kron(hadamard(part), hadamard(n // part))
     H = _paley_1(part) if kind == "paley 1" else _paley_2(part)
     H = H * H[:, :1]  # first column +1
     return H * H[:1]  # first row +1

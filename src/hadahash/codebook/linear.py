@@ -27,7 +27,7 @@ Whole = NDArray[np.int64]
 
 _WORK = 4e6  # words looked at in one attempt to raise the distance by one
 _MOST_STEPS = 600
-_SPANS = 4096
+_COVERS = 4096  # sets of messages tried
 _DRAWS, _EXCHANGES, _TRIED = 8, 300, 64  # effort to balance the columns by the choice of words
 
 
@@ -36,15 +36,15 @@ def linear(classes: int, bits: int, rng: np.random.Generator) -> Book:
     k = (classes - 1).bit_length()
     cosets = _coset_bits(classes, k)
     best = _best_code(k, bits, cosets, rng)
-    span = np.arange(1 << cosets)
+    basis = [1 << i for i in range(cosets)]
     if cosets < k and best.distance < distance_bound(classes, bits):
         free = _best_code(k, bits, k, rng)
         if free.distance > best.distance:
-            found = _covering_span(free, cosets, rng)
-            if found is None:
+            cover = _cover(free, cosets, rng)
+            if cover is None:
                 return _balanced_words(free, classes, rng)
-            best, span = free, found
-    return _whole_cosets(best, classes, span, rng)
+            best, basis = free, cover
+    return _whole_cosets(best, classes, basis, rng)
 
 
 @dataclass
@@ -98,16 +98,12 @@ def _coset_bits(classes: int, k: int) -> int:
 def _best_code(k: int, bits: int, cosets: int, rng: np.random.Generator) -> Code:
     allowed = np.arange(1 << k) & ((1 << cosets) - 1) != 0
     bound = distance_bound(1 << k, bits)
-    best: Code | None = None
+    found: list[Code] = []
     for start in _starts(k, bits):
-        found = _climb(_fit(Code.of(k, start), bits, allowed, rng), allowed, bound, rng)
-        if best is None or found.distance > best.distance:
-            best = found
-        if best.distance == bound:
+        found.append(_climb(_fit(Code.of(k, start), bits, allowed, rng), allowed, bound, rng))
+        if found[-1].distance == bound:
             break
-    if best is None:
-        raise ArithmeticError("no start for the search")
-    return best
+    return max(found, key=lambda code: code.distance)
 
 
 def _starts(k: int, bits: int) -> list[list[int]]:
@@ -132,10 +128,8 @@ def bch(m: int, k: int) -> list[int]:
     leaders = (s for s in range(n - 1, 0, -1) if s == min((s << i) % n for i in range(m)))
     for bit in (bit for s in leaders for bit in log[np.arange(n) * s % n].T):
         row = sum(1 << (i + 1) for i in np.flatnonzero(bit).tolist())
-        rest = row
-        for other in basis:
-            rest = min(rest, rest ^ other)
-        if rest:  # not spanned by the rows so far
+        rest = _reduced(row, basis)
+        if rest:
             rows.append(row)
             basis.append(rest)
         if len(rows) == k:
@@ -199,24 +193,32 @@ def _exchange(code: Code, target: int, allowed: NDArray[np.bool_], rng: np.rando
     return None
 
 
-def _covering_span(code: Code, dimension: int, rng: np.random.Generator) -> Whole | None:
-    """2^dimension messages, closed under xor, whose words together are -1 somewhere in every bit; None if not found."""
-    chosen = rng.integers(1, 1 << code.k, (_SPANS, dimension))
+def _reduced(number: int, basis: list[int]) -> int:
+    """The number less what the basis spans: 0 if it is in the span. The basis must have been made by this function."""
+    for other in basis:
+        number = min(number, number ^ other)
+    return number
+
+
+def _cover(code: Code, dimension: int, rng: np.random.Generator) -> list[int] | None:
+    """Independent messages whose words together are -1 somewhere in every bit, reduced; None if none were found."""
+    chosen = rng.integers(1, 1 << code.k, (_COVERS, dimension))
     odd = np.bitwise_count(chosen[:, :, None] & np.array(code.columns)) & 1
-    for messages in chosen[odd.any(1).all(1)]:
-        span = np.zeros(1, np.int64)
+    for messages in chosen[odd.any(1).all(1)].tolist():
+        basis: list[int] = []
         for message in messages:
-            span = np.concatenate([span, span ^ message])
-        if len(np.unique(span)) == len(span):
-            return span
+            basis.append(_reduced(message, basis))
+        if all(basis):
+            return basis
     return None
 
 
-def _whole_cosets(code: Code, classes: int, span: Whole, rng: np.random.Generator) -> Book:
-    """Words of whole cosets of the span, and one word more or less: every |column sum| is 0 or 1."""
-    leaders = np.arange(1 << code.k)
-    for message in span:
-        leaders = np.minimum(leaders, np.arange(1 << code.k) ^ message)
+def _whole_cosets(code: Code, classes: int, basis: list[int], rng: np.random.Generator) -> Book:
+    """Words of whole cosets of the span of the basis, and one word more or less: every |column sum| is 0 or 1."""
+    span, leaders = np.zeros(1, np.int64), np.arange(1 << code.k)
+    for message in basis:
+        span = np.concatenate([span, span ^ message])
+        leaders = np.minimum(leaders, leaders ^ message)
     chosen = rng.permutation(np.unique(leaders))[: -(-classes // len(span))]
     return code.words((chosen[:, None] ^ span).ravel()[:classes])
 

@@ -73,8 +73,7 @@ class LabelledImages:
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.ids) == len(self.labels):
             raise DataError(
-                f"{len(self.images)} images, {len(self.ids)} ids and {len(self.labels)} labels: "
-                "there must be one of each."
+                f"{len(self.images)} images, {len(self.ids)} ids and {len(self.labels)} labels: there must be one of each."
             )
 
     def __len__(self) -> int:
@@ -86,6 +85,4 @@ class LabelledImages:
 
     def take(self, indices: NDArray[np.integer[Any]]) -> LabelledImages:
         """The images with these numbers, in this order."""
-        return LabelledImages(
-            self.images.take(indices), self.ids[indices], self.labels[indices], self.classes, self.name
-        )
+        return LabelledImages(self.images.take(indices), self.ids[indices], self.labels[indices], self.classes, self.name)

@@ -251,9 +251,7 @@ def _unpack_package(archive: Path, folder: Path) -> None:
         own = labels[start : start + len(rows)]
         start += len(rows)
         if rows.shape[1] != 32 * 32 or len(own) != len(rows):
-            raise DataError(
-                f"{name}.png has the shape {rows.shape} and {len(own)} labels; rows of 1,024 pixels are expected"
-            )
+            raise DataError(f"{name}.png has the shape {rows.shape} and {len(own)} labels; rows of 1,024 pixels are expected")
         planes = rows.transpose(0, 2, 1).reshape(len(rows), -1)  # uint8 (n, 3072)
         (folder / f"{name}.bin").write_bytes(np.hstack([own[:, None], planes]).tobytes())
 

@@ -123,9 +123,7 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name, reverse=True)
     except OSError as error:
-        raise DataError(
-            f"Cannot read the folder {path}: {error.strerror}. Allow it to be read, or move it away."
-        ) from error
+        raise DataError(f"Cannot read the folder {path}: {error.strerror}. Allow it to be read, or move it away.") from error
 
 
 def _is_shown_folder(entry: os.DirEntry[str]) -> bool:

@@ -162,9 +162,7 @@ def image_size(source: Source, *, limits: ImageLimits = LIMITS) -> tuple[int, in
             return (image.width, image.height) if swapped else (image.height, image.width)
 
 
-def shrink_to_square(
-    image: NDArray[np.uint8], side: int, *, fit: Literal["crop", "squash"] = "crop"
-) -> NDArray[np.uint8]:
+def shrink_to_square(image: NDArray[np.uint8], side: int, *, fit: Literal["crop", "squash"] = "crop") -> NDArray[np.uint8]:
     """An image (height, width, 3) resized, antialiased, to (side, side, 3); it may also grow.
 
     "crop" keeps the shape of things: the short side becomes `side`, and the middle of the long one is kept. "squash"

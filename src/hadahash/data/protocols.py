@@ -78,9 +78,7 @@ class Split:
         stored = files.read_json(path)
         try:
             if stored["format"] > _FORMAT:
-                raise NewerFileError(
-                    f"{path} was written by a later version of hadahash. Update with: pip install -U hadahash"
-                )
+                raise NewerFileError(f"{path} was written by a later version of hadahash. Update with: pip install -U hadahash")
             split = Split(stored["name"], stored["seed"], *(np.array(stored[part], np.int64) for part in _PARTS))
             whole = split.sha256 == stored["sha256"]
         except (DataError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -126,9 +124,7 @@ def _cifar10_full(data: LabelledImages, seed: int) -> Split:
 def _holdout(data: LabelledImages, seed: int) -> Split:
     query, rest = _hold_out(np.arange(len(data)), data.labels, 0.1, np.random.PCG64(seed))
     if not len(query):
-        raise DataError(
-            f"No class of the {len(data.classes)} has 2 images: one is needed as a query and one to learn from."
-        )
+        raise DataError(f"No class of the {len(data.classes)} has 2 images: one is needed as a query and one to learn from.")
     return Split("holdout", seed, query, rest, rest)
 
 
@@ -168,9 +164,7 @@ def _per_class(data: LabelledImages, name: str, counts: tuple[int, int], seed: i
     return query, train, np.setdiff1d(np.arange(len(data)), np.concatenate([query, train]))
 
 
-def _hold_out(
-    indices: Indices, labels: NDArray[Any], fraction: float, bits: np.random.PCG64
-) -> tuple[Indices, Indices]:
+def _hold_out(indices: Indices, labels: NDArray[Any], fraction: float, bits: np.random.PCG64) -> tuple[Indices, Indices]:
     """(held out, rest): `fraction` of each class, at least 1 image and never all; `labels` are those of `indices`."""
     groups = [indices] if labels.ndim == 2 else [indices[labels == label] for label in np.unique(labels)]
     held = []

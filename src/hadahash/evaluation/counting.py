@@ -19,18 +19,14 @@ def checked_labels(labels: ArrayLike, count: int, side: str) -> Labels:
     """Labels as int64 (n,) class numbers, or bool (n, C). `side` names them in errors: "query" or "database"."""
     array = np.asarray(labels)
     if array.ndim not in (1, 2) or array.size == 0:
-        raise UsageError(
-            f"The {side} labels must be (n,) class numbers or (n, C) of 0 and 1, got the shape {array.shape}."
-        )
+        raise UsageError(f"The {side} labels must be (n,) class numbers or (n, C) of 0 and 1, got the shape {array.shape}.")
     if len(array) != count:
         raise UsageError(f"{count} {side} codes need {count} labels, got {len(array)}. Give both in the same order.")
     if array.ndim == 1:
         return _class_numbers(array, side)
     if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
         hint = " For class numbers give labels[:, 0]." if array.shape[1] == 1 else ""
-        raise UsageError(
-            f"A {side} label matrix (n, C) must hold only 0 and 1, got other values ({array.dtype}).{hint}"
-        )
+        raise UsageError(f"A {side} label matrix (n, C) must hold only 0 and 1, got other values ({array.dtype}).{hint}")
     return array.astype(bool)
 
 

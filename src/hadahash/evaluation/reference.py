@@ -40,10 +40,7 @@ def expected_by_orders(
     >>> expected_by_orders([0, 1, 1], [False, True, False])
     Fraction(5, 12)
     """
-    values = [
-        average_precision_of_order(order, depth=depth, denominator=denominator)
-        for order in _orders(distances, relevant)
-    ]
+    values = [average_precision_of_order(order, depth=depth, denominator=denominator) for order in _orders(distances, relevant)]
     if all(value is None for value in values):
         return None
     return sum((value or Fraction(0) for value in values), Fraction(0)) / len(values)

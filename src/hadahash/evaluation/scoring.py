@@ -71,9 +71,7 @@ def evaluate(
     )
 
 
-def _average_precision(
-    total: Counts, relevant: Counts, depth: int | None, denominator: Denominator, empty: Empty
-) -> Reals:
+def _average_precision(total: Counts, relevant: Counts, depth: int | None, denominator: Denominator, empty: Empty) -> Reals:
     parts = (slice(start, start + _ROWS) for start in range(0, len(total), _ROWS))
     options: Any = {"depth": depth, "denominator": denominator}
     ap = np.concatenate([metrics.average_precision(total[rows], relevant[rows], **options) for rows in parts])
@@ -98,9 +96,7 @@ def _per_class(ap: Reals, labels: Labels) -> dict[int, float]:
 def _bit_balance(codes: Codes) -> Reals:
     ones = np.zeros(codes.bits, np.int64)
     for start in range(0, len(codes), _CODES):
-        ones += np.unpackbits(codes.packed[start : start + _CODES], axis=1, count=codes.bits).sum(
-            axis=0, dtype=np.int64
-        )
+        ones += np.unpackbits(codes.packed[start : start + _CODES], axis=1, count=codes.bits).sum(axis=0, dtype=np.int64)
     return ones / len(codes)
 
 

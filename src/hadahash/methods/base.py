@@ -66,7 +66,7 @@ class DeepMethod(Method):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The named parts of the loss, weighted; training minimises their sum."""
 
-    def before_step(self, step: int, steps: int) -> None:  # noqa: B027 - most methods have no schedule
+    def before_step(self, step: int, steps: int) -> None:
         """Called before each of `steps` training steps; for schedules such as HashNet's continuation."""
 
 

@@ -71,7 +71,8 @@ class HCDH(DeepMethod):
         self.head = HashHead(task.features, task.bits, task.classes if settings.lam > 0 else 0, streams=self.streams)
 
     def values(self, features: Tensor) -> Tensor:
-        return self.head(features)[0]
+        codes: Tensor = self.head(features)[0]
+        return codes
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         values, scores = self.head(batch.features)

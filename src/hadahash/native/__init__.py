@@ -121,17 +121,11 @@ def _count(
 
 def _check(queries: _Side, database: _Side, bits: int) -> None:
     """Refuse anything for which the compiled code would read past an end."""
-    if any(
-        array.dtype != np.uint64 or array.ndim != 2 or not array.flags.c_contiguous for array in (*queries, *database)
-    ):
-        raise UsageError(
-            "Codes and labels to count must be contiguous uint64 (n, words): hadahash.codes.words makes them."
-        )
+    if any(array.dtype != np.uint64 or array.ndim != 2 or not array.flags.c_contiguous for array in (*queries, *database)):
+        raise UsageError("Codes and labels to count must be contiguous uint64 (n, words): hadahash.codes.words makes them.")
     widths = queries.codes.shape[1], database.codes.shape[1], -(-bits // 64)
     if len(set(widths)) != 1:
-        raise UsageError(
-            f"Queries of {widths[0]} words, codes of {widths[1]} words and {bits} bits do not fit together."
-        )
+        raise UsageError(f"Queries of {widths[0]} words, codes of {widths[1]} words and {bits} bits do not fit together.")
     shapes = queries.labels.shape, database.labels.shape
     if shapes != ((len(queries.codes), shapes[1][1]), (len(database.codes), shapes[0][1])):
         raise UsageError(f"Label sets of the shapes {shapes[0]} and {shapes[1]} do not fit the codes.")

@@ -46,7 +46,8 @@ class Backbone(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """float (n, 3, size, size) in 0..255 to features (n, d)"""
         scaled = (pixels - self.mean) / self.std
-        return self.net(scaled.contiguous(memory_format=torch.channels_last)).flatten(1)
+        features: Tensor = self.net(scaled.contiguous(memory_format=torch.channels_last))
+        return features.flatten(1)
 
     @torch.no_grad()
     def _count_features(self) -> int:
@@ -185,7 +186,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise DataError(f"There is no weights file {path}. Give an existing file, 'imagenet' or 'none'.") from None
     except _BAD_FILE as error:
-        raise DataError(f"{path} does not hold plain tensors ({type(error).__name__}). Save a state_dict of tensors.") from error
+        raise DataError(
+            f"{path} does not hold plain tensors ({type(error).__name__}). Save a state_dict of tensors."
+        ) from error
     tensors = content.get("state_dict", content) if isinstance(content, dict) else None
     if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise DataError(f"{path} does not hold a state_dict of tensors. Save one with safetensors or torch.save.")

@@ -18,7 +18,7 @@ def record(step: Step, module: nn.Module, *examples: Tensor) -> Step:
     """
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     inputs = [example.clone() for example in examples]
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(3):

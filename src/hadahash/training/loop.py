@@ -69,7 +69,10 @@ def train(
     first, sums = state.step, {}  # type: ignore[var-annotated]
     network.train(not data.frozen)
     method.train()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.backends.cudnn.flags(benchmark=True):
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        torch.backends.cudnn.flags(benchmark=True),
+    ):
         while state.step < steps:
             epoch, place = divmod(state.step, steps_per_epoch)
             if place == 0 or state.step == first:

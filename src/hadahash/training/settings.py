@@ -22,7 +22,6 @@ class TrainSettings:
     precision: Literal["auto", "bf16", "fp32"] = "auto"  # auto: bf16 on a GPU, fp32 on a CPU
     compile: bool = False  # fuse the backbone's kernels on a GPU: a minute more to start, then about 1.4 times as fast
     threshold: Literal["zero", "mean", "median"] = "zero"  # what a bit's value is compared with: 0, or its training average
-    validation: float = 0.0  # share of the training images that is held out, to choose settings by
     checkpoint_seconds: float = 60.0  # least time between two checkpoints
 
     def __post_init__(self) -> None:
@@ -30,4 +29,4 @@ class TrainSettings:
         require(self.batch >= 1, f"batch={self.batch} is not possible: a batch holds at least 1 image.")
         require(self.lr > 0, f"lr={self.lr} is not possible: the learning rate must be greater than 0.")
         require(0 <= self.ema < 1, f"ema={self.ema} is not possible: it must be 0 <= ema < 1.")
-        require(0 <= self.validation < 1, f"validation={self.validation} is not possible: it is a share, 0 <= validation < 1.")
+        require(0 <= self.warmup <= 1, f"warmup={self.warmup} is not possible: it is a share, 0 <= warmup <= 1.")

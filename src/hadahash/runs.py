@@ -1,0 +1,153 @@
+"""Runs: a data set, a protocol and a Hasher in one folder, trained, evaluated and written down.
+
+run.json          data set, protocol, seed, command, hardware, versions, time
+split.json        which images are queries, training images and database
+hasher.json, model-*.safetensors, log.jsonl, checkpoint.safetensors
+codes/            query.npz and database.npz, once evaluated
+report.json       the evaluation
+skipped.csv       images that could not be read
+"""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import shlex
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from . import files
+from ._version import __version__
+from .codes import Codes
+from .data import LabelledImages, Split, find_dataset, make_split, open_dataset, validation_split
+from .data.transforms import AugmentSettings
+from .encoding import Advance
+from .evaluation import Report, evaluate
+from .hasher import Hasher, ModelSettings
+from .settings import require
+from .settings import split as split_settings
+from .training import TrainSettings
+
+_PACKAGES = ("torch", "torchvision", "timm", "numpy")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a run's images come from and how they are divided."""
+
+    data: str  # a data set's name, or a folder
+    root: str | None = None  # where the data set's files are; None: the cache
+    protocol: str | None = None  # None: the data set's own
+    validation: float = 0.0  # share of the training images held out to choose settings by; queries are not touched
+
+
+def train_run(
+    hasher: Hasher, source: Source, out: str | Path, *, resume: bool = False, progress: bool = False,
+    dataset: LabelledImages | None = None,
+) -> Hasher:  # fmt: skip
+    """Train on the training part of the data and save everything that evaluation needs."""
+    out = Path(out)
+    require(
+        0 <= source.validation < 1,
+        f"validation={source.validation} is not possible: it is a share, 0 <= validation < 1.",
+    )
+    dataset = dataset or open_dataset(source.data, source.root)
+    split = make_split(dataset, source.protocol or find_dataset(source.data).protocol, seed=hasher.seed)
+    train, held_out = split.train, split.train[:0]
+    if source.validation:
+        train, held_out = validation_split(split.train, dataset.labels, fraction=source.validation, seed=hasher.seed)
+    split.save(out / "split.json")
+    hasher.fit(dataset.take(train), out=out, resume=resume, progress=progress)
+    hasher.save(out)
+    (out / "checkpoint.safetensors").unlink(missing_ok=True)
+    about = describe(hasher, source, split, len(train))
+    if source.validation:
+        about["validation_map"] = validate(hasher, dataset.take(held_out))
+    files.write_json(out / "run.json", about)
+    if hasher.skipped:
+        Codes(np.empty((0, 1), np.uint8), 8, skipped=hasher.skipped).save_skipped(out / "skipped.csv")
+    return hasher
+
+
+def validate(hasher: Hasher, held_out: LabelledImages) -> float:
+    """mAP of held-out training images searched for among themselves; each also finds itself."""
+    codes = hasher.encode(held_out)
+    labels = labels_of(codes, held_out)
+    return float(evaluate(codes, labels, codes, labels).map)
+
+
+def evaluate_run(
+    run: str | Path, *, root: str | None = None, depth: int | None = None, advance: Advance | None = None,
+    hasher: Hasher | None = None, dataset: LabelledImages | None = None,
+) -> Report:  # fmt: skip
+    """Encode the run's queries and database and measure the retrieval; codes and report stay in the run's folder."""
+    run = Path(run)
+    about = files.read_json(run / "run.json")
+    hasher = hasher or Hasher.load(run)
+    dataset = dataset or open_dataset(about["data"], root or about["root"])
+    split = Split.load(run / "split.json")
+    codes, labels = {}, {}
+    for part, rows in (("query", split.query), ("database", split.database)):
+        images = dataset.take(rows)
+        codes[part] = hasher.encode(images, advance=advance)
+        codes[part].save(run / "codes" / f"{part}.npz")
+        labels[part] = labels_of(codes[part], images)
+    depth = depth or find_dataset(about["data"]).depth
+    report = evaluate(codes["query"], labels["query"], codes["database"], labels["database"], depth=depth)
+    report.to_json(run / "report.json")
+    skipped = codes["query"].skipped + codes["database"].skipped
+    if skipped:
+        Codes(codes["query"].packed[:0], hasher.bits, skipped=skipped).save_skipped(run / "skipped.csv")
+    return report
+
+
+def labels_of(codes: Codes, images: LabelledImages) -> NDArray[np.int64]:
+    """The labels of the images that have a code, in the order of the codes."""
+    if not codes.skipped:
+        return images.labels
+    return images.labels[np.isin(images.ids, codes.ids)]
+
+
+def describe(hasher: Hasher, source: Source, split: Split, train_images: int) -> dict[str, Any]:
+    """What must be known of a run to repeat it."""
+    settings, augmentation, model, method = split_settings(
+        hasher.settings, TrainSettings, AugmentSettings, ModelSettings, type(hasher.network.method).Settings
+    )
+    values = {key: value for kind in (settings, augmentation, model, method) for key, value in vars(kind).items()}
+    outcome = hasher.outcome
+    return {
+        "dataset": find_dataset(source.data).name, "data": source.data, "root": source.root, "protocol": split.name,
+        "method": hasher.method, "bits": hasher.bits, "backbone": hasher.backbone, "weights": Path(hasher.weights).name,
+        "seed": hasher.seed, "split_sha256": split.sha256, "queries": len(split.query), "database": len(split.database),
+        "train_images": train_images, "epochs": settings.epochs if outcome else None, "settings": values,
+        "preprocess": vars(hasher.preprocess), "validation": source.validation,
+        "train_seconds": round(outcome.seconds, 2) if outcome else None,
+        "images_per_second": round(outcome.images_per_second, 1) if outcome else None,
+        "hardware": hardware(hasher), "versions": versions(), "command": command(),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+    }  # fmt: skip
+
+
+def hardware(hasher: Hasher) -> str:
+    device = hasher.network.threshold.device
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU {platform.machine()}, {torch.get_num_threads()} threads"
+
+
+def versions() -> dict[str, str]:
+    found = {name: metadata.version(name) for name in _PACKAGES}
+    return {"hadahash": __version__, "python": platform.python_version(), **found}
+
+
+def command() -> str:
+    """The command line of this process, as one would type it."""
+    program = Path(sys.argv[0]).name
+    return shlex.join([{"__main__.py": "hadahash"}.get(program, program), *sys.argv[1:]])
