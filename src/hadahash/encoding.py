@@ -21,6 +21,7 @@ from torch import Tensor
 from . import codes as bits_of
 from .codes import Codes
 from .data.base import Images
+from .data.collection import Collection
 from .data.decode import decode, name_failures
 from .data.transforms import Preprocess, center
 from .errors import UsageError
@@ -46,7 +47,10 @@ class Encoder:
 
     network: HashNetwork
     preprocess: Preprocess
-    batch: int = 256
+
+    @property
+    def batch(self) -> int:
+        return 1024 if self.network.threshold.is_cuda else 64
 
     @property
     def bits(self) -> int:
@@ -70,6 +74,12 @@ class Encoder:
         kept = np.concatenate(rows)
         return Codes(np.concatenate(packed), self.bits, ids[kept], name_failures([row for f in failed for row in f], ids))
 
+    def encode_features(self, features: Outputs, ids: NDArray[Any]) -> Codes:
+        """The codes of images whose features are at hand."""
+        with torch.inference_mode():
+            values = self.network.code_values(features.values.to(self.network.threshold.device)).cpu()
+        return Codes(bits_of.pack(values.numpy()), self.bits, ids[features.rows], name_failures(features.failed, ids))
+
     def _stream(
         self, images: Images, function: Callable[[Tensor], Tensor], width: int, advance: Advance | None
     ) -> Iterator[Outputs]:
@@ -80,10 +90,29 @@ class Encoder:
             outputs = torch.empty(0, width)
             if len(part.rows):
                 with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                    outputs = function(center(torch.from_numpy(part.pixels).to(device), self.preprocess))
+                    view = center(torch.from_numpy(part.pixels).to(device), self.preprocess)
+                    outputs = function(view)
+                    if self.preprocess.mirror:
+                        outputs = (outputs + function(view.flip(-1))) / 2
             yield Outputs(outputs.float().cpu(), part.rows, part.failed)
             if advance is not None:
                 advance(len(part.rows) + len(part.failed))
+
+
+class FeatureCache:
+    """Features of a frozen backbone, kept in memory so that several heads can share them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, Preprocess, str], Outputs] = {}
+
+    def get(self, encoder: Encoder, source: Collection, backbone: str, advance: Advance | None = None) -> Outputs:
+        """The features of these images; `backbone` names the network with its weights."""
+        key = (backbone, encoder.preprocess, _digest(source.ids))
+        if key not in self._kept:
+            self._kept[key] = encoder.features(source.images, advance)
+        elif advance is not None:
+            advance(len(source.images))
+        return self._kept[key]
 
 
 def _join(parts: Iterable[Outputs]) -> Outputs:

@@ -5,19 +5,26 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from .errors import StorageError
+from .errors import StorageError, UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 _REMEDIES = {
     errno.ENOSPC: "The disk is full: free some space or choose another place.",
     errno.EDQUOT: "The disk quota is used up: free some space or choose another place.",
     errno.EROFS: "The file system is read-only: choose another place.",
     errno.EACCES: "You may not write there: choose another place.",
+    errno.EEXIST: "A file of that name is where a folder must be: choose another place.",
     errno.ENOTDIR: "Part of that path is a file, not a folder: choose another place.",
 }
 
@@ -76,6 +83,17 @@ def read_json(path: str | Path) -> Any:
         raise storage_error("read", path, error) from error
     except ValueError as error:
         raise StorageError(f"{path} is damaged (not valid JSON: {error}). Restore it or make it again.") from error
+
+
+def read_toml(path: Any) -> dict[str, Any]:
+    """The content of a TOML file (a path or a packaged resource)."""
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return content
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}. Write settings as name = value lines.") from error
 
 
 def _flush(path: Path) -> None:

@@ -21,10 +21,11 @@ from . import files
 from ._version import __version__
 from .codes import Codes, Skipped
 from .data.base import ArrayImages, Images, LabelledImages
-from .data.collection import open_source, read_collection
+from .data.collection import Collection, open_source, read_collection
+from .data.decode import name_failures
 from .data.images import image_size
 from .data.transforms import AugmentSettings, Preprocess
-from .encoding import Advance, Encoder, Outputs, encode_to_file
+from .encoding import Advance, Encoder, FeatureCache, Outputs, encode_to_file
 from .errors import DataError, ImageError, NewerFileError, StorageError, UsageError
 from .methods import METHODS, Method, ShallowMethod, Task
 from .networks import Backbone, build_backbone
@@ -45,6 +46,7 @@ class ModelSettings:
     side: int | None = None  # pixels of the square each image is stored as
     crop: float | None = None  # central part of the square that encoding uses
     fit: Literal["crop", "squash"] = "crop"  # images that are not square: cut the ends off, or squash them
+    mirror: bool = False  # encode the average of an image and its mirror image: twice the work, a little better
 
 
 class Hasher:
@@ -77,11 +79,12 @@ class Hasher:
 
     def fit(
         self, data: str | Path | LabelledImages | NDArray[np.uint8], labels: NDArray[Any] | None = None, *,
-        out: str | Path | None = None, resume: bool = False, progress: bool = False,
+        out: str | Path | None = None, resume: bool = False, progress: bool = False, cache: FeatureCache | None = None,
     ) -> Hasher:  # fmt: skip
         """Learn from a folder of class folders, a LabelledImages, or pixels (n, h, w, 3) with labels (n,) or (n, C).
 
-        With `out`, a log and checkpoints are kept there, and `resume` goes on from the last checkpoint.
+        With `out`, a log and checkpoints are kept there, and `resume` goes on from the last checkpoint. A `cache` keeps the
+        features of a frozen backbone for other hashers that use the same one.
         """
         method_type, train_settings, augmentation, model_settings, method_settings = self._check()
         labelled = read_collection(data, labels)
@@ -90,28 +93,36 @@ class Hasher:
         with _seeded(self.seed):
             backbone = build_backbone(self.backbone, weights=self.weights, partial_weights=model_settings.partial_weights)
         self.preprocess = choose_preprocess(labelled.images, backbone.size, model_settings)
-        store = PixelStore.build(labelled, self.preprocess)
-        require(
-            len(store.kept) >= 2,
-            "Fewer than 2 images could be read. See the reasons in `hadahash encode`'s skipped.csv.",
-        )
-        self.skipped = store.skipped
-        targets = one_hot(labelled.labels[store.kept], len(self.classes))
-        self._build(backbone, method_type, method_settings, train_images=len(store.kept))
+        self._build(backbone, method_type, method_settings, train_images=len(labelled))
+        inputs, kept = self._inputs(labelled, cache)
+        require(len(kept) >= 2, f"Only {len(kept)} of {len(labelled)} images could be read: {list(self.skipped[:1])}.")
+        targets = one_hot(labelled.labels[kept], len(self.classes))
         folder = Path(out) if out is not None else None
         checkpoint = self._checkpoint(folder, resume, labelled, train_settings.checkpoint_seconds)
         with Log(folder / "log.jsonl" if folder else None, progress=progress) as log:
-            self._learn(store.pixels, targets, train_settings, augmentation, model_settings.frozen, log, checkpoint)
+            self._learn(inputs, targets, train_settings, augmentation, log, checkpoint)
         return self
 
+    @property
+    def fixed_backbone(self) -> bool:
+        """Does the backbone stay as it came? Then its features can be computed once and shared."""
+        return isinstance(self.network.method, ShallowMethod) or split(self.settings, *self._kinds())[2].frozen
+
+    def _inputs(self, data: LabelledImages, cache: FeatureCache | None) -> tuple[Tensor, NDArray[np.int64]]:
+        """What the method learns from, pixels or features, and the numbers of the images that could be read."""
+        if self.fixed_backbone:
+            found = self._features(open_source(data), cache or FeatureCache())
+            self.skipped = name_failures(found.failed, data.ids)
+            return found.values, found.rows
+        store = PixelStore.build(data, self.preprocess)
+        self.skipped = store.skipped
+        return store.pixels, store.kept
+
     def _learn(
-        self, pixels: Tensor, targets: Tensor, settings: TrainSettings, augmentation: AugmentSettings, frozen: bool,
-        log: Log, checkpoint: Checkpoint | None,
+        self, inputs: Tensor, targets: Tensor, settings: TrainSettings, augmentation: AugmentSettings, log: Log,
+        checkpoint: Checkpoint | None,
     ) -> None:  # fmt: skip
         method, device = self.network.method, self.network.threshold.device
-        inputs = pixels
-        if frozen or isinstance(method, ShallowMethod):
-            inputs = self.encoder().features(_Stored(pixels)).values
         if isinstance(method, ShallowMethod):
             method.cpu().fit(inputs, targets, torch.Generator().manual_seed(self.seed))
             self.network.to(device)
@@ -123,21 +134,25 @@ class Hasher:
                 log=log, checkpoint=checkpoint,
             )  # fmt: skip
         if settings.threshold != "zero":
-            self._set_threshold(self.encoder().values(_Stored(pixels)).values, settings.threshold)
+            self._set_threshold(inputs, settings.threshold)
 
-    def _set_threshold(self, values: Tensor, kind: str) -> None:
-        average = values.mean(0) if kind == "mean" else values.median(0).values
-        self.network.threshold.copy_(average)
+    @torch.inference_mode()
+    def _set_threshold(self, inputs: Tensor, kind: str) -> None:
+        if inputs.ndim == 2:
+            values = self.network.code_values(inputs.to(self.network.threshold.device))
+        else:
+            values = self.encoder().values(ArrayImages(inputs.numpy().transpose(0, 2, 3, 1))).values
+        self.network.threshold.copy_(values.mean(0) if kind == "mean" else values.median(0).values)
+
+    def _kinds(self) -> tuple[type[Any], ...]:
+        return TrainSettings, AugmentSettings, ModelSettings, METHODS.get(self.method).Settings
 
     def _check(self) -> tuple[type[Method], TrainSettings, AugmentSettings, ModelSettings, Any]:
         require(
             isinstance(self.bits, int) and self.bits >= 1,
             f"bits={self.bits} is not possible: a code has at least 1 bit.",
         )
-        method_type = METHODS.get(self.method)
-        kinds = (TrainSettings, AugmentSettings, ModelSettings, method_type.Settings)
-        train_settings, augmentation, model_settings, method_settings = split(self.settings, *kinds)
-        return method_type, train_settings, augmentation, model_settings, method_settings
+        return METHODS.get(self.method), *split(self.settings, *self._kinds())
 
     def _build(self, backbone: Backbone, method_type: type[Method], method_settings: Any, *, train_images: int) -> None:
         task = Task(self.bits, len(self.classes), backbone.features, self.multilabel, train_images, self.seed)
@@ -167,21 +182,27 @@ class Hasher:
 
     # ------------------------------------------------------------------ encode
 
-    def encoder(self, batch: int = 256) -> Encoder:
+    def encoder(self) -> Encoder:
         if not hasattr(self, "network"):
             raise UsageError("This Hasher has learned nothing yet: call fit(...) first, or Hasher.load(...) a saved one.")
-        return Encoder(self.network, self.preprocess, batch)
+        return Encoder(self.network, self.preprocess)
 
-    def encode(self, source: Any, *, advance: Advance | None = None) -> Codes:
+    def encode(self, source: Any, *, advance: Advance | None = None, cache: FeatureCache | None = None) -> Codes:
         """Codes of an image file, a folder (searched recursively), a list of files, pixels (n, h, w, 3), or a LabelledImages.
 
         Images that cannot be read are in the result's `.skipped`; only when a single file is asked for is that an error.
         """
-        images, ids = open_source(source)
-        codes = self.encoder().encode(images, ids, advance)
+        images = open_source(source)
+        if cache is not None and self.fixed_backbone:
+            codes = self.encoder().encode_features(self._features(images, cache, advance), images.ids)
+        else:
+            codes = self.encoder().encode(images.images, images.ids, advance)
         if isinstance(source, (str, Path)) and Path(source).is_file() and codes.skipped:
             raise ImageError(source, codes.skipped[0].reason)
         return codes
+
+    def _features(self, images: Collection, cache: FeatureCache, advance: Advance | None = None) -> Outputs:
+        return cache.get(self.encoder(), images, f"{self.backbone} {self.weights}", advance)
 
     def encode_to_file(
         self, source: Any, out: str | Path, *, shard: tuple[int, int] = (1, 1), advance: Advance | None = None
@@ -263,13 +284,6 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
 
 
-class _Stored(ArrayImages):
-    """Squares that are already decoded, (n, 3, side, side), seen as images."""
-
-    def __init__(self, pixels: Tensor) -> None:
-        super().__init__(pixels.numpy().transpose(0, 2, 3, 1))
-
-
 def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -288,7 +302,7 @@ def choose_preprocess(images: Images, backbone_size: int, settings: ModelSetting
     side = settings.side or min(wanted, _typical_side(images))
     crop = settings.crop or (0.875 if side >= wanted else 1.0)
     require(size >= 8 and side >= 4, f"size={size}, side={side} is too small for any network.")
-    return Preprocess(side=side, size=size, crop=crop, fit=settings.fit)
+    return Preprocess(side=side, size=size, crop=crop, fit=settings.fit, mirror=settings.mirror)
 
 
 def _typical_side(images: Images) -> int:

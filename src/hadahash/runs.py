@@ -14,6 +14,7 @@ import datetime
 import platform
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -28,7 +29,8 @@ from ._version import __version__
 from .codes import Codes
 from .data import LabelledImages, Split, find_dataset, make_split, open_dataset, validation_split
 from .data.transforms import AugmentSettings
-from .encoding import Advance
+from .encoding import Advance, FeatureCache
+from .errors import DataError
 from .evaluation import Report, evaluate
 from .hasher import Hasher, ModelSettings
 from .settings import require
@@ -50,7 +52,8 @@ class Source:
 
 def train_run(
     hasher: Hasher, source: Source, out: str | Path, *, resume: bool = False, progress: bool = False,
-    dataset: LabelledImages | None = None,
+    dataset: LabelledImages | None = None, cache: FeatureCache | None = None,
+    say: Callable[[str], object] = lambda text: None,
 ) -> Hasher:  # fmt: skip
     """Train on the training part of the data and save everything that evaluation needs."""
     out = Path(out)
@@ -58,13 +61,13 @@ def train_run(
         0 <= source.validation < 1,
         f"validation={source.validation} is not possible: it is a share, 0 <= validation < 1.",
     )
-    dataset = dataset or open_dataset(source.data, source.root)
+    dataset = dataset or open_dataset(source.data, source.root, say=say)
     split = make_split(dataset, source.protocol or find_dataset(source.data).protocol, seed=hasher.seed)
     train, held_out = split.train, split.train[:0]
     if source.validation:
         train, held_out = validation_split(split.train, dataset.labels, fraction=source.validation, seed=hasher.seed)
     split.save(out / "split.json")
-    hasher.fit(dataset.take(train), out=out, resume=resume, progress=progress)
+    hasher.fit(dataset.take(train), out=out, resume=resume, progress=progress, cache=cache)
     hasher.save(out)
     (out / "checkpoint.safetensors").unlink(missing_ok=True)
     about = describe(hasher, source, split, len(train))
@@ -85,7 +88,7 @@ def validate(hasher: Hasher, held_out: LabelledImages) -> float:
 
 def evaluate_run(
     run: str | Path, *, root: str | None = None, depth: int | None = None, advance: Advance | None = None,
-    hasher: Hasher | None = None, dataset: LabelledImages | None = None,
+    hasher: Hasher | None = None, dataset: LabelledImages | None = None, cache: FeatureCache | None = None,
 ) -> Report:  # fmt: skip
     """Encode the run's queries and database and measure the retrieval; codes and report stay in the run's folder."""
     run = Path(run)
@@ -96,7 +99,7 @@ def evaluate_run(
     codes, labels = {}, {}
     for part, rows in (("query", split.query), ("database", split.database)):
         images = dataset.take(rows)
-        codes[part] = hasher.encode(images, advance=advance)
+        codes[part] = hasher.encode(images, advance=advance, cache=cache)
         codes[part].save(run / "codes" / f"{part}.npz")
         labels[part] = labels_of(codes[part], images)
     depth = depth or find_dataset(about["data"]).depth
@@ -106,6 +109,21 @@ def evaluate_run(
     if skipped:
         Codes(codes["query"].packed[:0], hasher.bits, skipped=skipped).save_skipped(run / "skipped.csv")
     return report
+
+
+def evaluate_files(queries: str | Path, database: str | Path, *, depth: int | None = None) -> Report:
+    """Measure two saved files of codes whose ids are CLASS/NAME: the class is the label."""
+    parts = [Codes.load(queries), Codes.load(database)]
+    names = [[_class_of(str(name), path) for name in part.ids] for part, path in zip(parts, (queries, database), strict=True)]
+    numbers = {name: number for number, name in enumerate(sorted({name for part in names for name in part}))}
+    labels = [np.array([numbers[name] for name in part], np.int64) for part in names]
+    return evaluate(parts[0], labels[0], parts[1], labels[1], depth=depth)
+
+
+def _class_of(name: str, path: str | Path) -> str:
+    if "/" not in name:
+        raise DataError(f"{path}: the id '{name}' has no class; ids must be CLASS/NAME. Encode a folder of class folders.")
+    return name.split("/", 1)[0]
 
 
 def labels_of(codes: Codes, images: LabelledImages) -> NDArray[np.int64]:

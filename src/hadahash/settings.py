@@ -63,7 +63,7 @@ def convert(key: str, value: Any, hint: Any) -> Any:
         if hint is int and isinstance(value, float) and value != int(value):
             raise ValueError(value)
         return hint(value)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
         raise UsageError(f"{key}={value} is not possible: {key} must be {_words(hint)}.") from None
 
 

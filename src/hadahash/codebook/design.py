@@ -41,25 +41,11 @@ def codebook(classes: int, bits: int, *, design: str = "far", seed: int = 0) -> 
     True
     """
     make = designs.get(design)
-    classes, bits = _whole("classes", classes), _whole("bits", bits)
-    if classes == 1:
-        raise UsageError("One class has nothing to tell apart: give at least 2 classes.")
-    if classes < 1:
-        raise UsageError(f"A codebook needs at least 2 classes, got classes={classes}.")
-    if bits < 1:
-        raise UsageError(f"A codeword needs at least 1 bit, got bits={bits}.")
-    if classes > MOST_CLASSES or bits > MOST_BITS:
-        raise UsageError(
-            f"A codebook has at most {MOST_CLASSES} classes and {MOST_BITS} bits, got classes={classes}, bits={bits}."
-        )
-    if (classes - 1).bit_length() > bits:
-        raise UsageError(
-            f"{bits} bits have only {2**bits} different codes, too few for {classes} classes: "
-            f"give at least {(classes - 1).bit_length()} bits."
-        )
-    if _whole("seed", seed) < 0:
+    classes, bits, seed = _whole("classes", classes), _whole("bits", bits), _whole("seed", seed)
+    _check(classes, bits)
+    if seed < 0:
         raise UsageError(f"The seed must not be negative, got seed={seed}.")
-    return make(classes, bits, np.random.Generator(np.random.PCG64(int(seed))))
+    return make(classes, bits, np.random.Generator(np.random.PCG64(seed)))
 
 
 def paper_order(classes: int, bits: int) -> int:
@@ -116,3 +102,21 @@ def _whole(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise UsageError(f"{name} must be a whole number, got {value!r}.")
     return int(value)
+
+
+def _check(classes: int, bits: int) -> None:
+    if classes == 1:
+        raise UsageError("One class has nothing to tell apart: give at least 2 classes.")
+    if classes < 1:
+        raise UsageError(f"A codebook needs at least 2 classes, got classes={classes}.")
+    if bits < 1:
+        raise UsageError(f"A codeword needs at least 1 bit, got bits={bits}.")
+    if classes > MOST_CLASSES or bits > MOST_BITS:
+        raise UsageError(
+            f"A codebook has at most {MOST_CLASSES} classes and {MOST_BITS} bits, got classes={classes}, bits={bits}."
+        )
+    if (classes - 1).bit_length() > bits:
+        raise UsageError(
+            f"{bits} bits have only {2**bits} different codes, too few for {classes} classes: "
+            f"give at least {(classes - 1).bit_length()} bits."
+        )

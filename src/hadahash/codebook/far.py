@@ -1,6 +1,6 @@
 """The design "far": codewords as far apart as can be had, in bits that split the classes evenly.
 
-Three constructions meet, and the best book wins (largest minimum distance, then best balance):
+Three constructions meet, and the best book wins (largest minimum distance, then best balance, then fewest closest pairs):
 - `splits`: few classes, all distances above half of the bits (Plotkin's bound);
 - `antipodal`: rows of a Hadamard matrix and their negatives, up to 2 x bits classes at half of the bits;
 - `linear`: linear codes for any number of classes.
@@ -8,13 +8,15 @@ Three constructions meet, and the best book wins (largest minimum distance, then
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .bounds import distance_bound
 from .hadamard import hadamard, orders
 from .linear import linear
-from .quality import minimum_distance
+from .quality import minimum_distance, nearest_pairs
 from .splits import splits
 
 Book = NDArray[np.int8]
@@ -29,8 +31,9 @@ def far(classes: int, bits: int, rng: np.random.Generator) -> Book:
     books = antipodal(classes, bits, rng)
     reached = max(map(minimum_distance, books), default=0)
     if 2 * bound >= bits:
-        attempts = (splits(classes, bits, distance, rng) for distance in range(bound, max(reached, bits // 2 - 1), -1))
-        books += [book for book in attempts if book is not None][:1]
+        least = max(reached, -(-bits // 2))  # a tie is worth a search too: fewer pairs may be as close as that
+        attempts = (splits(classes, bits, distance, rng) for distance in range(bound, least - 1, -1))
+        books += islice((book for book in attempts if book is not None), 1)
         reached = max(map(minimum_distance, books), default=0)
     if reached < bound:
         books.append(linear(classes, bits, rng))
@@ -56,8 +59,10 @@ def antipodal(classes: int, bits: int, rng: np.random.Generator) -> list[Book]:
     return books
 
 
-def _rank(book: Book) -> tuple[int, int]:
-    return minimum_distance(book), -int((book.sum(0, dtype=np.int64) ** 2).sum())
+def _rank(book: Book) -> tuple[int, int, int]:
+    """Minimum distance, then balance, then as few pairs as possible at the minimum distance."""
+    distance, pairs = nearest_pairs(book)
+    return distance, -int((book.sum(0, dtype=np.int64) ** 2).sum()), -pairs
 
 
 def _revive(book: Book) -> Book:
@@ -74,12 +79,14 @@ def _level(book: Book, rng: np.random.Generator) -> Book:
     B = book.astype(np.float64)
     M = B.T @ B  # whole numbers, exact
     signs = rng.choice(np.array([-1.0, 1.0]), book.shape[1])
+    pull = M @ signs
     while True:
-        saved = signs * (M @ signs) - np.diagonal(M)  # a quarter of what turning one column takes off the squared row sums
+        saved = signs * pull - len(book)  # a quarter of what turning one column takes off the squared row sums
         column = int(saved.argmax())
         if saved[column] <= 0:
             return np.where(signs > 0, book, -book)
         signs[column] *= -1
+        pull += 2 * signs[column] * M[column]
 
 
 def _shuffle(book: Book, rng: np.random.Generator) -> Book:

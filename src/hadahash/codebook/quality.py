@@ -79,8 +79,18 @@ def quality(book: ArrayLike) -> Quality:
 
 def minimum_distance(book: NDArray[np.int8]) -> int:
     """The smallest Hamming distance between two codewords of a book int8 (classes, bits)."""
-    closest = max(int(products.max()) for products in _products(book))
-    return (int(book.shape[1]) - closest) // 2
+    return nearest_pairs(book)[0]
+
+
+def nearest_pairs(book: NDArray[np.int8]) -> tuple[int, int]:
+    """The minimum distance of a book, and how many pairs of codewords are as close as that."""
+    closest, count = -np.inf, 0
+    for products in _products(book):
+        largest = float(products.max())
+        if largest >= closest:
+            count = int((products == largest).sum()) + (count if largest == closest else 0)
+            closest = largest
+    return (int(book.shape[1]) - int(closest)) // 2, count
 
 
 def distinct(book: NDArray[np.int8]) -> int:

@@ -26,6 +26,7 @@ class Preprocess:
     size: int = 224  # pixels of the network's input
     crop: float = 0.875  # the central part of the square that is used, as a share of its side
     fit: Literal["crop", "squash"] = "crop"  # what happens to images that are not square
+    mirror: bool = False  # average what the network says of the image and of its mirror image
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ def draw(count: int, settings: AugmentSettings, crop: float, generator: torch.Ge
 
     area = uniform(settings.crop_area, 1.0)
     log_aspect = torch.tensor(settings.crop_aspect).log().item()
-    stretch = (uniform(-log_aspect, log_aspect) / 2).exp()
-    wide, high = (area.sqrt() * stretch).clamp(max=1), (area.sqrt() / stretch).clamp(max=1)
-    wide, high = wide * crop, high * crop
+    root = area.sqrt()
+    stretch = (uniform(-log_aspect, log_aspect) / 2).exp().clamp(min=root, max=1 / root)  # no side beyond the square's
+    wide, high = root * stretch * crop, root / stretch * crop
     across, down = uniform(-1, 1) * (1 - wide), uniform(-1, 1) * (1 - high)
     wide = torch.where(uniform(0, 1) < settings.flip, -wide, wide)
     colours = [uniform(1 - settings.jitter, 1 + settings.jitter) for _ in range(3)]

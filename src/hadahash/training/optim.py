@@ -24,7 +24,7 @@ def make_optimizer(network: HashNetwork, settings: TrainSettings) -> torch.optim
             if chosen:
                 groups.append({"params": chosen, "lr": rate, "base_lr": rate, "weight_decay": decay})
     on_gpu = groups[0]["params"][0].is_cuda  # type: ignore[index]
-    return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=True, fused=on_gpu)
+    return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.momentum > 0, fused=on_gpu)
 
 
 def rate_factor(step: int, steps: int, steps_per_epoch: int, settings: TrainSettings) -> float:

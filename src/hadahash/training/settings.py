@@ -28,5 +28,8 @@ class TrainSettings:
         require(self.epochs >= 1, f"epochs={self.epochs} is not possible: train at least 1 epoch.")
         require(self.batch >= 1, f"batch={self.batch} is not possible: a batch holds at least 1 image.")
         require(self.lr > 0, f"lr={self.lr} is not possible: the learning rate must be greater than 0.")
+        require(self.backbone_lr >= 0, f"backbone_lr={self.backbone_lr} is not possible: it must be at least 0.")
+        require(0 <= self.momentum < 1, f"momentum={self.momentum} is not possible: it must be 0 <= momentum < 1.")
+        require(self.weight_decay >= 0, f"weight_decay={self.weight_decay} is not possible: it must be at least 0.")
         require(0 <= self.ema < 1, f"ema={self.ema} is not possible: it must be 0 <= ema < 1.")
         require(0 <= self.warmup <= 1, f"warmup={self.warmup} is not possible: it is a share, 0 <= warmup <= 1.")

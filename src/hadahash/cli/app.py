@@ -1,0 +1,41 @@
+"""The command `hadahash` and its sub-commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .._version import __version__
+from . import codebook, data, demo, doctor, encode, evaluate, reproduce, train
+
+app = typer.Typer(
+    help="Supervised image hashing: learn compact binary codes, compare methods honestly, search exactly.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hadahash {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None: ...
+
+
+app.command()(demo.demo)
+app.add_typer(data.app, name="data")
+app.command()(train.train)
+app.command()(encode.encode)
+app.command()(evaluate.evaluate)
+app.command()(codebook.codebook)
+app.command()(reproduce.reproduce)
+app.command()(doctor.doctor)

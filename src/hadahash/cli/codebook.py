@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from ..codebook import codebook as make_codebook
+from ..codebook import paper_order, quality
+from ..codes import Codes, pack
+from . import options, show
+
+
+def codebook(
+    classes: Annotated[int, typer.Option(help="Number of classes: one codeword for each.")],
+    bits: options.Bits = 64,
+    design: Annotated[str, typer.Option(help="far (codewords as far apart as can be had) or paper (Algorithm 1).")] = "far",
+    seed: options.Seed = 0,
+    out: Annotated[Optional[Path], typer.Option(help="Save the codewords: .npz or .parquet, one code per class.")] = None,  # noqa: UP045
+    json: options.Json = False,
+) -> None:
+    """Make a codebook and say how good it is.
+
+    Example: hadahash codebook --classes 100 --bits 32 --out book.npz
+    """
+    book = make_codebook(classes, bits, design=design, seed=seed)
+    figures = {"design": design, "seed": seed, **quality(book).to_dict()}
+    if design == "paper":
+        figures["order"] = paper_order(classes, bits)
+    path = out or Path(f"codebook-{classes}x{bits}-{design}-s{seed}.npz")
+    Codes(packed=pack(book), bits=bits).save(path)
+    if json:
+        show.as_json({**figures, "file": str(path)})
+        return
+    for name, value in figures.items():
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        show.result(f"{name.replace('_', ' '):<32}{shown}")
+    show.say(f"saved in {path}")

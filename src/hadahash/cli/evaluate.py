@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from ..errors import UsageError
+from ..runs import evaluate_files, evaluate_run
+from . import options, show
+
+
+def evaluate(
+    run: Annotated[Optional[Path], typer.Argument(help="Folder of a trained run.")] = None,  # noqa: UP045
+    queries: Annotated[Optional[Path], typer.Option(help="Codes of the queries, instead of a run.")] = None,  # noqa: UP045
+    database: Annotated[Optional[Path], typer.Option(help="Codes of the database, instead of a run.")] = None,  # noqa: UP045
+    depth: Annotated[Optional[int], typer.Option(help="Look at so many results only; the data set's own if not given.")] = None,  # noqa: UP045
+    data_root: options.Root = None,
+    json: options.Json = False,
+) -> None:
+    """Measure retrieval: mAP (exact over ties), precision, recall, bit balance.
+
+    Of a run: encodes its queries and database first. Of two files of codes whose ids are CLASS/NAME, as `encode` gives them
+    to a folder of class folders: the class is the label.
+
+    Example: hadahash evaluate runs/photos
+    """
+    if run is not None and queries is None and database is None:
+        with show.progress("encoding", None) as advance:
+            report = evaluate_run(run, root=str(data_root) if data_root else None, depth=depth, advance=advance)
+    elif run is None and queries is not None and database is not None:
+        report = evaluate_files(queries, database, depth=depth)
+    else:
+        raise UsageError("Give a run, or both --queries and --database. Example: hadahash evaluate runs/photos")
+    if json:
+        show.as_json(report.to_dict())
+    else:
+        show.result(str(report))

@@ -1,0 +1,43 @@
+"""What all commands share in talking to a person."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..encoding import Advance
+
+
+def say(text: str) -> None:
+    """A line about what goes on, on stderr, so that stdout stays for results."""
+    typer.echo(text, err=True)
+
+
+def result(text: str) -> None:
+    typer.echo(text)
+
+
+def as_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def watched() -> bool:
+    """Is a person looking at stderr?"""
+    return Console(stderr=True).is_terminal
+
+
+@contextmanager
+def progress(title: str, total: int | None) -> Iterator[Advance]:
+    bar = Progress(
+        TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        console=Console(stderr=True), transient=True, disable=not watched(),
+    )  # fmt: skip
+    with bar:
+        task = bar.add_task(title, total=total)
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,45 @@
+"""What all tests share: quiet, single-threaded arithmetic, and a toy set of four classes that a tiny network learns in seconds."""
+
+from __future__ import annotations
+
+import os
+
+# Before torch is imported: its threads would wait actively and starve each other on a busy machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from toys import make_toy, tiny_hasher, write_folder
+
+from hadahash import Hasher
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def toy() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """160 training images of 4 classes, uint8 (160, 32, 32, 3), and their labels."""
+    return make_toy(160, seed=0)
+
+
+@pytest.fixture(scope="session")
+def toy_queries() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """80 other images of the same classes."""
+    return make_toy(80, seed=1)
+
+
+@pytest.fixture(scope="session")
+def fitted(toy: tuple[NDArray[np.uint8], NDArray[np.int64]]) -> Hasher:
+    """A small hasher that knows the toy classes. Tests only read it; one that changes it makes a copy by save and load."""
+    return tiny_hasher(epochs=8).fit(*toy)
+
+
+@pytest.fixture
+def toy_folder(tmp_path: Path) -> Path:
+    """48 toy images as PNG files, 12 in each of 4 class folders."""
+    return write_folder(tmp_path / "photos", *make_toy(48, seed=2))

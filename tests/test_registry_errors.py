@@ -1,0 +1,73 @@
+"""Named things, and the errors that answer a wrong name."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from hadahash import errors
+from hadahash.errors import DataError, HadaHashError, ImageError, MissingExtraError, NewerFileError, UsageError, unknown
+from hadahash.registry import Registry
+
+
+def _colours() -> Registry[str]:
+    registry: Registry[str] = Registry("colour")
+    for name in ("red", "green", "blue"):
+        registry.register(name)(name.upper())
+    return registry
+
+
+def test_registered_things_are_found_by_name():
+    registry = _colours()
+    assert registry.get("red") == "RED"
+    assert registry.names() == ["blue", "green", "red"]
+    assert "red" in registry and "pink" not in registry
+
+
+def test_register_gives_back_what_it_keeps():
+    assert _colours().register("pink")("PINK") == "PINK"
+
+
+def test_a_name_is_given_only_once():
+    with pytest.raises(KeyError, match="two colours are called 'red'"):
+        _colours().register("red")("other")
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_and_all():
+    with pytest.raises(UsageError) as caught:
+        _colours().get("gren")
+    assert str(caught.value) == "Unknown colour 'gren'. Did you mean 'green'? Known: blue, green, red."
+
+
+def test_no_suggestion_where_nothing_is_near():
+    assert "Did you mean" not in str(unknown("colour", "zzz", ["red"]))
+
+
+def test_very_many_names_are_not_all_listed():
+    text = str(unknown("number", "number7", [f"number{i}" for i in range(1000)]))
+    assert "Did you mean 'number7" in text
+    assert "(1000 in all)" in text
+    assert len(text) < 300
+
+
+def test_exit_codes():
+    assert HadaHashError("x").exit_code == 1
+    assert UsageError("x").exit_code == 2
+    assert NewerFileError("x").exit_code == 3
+
+
+def test_the_tree_is_as_its_docstring_draws_it():
+    drawn = {line.split("──")[-1].split()[0] for line in errors.__doc__.splitlines() if "──" in line}
+    defined = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, HadaHashError)}
+    assert drawn | {"HadaHashError"} == defined
+    assert issubclass(ImageError, DataError) and issubclass(UsageError, ValueError)
+
+
+def test_an_image_error_keeps_path_and_reason_also_across_processes():
+    error = pickle.loads(pickle.dumps(errors.CorruptImage("a.jpg", "truncated")))
+    assert (error.path, error.reason, str(error)) == ("a.jpg", "truncated", "a.jpg: truncated")
+
+
+def test_a_missing_extra_says_how_to_install_it():
+    assert "pip install 'hadahash[parquet]'" in str(MissingExtraError("pyarrow", "parquet"))

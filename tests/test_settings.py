@@ -1,0 +1,139 @@
+"""Settings: text to types, unknown keys refused, and no name that belongs to two of the dataclasses a Hasher combines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import pytest
+from toys import one_line
+
+from hadahash.data.transforms import AugmentSettings
+from hadahash.errors import UsageError
+from hadahash.hasher import ModelSettings
+from hadahash.methods import METHODS
+from hadahash.settings import convert, fields_of, make, parse_assignments, require, split
+from hadahash.training import TrainSettings
+
+
+@dataclass(frozen=True)
+class Shape:
+    width: int = 3
+    ratio: float = 0.5
+    closed: bool = False
+    kind: Literal["round", "square"] = "round"
+    limit: int | None = None
+    steps: tuple[int, ...] = (1,)
+
+
+@dataclass(frozen=True)
+class Paint:
+    colour: str = "red"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint", "value"),
+    [
+        ("5", int, 5),
+        (5.0, int, 5),
+        ("1e-3", float, 0.001),
+        (2, float, 2.0),
+        ("true", bool, True),
+        ("No", bool, False),
+        ("0", bool, False),
+        (True, bool, True),
+        ("round", Literal["round", "square"], "round"),
+        ("none", int | None, None),
+        (None, int | None, None),
+        ("7", int | None, 7),
+        ("1,2,3", tuple[int, ...], (1, 2, 3)),
+        ([4, 5], tuple[int, ...], (4, 5)),
+    ],
+)
+def test_a_value_becomes_its_fields_type(text, hint, value):
+    converted = convert("key", text, hint)
+    assert converted == value
+    assert type(converted) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("five", int),
+        ("2.5", int),
+        (2.5, int),
+        (float("nan"), int),
+        (float("inf"), int),
+        (None, int),
+        ("fast", float),
+        ("maybe", bool),
+        ("oval", Literal["round", "square"]),
+        ("x", int | None),
+        ("1,b", tuple[int, ...]),
+        (3, tuple[int, ...]),
+    ],
+)
+def test_an_impossible_value_is_refused_by_name(text, hint):
+    with pytest.raises(UsageError, match=r"^width=.* is not possible") as caught:
+        convert("width", text, hint)
+    one_line(caught.value)
+
+
+def test_the_error_says_what_is_allowed():
+    with pytest.raises(UsageError, match="Choose one of: round, square"):
+        make(Shape, {"kind": "oval"})
+    with pytest.raises(UsageError, match="ratio must be a number"):
+        make(Shape, {"ratio": "wide"})
+    with pytest.raises(UsageError, match="closed must be true or false"):
+        make(Shape, {"closed": "maybe"})
+
+
+def test_split_gives_each_dataclass_its_own_values():
+    assert split({"colour": "blue", "width": "9"}, Shape, Paint) == [Shape(width=9), Paint("blue")]
+
+
+def test_split_and_make_refuse_unknown_keys_with_a_suggestion():
+    with pytest.raises(UsageError, match="Unknown setting 'widht'. Did you mean 'width'"):
+        split({"widht": 3}, Shape, Paint)
+    with pytest.raises(UsageError, match="Unknown setting 'color'. Did you mean 'colour'"):
+        make(Paint, {"color": "blue"})
+
+
+def test_fields_of_names_the_owner():
+    owners = fields_of(Shape, Paint)
+    assert owners["colour"] is Paint and owners["width"] is Shape
+
+
+def test_assignments_are_split_at_the_first_equals_sign():
+    assert parse_assignments(["lr=0.1", "name=a=b"]) == {"lr": "0.1", "name": "a=b"}
+    with pytest.raises(UsageError, match="write it as --set name=value"):
+        parse_assignments(["lr"])
+
+
+def test_require():
+    require(True, "fine")
+    with pytest.raises(UsageError, match="too small"):
+        require(False, "too small")
+
+
+@pytest.mark.parametrize("method", METHODS.names())
+def test_no_setting_has_two_owners(method):
+    kinds = (TrainSettings, AugmentSettings, ModelSettings, METHODS.get(method).Settings)
+    counted = Counter(field.name for kind in kinds for field in fields(kind))
+    assert [name for name, count in counted.items() if count > 1] == []
+
+
+IMPOSSIBLE = [
+    ("epochs", 0), ("batch", 0), ("lr", 0.0), ("lr", "nan"), ("ema", 1.0), ("ema", -0.1), ("warmup", 1.5), ("momentum", 1.0),
+    ("momentum", -0.5), ("weight_decay", -1.0), ("backbone_lr", -1.0), ("crop_area", 0.0), ("crop_area", 1.1),
+    ("crop_aspect", 0.5), ("flip", 1.5), ("jitter", 1.0), ("mixup", -1.0), ("schedule", "cosine"), ("precision", "fp8"),
+    ("threshold", "max"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), IMPOSSIBLE)
+def test_impossible_values_are_refused_by_name(key, value):
+    with pytest.raises(UsageError, match=f"^{key}=.* is not possible") as caught:
+        split({key: value}, TrainSettings, AugmentSettings)
+    one_line(caught.value)
