@@ -21,9 +21,17 @@ setup(
     ext_modules=[
         Extension(
             "hadahash.native._hamming",
-            sources=["src/hadahash/native/hamming.c"],
+            sources=["src/hadahash/native/hamming.c", "src/hadahash/native/search.c"],
+            depends=["src/hadahash/native/hamming.h"],
             extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-std=c99"],
-            export_symbols=["hadahash_interface", "hadahash_cpu_level", "hadahash_count_distances"],
+            export_symbols=[
+                "hadahash_interface",
+                "hadahash_cpu_level",
+                "hadahash_count_distances",
+                "hadahash_scan",
+                "hadahash_probe",
+                "hadahash_sweep",
+            ],
             py_limited_api=True,
             optional=True,
         )

@@ -1,4 +1,4 @@
-"""What all tests share: quiet, single-threaded arithmetic, and a toy set of four classes that a tiny network learns in seconds."""
+"""What all tests share: quiet, single-threaded arithmetic, and a toy set of four classes that is learned in seconds."""
 
 from __future__ import annotations
 

@@ -94,9 +94,9 @@ def test_split_gives_each_dataclass_its_own_values():
 
 
 def test_split_and_make_refuse_unknown_keys_with_a_suggestion():
-    with pytest.raises(UsageError, match="Unknown setting 'widht'. Did you mean 'width'"):
+    with pytest.raises(UsageError, match=r"Unknown setting 'widht'. Did you mean 'width'"):
         split({"widht": 3}, Shape, Paint)
-    with pytest.raises(UsageError, match="Unknown setting 'color'. Did you mean 'colour'"):
+    with pytest.raises(UsageError, match=r"Unknown setting 'color'. Did you mean 'colour'"):
         make(Paint, {"color": "blue"})
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from torch import nn
 
 from hadahash import Hasher
 from hadahash.errors import HadaHashError
+from hadahash.networks import Backbone
 
 CLASS_NAMES = ("blue", "green", "red", "yellow")
 _COLOURS = np.array([[60, 60, 200], [60, 200, 60], [200, 60, 60], [200, 200, 60]])
@@ -43,6 +45,19 @@ def tiny_hasher(method: str = "hcdh", **changes: Any) -> Hasher:
         "bits": 16, "backbone": "test_efficientnet", "weights": "none", "device": "cpu", "size": 32, "epochs": 2, "batch": 32,
     }  # fmt: skip
     return Hasher(method, **(arguments | changes))
+
+
+def smallest_backbone(name: str = "smallest", *, weights: str = "none", partial_weights: bool = False) -> Backbone:
+    """A backbone of one convolution, with batch statistics and dropout; can take the place of `build_backbone`."""
+    layers = (
+        nn.Conv2d(3, 8, 5, stride=4),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.5),
+    )
+    return Backbone(nn.Sequential(*layers), name=name, size=32, mean=(127.0,) * 3, std=(64.0,) * 3)
 
 
 def tensor_bytes(hasher: Hasher) -> dict[str, bytes]:

@@ -20,24 +20,32 @@ if TYPE_CHECKING:
     from .evaluation import Report as Report
     from .evaluation import evaluate as evaluate
     from .hasher import Hasher as Hasher
+    from .index import Hits as Hits
+    from .index import Index as Index
+    from .index import index_engines as index_engines
     from .methods import methods as methods
     from .networks import backbones as backbones
 
 _HOMES = {
     "Codes": "codes",
     "Hasher": "hasher",
+    "Hits": "index",
+    "Index": "index",
     "Report": "evaluation",
     "backbones": "networks",
     "codebook": "codebook",
     "datasets": "data",
     "evaluate": "evaluation",
     "hadamard": "codebook",
+    "index_engines": "index",
     "methods": "methods",
 }
 
 __all__ = [
     "Codes",
     "Hasher",
+    "Hits",
+    "Index",
     "Report",
     "__version__",
     "backbones",
@@ -45,6 +53,7 @@ __all__ = [
     "datasets",
     "evaluate",
     "hadamard",
+    "index_engines",
     "methods",
 ]
 

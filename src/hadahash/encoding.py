@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from . import codes as bits_of
 from .codes import Codes
-from .data.base import Images
+from .data.base import ArrayImages, Images
 from .data.collection import Collection
 from .data.decode import decode, name_failures
 from .data.transforms import Preprocess, center
@@ -50,7 +51,7 @@ class Encoder:
 
     @property
     def batch(self) -> int:
-        return 1024 if self.network.threshold.is_cuda else 64
+        return 500 if self.network.threshold.is_cuda else 64
 
     @property
     def bits(self) -> int:
@@ -58,11 +59,12 @@ class Encoder:
 
     def features(self, images: Images, advance: Advance | None = None) -> Outputs:
         """The backbone's features (n, d) of the images that can be decoded."""
-        return _join(self._stream(images, self.network.backbone, self.network.backbone.features, advance))
+        width = self.network.backbone.features
+        return _join(self._stream(images, self.network.backbone, width, advance), width)
 
     def values(self, images: Images, advance: Advance | None = None) -> Outputs:
         """The values before sign (n, bits) of the images that can be decoded."""
-        return _join(self._stream(images, self.network, self.bits, advance))
+        return _join(self._stream(images, self.network, self.bits, advance), self.bits)
 
     def encode(self, images: Images, ids: NDArray[Any], advance: Advance | None = None) -> Codes:
         """The codes of all images that can be decoded; the others are in `.skipped`."""
@@ -89,7 +91,7 @@ class Encoder:
         for part in decode(images, self.preprocess, batch=self.batch):
             outputs = torch.empty(0, width)
             if len(part.rows):
-                with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                with torch.inference_mode(), fast_kernels(device):
                     view = center(torch.from_numpy(part.pixels).to(device), self.preprocess)
                     outputs = function(view)
                     if self.preprocess.mirror:
@@ -107,7 +109,7 @@ class FeatureCache:
 
     def get(self, encoder: Encoder, source: Collection, backbone: str, advance: Advance | None = None) -> Outputs:
         """The features of these images; `backbone` names the network with its weights."""
-        key = (backbone, encoder.preprocess, _digest(source.ids))
+        key = (backbone, encoder.preprocess, _identity(source))
         if key not in self._kept:
             self._kept[key] = encoder.features(source.images, advance)
         elif advance is not None:
@@ -115,9 +117,21 @@ class FeatureCache:
         return self._kept[key]
 
 
-def _join(parts: Iterable[Outputs]) -> Outputs:
-    values, rows, failed = zip(*parts, strict=True)
+def _join(parts: Iterable[Outputs], width: int) -> Outputs:
+    nothing = Outputs(torch.empty(0, width), np.empty(0, np.int64), [])
+    values, rows, failed = zip(nothing, *parts, strict=True)
     return Outputs(torch.cat(values), np.concatenate(rows), [row for part in failed for row in part])
+
+
+@contextmanager
+def fast_kernels(device: torch.device) -> Iterator[None]:
+    """On a GPU: bfloat16, and the quickest convolutions for the shapes that occur. On a CPU: nothing."""
+    on_gpu = device.type == "cuda"
+    with (
+        torch.autocast(device.type, torch.bfloat16, enabled=on_gpu),
+        torch.backends.cudnn.flags(enabled=True, benchmark=on_gpu),
+    ):
+        yield
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -143,7 +157,7 @@ def encode_to_file(
     """Encode (a shard of) the images into `out`, in parts that survive an interruption; `model` names the weights."""
     rows = shard_rows(len(images), shard)
     folder = out.with_name(f"{out.name}.parts")
-    _take_up(folder, {"model": model, "shard": list(shard), "part": part, "ids": _digest(ids[rows])})
+    _take_up(folder, {"model": model, "shard": list(shard), "part": part, "ids": ids_digest(ids[rows])})
     done = []
     for number, start in enumerate(range(0, len(rows), part)):
         path, chunk = folder / f"{number:06d}.npz", rows[start : start + part]
@@ -167,7 +181,15 @@ def _take_up(folder: Path, job: dict[str, Any]) -> None:
     write_json(folder / "job.json", job)
 
 
-def _digest(ids: NDArray[Any]) -> str:
+def _identity(source: Collection) -> str:
+    """What tells these images from others: their pixels or their paths, since other images may have the same ids."""
+    if isinstance(source.images, ArrayImages):
+        return hashlib.sha256(np.ascontiguousarray(source.images.pixels).data).hexdigest()
+    return ids_digest(np.array(list(map(str, getattr(source.images, "paths", source.ids)))))
+
+
+def ids_digest(ids: NDArray[Any]) -> str:
+    """sha256 of all ids in their order."""
     digest = hashlib.sha256()
     for start in range(0, len(ids), 65536):
         digest.update("\0".join(map(str, ids[start : start + 65536])).encode("utf-8", "surrogateescape"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class ModelSettings:
     frozen: bool = False  # keep the backbone as it is and train the head on its features, computed once
     partial_weights: bool = False  # a weights file may leave layers out; they start at random
     size: int | None = None  # pixels of the network's input
+    encode_size: int | None = None  # the same when encoding: random crops show things larger, so a little more can help
     side: int | None = None  # pixels of the square each image is stored as
     crop: float | None = None  # central part of the square that encoding uses
     fit: Literal["crop", "squash"] = "crop"  # images that are not square: cut the ends off, or squash them
@@ -101,6 +103,7 @@ class Hasher:
         checkpoint = self._checkpoint(folder, resume, labelled, train_settings.checkpoint_seconds)
         with Log(folder / "log.jsonl" if folder else None, progress=progress) as log:
             self._learn(inputs, targets, train_settings, augmentation, log, checkpoint)
+        self.weights_sha256 = hashlib.sha256(self._content()).hexdigest()
         return self
 
     @property
@@ -148,10 +151,11 @@ class Hasher:
         return TrainSettings, AugmentSettings, ModelSettings, METHODS.get(self.method).Settings
 
     def _check(self) -> tuple[type[Method], TrainSettings, AugmentSettings, ModelSettings, Any]:
-        require(
-            isinstance(self.bits, int) and self.bits >= 1,
-            f"bits={self.bits} is not possible: a code has at least 1 bit.",
-        )
+        for name, value, least in (("bits", self.bits, 1), ("seed", self.seed, -math.inf)):
+            whole = isinstance(value, (int, np.integer)) and value >= least
+            require(whole, f"{name}={value} is not possible: it must be a whole number{', at least 1' if least == 1 else ''}.")
+        self.bits, self.seed = int(self.bits), int(self.seed)  # numpy's numbers have no place in the card
+        self.settings = {key: value.item() if isinstance(value, np.generic) else value for key, value in self.settings.items()}
         return METHODS.get(self.method), *split(self.settings, *self._kinds())
 
     def _build(self, backbone: Backbone, method_type: type[Method], method_settings: Any, *, train_images: int) -> None:
@@ -172,9 +176,12 @@ class Hasher:
             "bits": self.bits,
             "backbone": self.backbone,
             "seed": self.seed,
+            "weights": self.weights,
             **settings,
         }
-        fingerprint["data"] = hashlib.sha256("\0".join(data.ids).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        digest = hashlib.sha256("\0".join(data.ids).encode("utf-8", "surrogateescape"))
+        digest.update(np.ascontiguousarray(data.labels).data)
+        fingerprint["data"] = digest.hexdigest()[:16]
         checkpoint = Checkpoint(folder / "checkpoint.safetensors", fingerprint, seconds)
         if not resume:
             checkpoint.remove()
@@ -202,7 +209,9 @@ class Hasher:
         return codes
 
     def _features(self, images: Collection, cache: FeatureCache, advance: Advance | None = None) -> Outputs:
-        return cache.get(self.encoder(), images, f"{self.backbone} {self.weights}", advance)
+        random = self.weights == "none" or split(self.settings, *self._kinds())[2].partial_weights
+        name = f"{self.backbone} {self.weights}" + (f" seed {self.seed}" if random else "")
+        return cache.get(self.encoder(), images, name, advance)
 
     def encode_to_file(
         self, source: Any, out: str | Path, *, shard: tuple[int, int] = (1, 1), advance: Advance | None = None
@@ -220,8 +229,7 @@ class Hasher:
     def save(self, folder: str | Path) -> None:
         """Write the weights and the card `hasher.json` that names them. The old model or the new one is there, never a half."""
         folder = Path(folder)
-        tensors = {key: value.detach().cpu().contiguous() for key, value in self.encoder().network.state_dict().items()}
-        content = safetensors.torch.save(tensors)
+        content = self._content()
         self.weights_sha256 = hashlib.sha256(content).hexdigest()
         name = f"model-{self.weights_sha256[:12]}.safetensors"
         files.write_bytes(folder / name, content)
@@ -229,6 +237,11 @@ class Hasher:
         for old in folder.glob("model-*.safetensors"):
             if old.name != name:
                 old.unlink()
+
+    def _content(self) -> bytes:
+        """The weights as a safetensors file."""
+        tensors = {key: value.detach().cpu().contiguous() for key, value in self.encoder().network.state_dict().items()}
+        return safetensors.torch.save(tensors)
 
     def _card(self, weights_file: str) -> dict[str, Any]:
         task = self.network.method.task
@@ -248,11 +261,11 @@ class Hasher:
                 f"{folder} holds no trained model ({_CARD} is missing). Train one: hadahash train DATA --out {folder}"
             )
         card = files.read_json(folder / _CARD)
-        if card.get("format", 0) > _FORMAT:
-            raise NewerFileError(
-                f"{folder} was written by hadahash {card.get('hadahash')}. Update with: pip install -U hadahash"
-            )
         try:
+            if card["format"] > _FORMAT:
+                raise NewerFileError(
+                    f"{folder} was written by hadahash {card.get('hadahash')}. Update with: pip install -U hadahash"
+                )
             hasher = Hasher(
                 card["method"], bits=card["bits"], backbone=card["backbone"], seed=card["seed"], weights=card["weights"],
                 device=device, **card["settings"],
@@ -260,20 +273,34 @@ class Hasher:
             hasher.classes, hasher.multilabel = tuple(card["classes"]), card["multilabel"]
             hasher.preprocess, hasher.skipped, hasher.outcome = Preprocess(**card["preprocess"]), (), None
             hasher.weights_sha256 = card["weights_sha256"]
-            content = (folder / card["weights_file"]).read_bytes()
+            train_images, path = int(card["train_images"]), folder / card["weights_file"]
+            content = path.read_bytes()
         except (KeyError, TypeError) as error:
             raise StorageError(f"{folder / _CARD} is damaged ({error}). Restore it or train again.") from error
         except OSError as error:
-            raise files.storage_error("read", folder / card["weights_file"], error) from error
-        hasher._restore(content, folder / card["weights_file"], card["train_images"])
+            raise files.storage_error("read", path, error) from error
+        hasher._restore(content, path, train_images)
         return hasher
 
     def _restore(self, content: bytes, path: Path, train_images: int) -> None:
         if hashlib.sha256(content).hexdigest() != self.weights_sha256:
             raise StorageError(f"{path} is damaged (its checksum differs from {_CARD}). Restore it or train again.")
         method_type, *_, method_settings = self._check()
-        self._build(build_backbone(self.backbone, weights="none"), method_type, method_settings, train_images=train_images)
-        self.network.load_state_dict(safetensors.torch.load(content))
+        with _seeded(self.seed):
+            backbone = build_backbone(self.backbone, weights="none")
+        self._build(backbone, method_type, method_settings, train_images=train_images)
+        try:
+            tensors = safetensors.torch.load(content)
+        except safetensors.SafetensorError as error:
+            raise StorageError(f"{path} does not hold tensors ({error}). Restore it or train again.") from error
+        shapes, wanted = ({key: value.shape for key, value in part.items()} for part in (tensors, self.network.state_dict()))
+        wrong = sorted(key for key in {*shapes, *wanted} if shapes.get(key) != wanted.get(key))
+        if wrong:
+            raise StorageError(
+                f"{path} does not fit {_CARD}: {len(wrong)} tensors are missing, unexpected or of another shape "
+                f"({', '.join(wrong[:5])}). Restore both or train again."
+            )
+        self.network.load_state_dict(tensors)
 
 
 @contextmanager
@@ -297,12 +324,13 @@ def choose_device(name: str) -> torch.device:
 
 def choose_preprocess(images: Images, backbone_size: int, settings: ModelSettings) -> Preprocess:
     """Photos larger than the network's input are stored a little larger and cropped; small images are used whole."""
-    size = settings.size or backbone_size
+    train_size = settings.size or backbone_size
+    size = settings.encode_size or train_size
     wanted = round(size / 0.875)
     side = settings.side or min(wanted, _typical_side(images))
     crop = settings.crop or (0.875 if side >= wanted else 1.0)
     require(size >= 8 and side >= 4, f"size={size}, side={side} is too small for any network.")
-    return Preprocess(side=side, size=size, crop=crop, fit=settings.fit, mirror=settings.mirror)
+    return Preprocess(side=side, size=size, train_size=train_size, crop=crop, fit=settings.fit, mirror=settings.mirror)
 
 
 def _typical_side(images: Images) -> int:

@@ -29,7 +29,7 @@ from ._version import __version__
 from .codes import Codes
 from .data import LabelledImages, Split, find_dataset, make_split, open_dataset, validation_split
 from .data.transforms import AugmentSettings
-from .encoding import Advance, FeatureCache
+from .encoding import Advance, FeatureCache, ids_digest
 from .errors import DataError
 from .evaluation import Report, evaluate
 from .hasher import Hasher, ModelSettings
@@ -70,7 +70,7 @@ def train_run(
     hasher.fit(dataset.take(train), out=out, resume=resume, progress=progress, cache=cache)
     hasher.save(out)
     (out / "checkpoint.safetensors").unlink(missing_ok=True)
-    about = describe(hasher, source, split, len(train))
+    about = describe(hasher, source, split, len(train)) | {"ids_sha256": ids_digest(dataset.ids)}
     if source.validation:
         about["validation_map"] = validate(hasher, dataset.take(held_out))
     files.write_json(out / "run.json", about)
@@ -95,6 +95,8 @@ def evaluate_run(
     about = files.read_json(run / "run.json")
     hasher = hasher or Hasher.load(run)
     dataset = dataset or open_dataset(about["data"], root or about["root"])
+    if about.get("ids_sha256", "") not in ("", ids_digest(dataset.ids)):
+        raise DataError(f"Images have been added to {about['data']}, or removed, since {run} was trained. Train again.")
     split = Split.load(run / "split.json")
     codes, labels = {}, {}
     for part, rows in (("query", split.query), ("database", split.database)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812
 
 from hadahash.data.transforms import AugmentSettings, Preprocess, augment, center, draw, mix_targets
 
@@ -63,7 +63,9 @@ def test_flips_come_as_often_as_asked(flip, low, high):
     assert low <= share <= high
 
 
-@pytest.mark.parametrize(("area", "aspect", "crop"), [(0.5, 4 / 3, 1.0), (0.9, 4 / 3, 1.0), (0.08, 2.0, 0.875), (1.0, 4 / 3, 1.0)])
+@pytest.mark.parametrize(
+    ("area", "aspect", "crop"), [(0.5, 4 / 3, 1.0), (0.9, 4 / 3, 1.0), (0.08, 2.0, 0.875), (1.0, 4 / 3, 1.0)]
+)
 def test_crops_keep_their_share_their_shape_and_stay_inside(area, aspect, crop):
     table = _table(4000, AugmentSettings(crop_area=area, crop_aspect=aspect), crop=crop)
     across, down, wide, high = table[:, 0], table[:, 1], table[:, 2].abs(), table[:, 3]

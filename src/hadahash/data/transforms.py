@@ -23,7 +23,8 @@ class Preprocess:
     """How an image becomes network input when it is encoded; stored with the model."""
 
     side: int = 256  # pixels of the stored square
-    size: int = 224  # pixels of the network's input
+    size: int = 224  # pixels of the network's input when encoding
+    train_size: int = 224  # and in training
     crop: float = 0.875  # the central part of the square that is used, as a share of its side
     fit: Literal["crop", "squash"] = "crop"  # what happens to images that are not square
     mirror: bool = False  # average what the network says of the image and of its mirror image

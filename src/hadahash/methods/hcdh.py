@@ -84,7 +84,7 @@ class HCDH(DeepMethod):
     def hadamard_loss(self, values: Tensor, targets: Tensor) -> Tensor:
         """The squared distance of the hash layer to the target codes."""
         goal, weight = self.target_codes(targets)
-        squares = weight * (values.float() - goal).square()
+        squares = weight * (values.to(targets.dtype) - goal).square()
         if self.settings.reduction == "sum":
             return squares.sum() / (2 * len(values))
         return squares.sum() / weight.sum().clamp(min=1)
@@ -100,14 +100,14 @@ class HCDH(DeepMethod):
             return total / targets.sum(1, keepdim=True).clamp(min=1), everything
         tied = total == 0
         goal = torch.where(tied, self.tie_break, total.sign())
-        return goal, (~tied).float() if policy == "masked" else everything
+        return goal, (~tied).to(goal.dtype) if policy == "masked" else everything
 
 
 def classification_loss(scores: Tensor, targets: Tensor, multilabel: bool) -> Tensor:
     """Cross entropy, or binary cross entropy over the classes when images have several labels."""
     if multilabel:
-        return F.binary_cross_entropy_with_logits(scores.float(), targets)
-    return F.cross_entropy(scores.float(), targets)
+        return F.binary_cross_entropy_with_logits(scores.to(targets.dtype), targets)
+    return F.cross_entropy(scores.to(targets.dtype), targets)
 
 
 @METHODS.register("hcdh-h")

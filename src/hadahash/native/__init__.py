@@ -1,5 +1,7 @@
 """Counting Hamming distances in compiled code (hamming.c), or in numpy where that is missing: the same numbers.
 
+`search` finds the nearest codes in the same library (search.c).
+
 The library is built when hadahash is installed, or by `python setup.py build_ext --inplace` in a checkout. The
 environment variable HADAHASH_NATIVE=0 turns it off.
 """
@@ -20,10 +22,11 @@ from numpy.typing import NDArray
 from ..codes import hamming
 from ..errors import UsageError
 
-_INTERFACE = 1  # of hamming.c
+_INTERFACE = 2  # of hamming.c and search.c
 _MOST_BINS = 32_768  # the compiled code keeps bin numbers of two sets in 16 bits
 _QUERIES_AT_ONCE = 64  # in one call of the compiled code: the unit that threads share out
 _PAIRS_AT_ONCE = 1 << 19  # in one step of the numpy code, about 20 MB
+_FOLDER = Path(__file__).parent
 _LEVELS = ("portable", "popcnt", "avx2", "avx512")
 
 Words = NDArray[np.uint64]
@@ -180,7 +183,7 @@ def _shared(a: Words, b: Words) -> NDArray[np.bool_]:
 
 
 def _library() -> ctypes.CDLL | None:
-    return None if os.environ.get("HADAHASH_NATIVE") == "0" else _load(Path(__file__).parent)
+    return None if os.environ.get("HADAHASH_NATIVE") == "0" else _load(_FOLDER)
 
 
 @cache
@@ -198,10 +201,19 @@ def _load(folder: Path) -> ctypes.CDLL | None:
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     pointer, number = ctypes.c_void_p, ctypes.c_int64
+    heaps = (pointer, pointer, number, pointer, number)  # table, queries, how many, heaps, k
     library.hadahash_count_distances.argtypes = [
         *(pointer, pointer, pointer, number),  # queries, their labels, their ranges, how many
         *(pointer, pointer, number),  # codes, their labels, how many
         *(number, number, number),  # words of a code, words of a label set, bins
         *(pointer, ctypes.c_int),  # counts, level
     ]
+    library.hadahash_scan.argtypes = [*heaps, number, number, ctypes.c_int]  # positions, level
+    library.hadahash_probe.argtypes = [*heaps, number, pointer, ctypes.c_int]  # probes, spans, level
+    library.hadahash_sweep.argtypes = [
+        *(*heaps, pointer, number, number),  # spans, buckets
+        *(ctypes.c_int, pointer, pointer, ctypes.c_int),  # scan them, work, unseen, level
+    ]
+    for function in (library.hadahash_scan, library.hadahash_probe, library.hadahash_sweep):
+        function.restype = None
     return library

@@ -1,33 +1,20 @@
-/* Counting Hamming distances: the one place of hadahash where Python would be too slow.
+/* Counting Hamming distances: with search.c the one place of hadahash where Python would be too slow.
  *
  * Plain C99 without Python's headers; `__init__.py` beside this file calls it through ctypes, which releases the
  * interpreter's lock, so threads are Python's and there is no other runtime. One binary serves every CPU of its
  * architecture: on x86-64 the inner loops are compiled for four kinds of CPU and the best one is chosen when it runs.
  */
-#include <stdint.h>
+#include "hamming.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-/* Raise it whenever a function here changes its meaning: Python then ignores a library built from older source. */
-#define INTERFACE 1
+/* Raise it whenever a function here or in search.c changes its meaning: Python then ignores a library of older source. */
+#define INTERFACE 2
 
 #define TABLES 4              /* histograms filled in turn, so that equal neighbours do not wait for each other */
 #define RUN 2048              /* codes whose bins are found before they are counted; a multiple of TABLES */
 #define BLOCK_BYTES (1 << 18) /* of codes and labels, so that they stay in the cache while all queries visit them */
-
-#if defined(__GNUC__) || defined(__clang__)
-#define INLINE static inline __attribute__((always_inline))
-#define POPCOUNT(x) ((uint32_t)__builtin_popcountll(x))
-#else
-#define INLINE static __forceinline
-INLINE uint32_t POPCOUNT(uint64_t x)
-{
-    x -= (x >> 1) & 0x5555555555555555u;
-    x = (x & 0x3333333333333333u) + ((x >> 2) & 0x3333333333333333u);
-    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu;
-    return (uint32_t)((x * 0x0101010101010101u) >> 56);
-}
-#endif
 
 /* ---- distances of a run of codes ----------------------------------------------------------------------------- */
 
@@ -88,14 +75,12 @@ typedef void find_bins_function(const uint64_t *, const uint64_t *, int64_t, con
 
 FIND_BINS(find_bins_portable, )
 
-#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
-#define BY_CPU 1
-FIND_BINS(find_bins_popcnt, __attribute__((target("popcnt"))))
-FIND_BINS(find_bins_avx2, __attribute__((target("popcnt,avx2"))))
-FIND_BINS(find_bins_avx512, __attribute__((target("popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vpopcntdq"))))
+#ifdef BY_CPU
+FIND_BINS(find_bins_popcnt, TARGET_POPCNT)
+FIND_BINS(find_bins_avx2, TARGET_AVX2)
+FIND_BINS(find_bins_avx512, TARGET_AVX512)
 #endif
 
-/* What this CPU can do: 0 nothing special, 1 POPCNT, 2 and AVX2, 3 and AVX-512 with VPOPCNTDQ */
 int hadahash_cpu_level(void)
 {
 #ifdef BY_CPU

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import StorageError, UsageError
-from ..files import replacing
+from ..files import replacing, storage_error
 from .network import HashNetwork
 from .optim import Average
 
@@ -67,10 +68,13 @@ class Checkpoint:
             self.save(state)
 
     def save(self, state: State) -> None:
-        header = {"step": state.step, "fingerprint": self.fingerprint}
-        tensors = {key: value.contiguous() for key, value in state.tensors().items()}
-        with replacing(self.path) as temporary:
-            safetensors.torch.save_file(tensors, temporary, {"hadahash": json.dumps(header)})
+        tensors = {key: value.cpu().contiguous() for key, value in state.tensors().items()}
+        header = {"step": state.step, "fingerprint": self.fingerprint, "sha256": _digest(tensors)}
+        try:
+            with replacing(self.path) as temporary:
+                safetensors.torch.save_file(tensors, temporary, {"hadahash": json.dumps(header)})
+        except safetensors.SafetensorError as error:  # how safetensors reports a full disk
+            raise StorageError(f"Cannot write {self.path}: {error}. Free some space or choose another place.") from error
         self._last = time.monotonic()
 
     def restore(self, state: State) -> bool:
@@ -81,10 +85,13 @@ class Checkpoint:
             with safetensors.safe_open(self.path, "pt") as file:
                 header = json.loads(file.metadata()["hadahash"])
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+            step, fingerprint, sha256 = header["step"], header["fingerprint"], header["sha256"]
         except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{self.path} is damaged ({error}). Delete it and train without --resume.") from error
-        self._refuse_other_setting(header["fingerprint"])
-        state.restore(tensors, header["step"])
+        if _digest(tensors) != sha256:
+            raise StorageError(f"{self.path} is damaged (its checksum differs). Delete it and train without --resume.")
+        self._refuse_other_setting(fingerprint)
+        state.restore(tensors, step)
         return True
 
     def _refuse_other_setting(self, old: dict[str, Any]) -> None:
@@ -95,4 +102,15 @@ class Checkpoint:
             raise UsageError(f"{self.path} belongs to another setting ({shown}). Use the same, or train without --resume.")
 
     def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise storage_error("remove", self.path, error) from error
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for key in sorted(tensors):
+        digest.update(key.encode())
+        digest.update(tensors[key].reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..files import storage_error, write_text
+
 
 class Log:
     """Writes `log.jsonl` (when it has a path) and moves the progress bar (when it is asked to)."""
@@ -34,8 +36,7 @@ class Log:
         if self.path is not None:
             lines = self.path.read_text().splitlines() if self.path.exists() and step else []
             kept = [line for line in lines if _step(line) <= step]
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text("".join(f"{line}\n" for line in kept))
+            write_text(self.path, "".join(f"{line}\n" for line in kept))
         self._bar.update(self._task, total=steps, completed=step)
 
     def advance(self, step: int) -> None:
@@ -45,8 +46,11 @@ class Log:
         note = " ".join(f"{key} {value:.4f}" for key, value in values.items() if key in ("loss", "validation_map"))
         self._bar.update(self._task, note=note)
         if self.path is not None:
-            with self.path.open("a") as file:
-                file.write(json.dumps(values) + "\n")
+            try:
+                with self.path.open("a") as file:
+                    file.write(json.dumps(values) + "\n")
+            except OSError as error:
+                raise storage_error("write", self.path, error) from error
 
 
 def _step(line: str) -> float:

@@ -71,7 +71,7 @@ def train(
     method.train()
     with (
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        torch.backends.cudnn.flags(benchmark=True),
+        torch.backends.cudnn.flags(enabled=True, benchmark=True),
     ):
         while state.step < steps:
             epoch, place = divmod(state.step, steps_per_epoch)
@@ -83,7 +83,7 @@ def train(
             set_rates(optimizer, rate_factor(state.step, steps, steps_per_epoch, settings))
             torch.manual_seed(_mix(seed, state.step))
             if step_once is None:
-                step_once = _make_step(network, settings, preprocess.size, data.frozen, given)
+                step_once = _make_step(network, settings, preprocess.train_size, data.frozen, given)
                 running = time.perf_counter()
             parts = step_once(*given)
             optimizer.step()

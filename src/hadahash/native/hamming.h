@@ -1,0 +1,33 @@
+/* What hamming.c and search.c share: counting bits, and one source compiled for several kinds of CPU. */
+#ifndef HADAHASH_HAMMING_H
+#define HADAHASH_HAMMING_H
+
+#include <stdint.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define INLINE static inline __attribute__((always_inline))
+#define POPCOUNT(x) ((uint32_t)__builtin_popcountll(x))
+#define POPCOUNT32(x) ((uint32_t)__builtin_popcount(x))
+#else
+#define INLINE static __forceinline
+INLINE uint32_t POPCOUNT(uint64_t x)
+{
+    x -= (x >> 1) & 0x5555555555555555u;
+    x = (x & 0x3333333333333333u) + ((x >> 2) & 0x3333333333333333u);
+    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return (uint32_t)((x * 0x0101010101010101u) >> 56);
+}
+#define POPCOUNT32(x) POPCOUNT(x)
+#endif
+
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
+#define BY_CPU 1
+#define TARGET_POPCNT __attribute__((target("popcnt")))
+#define TARGET_AVX2 __attribute__((target("popcnt,avx2")))
+#define TARGET_AVX512 __attribute__((target("popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vpopcntdq")))
+#endif
+
+/* What this CPU can do: 0 nothing special, 1 POPCNT, 2 and AVX2, 3 and AVX-512 with VPOPCNTDQ */
+int hadahash_cpu_level(void);
+
+#endif

@@ -1,0 +1,240 @@
+"""Every index engine gives the answer of brute force, whatever is done to it. Engines come from the registry."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from brute_force import BruteForce, as_lists
+
+import hadahash.index as room
+from hadahash.codes import Codes, pack, unpack
+from hadahash.errors import UsageError
+from hadahash.index import Index
+
+BITS = [8, 12, 16, 24, 32, 33, 48, 64, 96, 128, 255, 512]
+ENGINES = room.index_engines()
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
+
+
+def clustered(rng, n, bits, ids=None, flips=0.1, centres=5):
+    """Codes with many ties: around few centres."""
+    words = np.random.default_rng(99).choice([-1, 1], (centres, bits))
+    values = words[rng.integers(0, centres, n)] * rng.choice([1, -1], (n, bits), p=[1 - flips, flips])
+    return Codes(packed=pack(values), bits=bits, ids=ids)
+
+
+def shuffled_ids(rng, n, kind):
+    numbers = rng.permutation(3 * n)[:n] - n
+    return numbers if kind is int else np.array([f"photo {number}.jpg" for number in numbers])
+
+
+def both(rng, n, bits, *, engine, kind=int, codebook=None):
+    """An engine and brute force with the same items."""
+    codes = clustered(rng, n, bits, shuffled_ids(rng, n, kind))
+    labels = rng.integers(0, 4, n)
+    index, brute = Index.build(codes, labels, engine=engine, codebook=codebook), BruteForce(bits)
+    brute.put(codes, labels.tolist())
+    return index, brute
+
+
+def assert_same(index, brute, queries, k, **options):
+    hits = index.search(queries, k, **options)
+    if "labels" in options:
+        options["labels"] = [options["labels"]] if np.isscalar(options["labels"]) else options["labels"]
+    assert as_lists(hits) == brute.search(queries, k, **options)
+    assert hits.ids.shape == hits.distances.shape == (len(queries), k) and hits.distances.dtype == np.int32
+    assert hits.exact is True and hits.certain.all()
+    assert hits.counts.tolist() == [len(row) for row in as_lists(hits)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("kind", [int, str])
+def test_all_lengths_equal_brute_force(rng, engine, bits, kind):
+    book = rng.choice([-1, 1], (7, bits)) if bits % 2 == 0 else None
+    index, brute = both(rng, 300, bits, engine=engine, kind=kind, codebook=book)
+    queries = clustered(rng, 6, bits)
+    for k in (0, 1, 17, 300, 305):
+        assert_same(index, brute, queries, k)
+    assert len(index) == 300 and index.bits == bits and index.engine == engine and index.ids_are is kind
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("n", [0, 1, 7, 64, 1000])
+def test_all_sizes_equal_brute_force(rng, engine, n):
+    for bits in (32, 64):
+        index, brute = both(rng, n, bits, engine=engine)
+        for queries in (0, 1, 40):
+            for k in (0, 1, n, n + 5):
+                assert_same(index, brute, clustered(rng, queries, bits), k)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("flips", [0.03, 0.5])
+@pytest.mark.parametrize("bits", [16, 64, 128])
+def test_100_000_codes_equal_a_sort(rng, engine, bits, flips):
+    codes = clustered(rng, 100_000, bits, rng.permutation(100_000), flips=flips, centres=100)
+    index = Index.build(codes, engine=engine)
+    queries = clustered(rng, 5, bits, flips=flips, centres=100)
+    signs, database = queries.signs().astype(np.float32), codes.signs().astype(np.float32)
+    distances = ((bits - signs @ database.T) / 2).astype(int)
+    for threads in (1, 2):
+        hits = index.search(queries, 50, threads=threads)
+        for row in range(5):
+            best = np.lexsort((codes.ids, distances[row]))[:50]
+            assert hits.ids[row].tolist() == codes.ids[best].tolist()
+            assert hits.distances[row].tolist() == distances[row, best].tolist()
+    assert hits.exact
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_radius_labels_and_ids_filter(rng, engine):
+    index, brute = both(rng, 500, 64, engine=engine, codebook=rng.choice([-1, 1], (5, 64)))
+    queries = clustered(rng, 4, 64)
+    some = rng.choice(index.ids, 60, replace=False).tolist()
+    for k in (1, 20, 600):
+        for radius in (0, 3, 8, 64, 1000):
+            assert_same(index, brute, queries, k, radius=radius)
+        assert_same(index, brute, queries, k, labels=2)
+        assert_same(index, brute, queries, k, labels=[0, 3], radius=9)
+        assert_same(index, brute, queries, k, labels=[77])
+        assert_same(index, brute, queries, k, ids=[*some, 10**9])
+        assert_same(index, brute, queries, k, ids=some, labels=1)
+        assert_same(index, brute, queries, k, ids=[])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_within_gives_all(rng, engine):
+    index, brute = both(rng, 900, 32, engine=engine)
+    queries = clustered(rng, 5, 32)
+    for radius in (0, 2, 7, 32):
+        hits = index.within(queries, radius)
+        expected = brute.search(queries, 900, radius=radius)
+        assert as_lists(hits) == expected
+        assert hits.ids.shape[1] == max(map(len, expected))
+    assert as_lists(index.within(queries, 7, labels=1)) == brute.search(queries, 900, radius=7, labels=[1])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_adding_removing_and_updating(rng, engine, tmp_path):
+    book = rng.choice([-1, 1], (5, 48))
+    index, brute = both(rng, 400, 48, engine=engine, kind=str, codebook=book)
+    queries = clustered(rng, 5, 48)
+    for turn in range(12):
+        new = clustered(rng, 30, 48, np.array([f"new {turn} {number}" for number in range(30)]))
+        index.add(new)
+        brute.put(new)
+        gone = rng.choice(sorted(brute.items), 25, replace=False)
+        index.remove(gone)
+        for each in gone.tolist():
+            del brute.items[each]
+        ids = np.array([*rng.choice(sorted(brute.items), 9, replace=False), f"other {turn}"])
+        changed = clustered(rng, 10, 48, ids)
+        labels = [["a", turn]] * 10
+        for _ in range(2):  # twice is as good as once
+            index.update(changed, labels)
+        brute.put(changed, labels)
+        assert len(index) == len(brute.items)
+        assert_same(index, brute, queries, 40)
+        assert_same(index, brute, queries, 40, labels=["a", 2])
+        if turn % 4 == 3:
+            index.save(tmp_path / "x.index")
+            index = Index.open(tmp_path / "x.index")
+    assert index.ids.tolist() == sorted(brute.items)
+    codes = index.codes()
+    assert codes.ids.tolist() == index.ids.tolist()
+    assert all((row == brute.items[each][0]).all() for row, each in zip(codes.signs(), codes.ids.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_items_carry_path_and_labels(rng, engine, tmp_path):
+    codes = clustered(rng, 3, 16, ["b", "a", "c"])
+    index = Index.build(codes, [["x", 7], [], ["y"]], ["/p/b.jpg", None, "/p/c.jpg"], engine=engine)
+    expected = [("c", "/p/c.jpg", ("y",)), ("b", "/p/b.jpg", (7, "x")), ("a", None, ())]
+    assert index.get(["c", "b", "a"]) == expected
+    index.save(tmp_path / "i")
+    assert Index.open(tmp_path / "i").get(["c", "b", "a"]) == expected
+    assert index.has(np.array(["a", "z"])).tolist() == [True, False]
+    with pytest.raises(UsageError, match="does not have 'z'"):
+        index.get(["z"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_label_matrices_and_names(rng, engine):
+    codes = clustered(rng, 3, 16)
+    matrix = Index.build(codes, np.array([[0, 1, 1], [0, 0, 0], [1, 0, 0]]), engine=engine)
+    assert [item.labels for item in matrix.get([0, 1, 2])] == [(1, 2), (), (0,)]
+    names = Index.build(codes, np.array(["cat", "dog", "cat"]), engine=engine)
+    assert sorted(names.search(codes[[0]], 3, labels="cat").ids[0].tolist()) == [-1, 0, 2]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_approximate_search_says_so(rng, engine):
+    codes = clustered(rng, 3000, 64, flips=0.5)
+    index = Index.build(codes, engine=engine, codebook=rng.choice([-1, 1], (30, 64)))
+    queries = clustered(rng, 20, 64, flips=0.5)
+    true, quick = index.search(queries, 10), index.search(queries, 10, probes=1)
+    right = (true.ids == quick.ids).all(axis=1)
+    assert right[quick.certain].all()  # what is called certain is right
+    assert quick.exact == quick.certain.all()
+    assert index.search(queries, 10, probes=30).exact
+    if engine == "routed":
+        assert not quick.exact and not right.all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_mistakes_are_refused(rng, engine, tmp_path):
+    codes = clustered(rng, 5, 16)
+    index = Index.build(codes, engine=engine)
+    before = index.ids.tolist()
+    mistakes = [
+        (lambda: index.add(codes), "already has 0, 1, 2 and 2 more"),
+        (lambda: index.remove([3, 77]), "does not have 77"),
+        (lambda: index.remove(["a"]), "ids of this index are int"),
+        (lambda: index.add(clustered(rng, 2, 16, ["a", "b"])), "ids of this index are int"),
+        (lambda: index.add(clustered(rng, 2, 16, [8, 8])), "8 came twice"),
+        (lambda: index.add(clustered(rng, 2, 24, [8, 9])), "16 bits, got codes of 24"),
+        (lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=[1]), "2 items need 2 labels, got 1"),
+        (lambda: index.add(clustered(rng, 2, 16, [8, 9]), paths=["a"]), "2 items need 2 paths, got 1"),
+        (lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=[1.5, 2]), "label is a string or a whole number"),
+        (lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=np.full((2, 2), 3)), "only 0 and 1"),
+        (lambda: index.search(clustered(rng, 2, 24)), "16 bits, got codes of 24"),
+        (lambda: index.search(codes, -1), "got k=-1"),
+        (lambda: index.search(codes, radius=-1), "radius=-1"),
+        (lambda: index.search(codes, probes=0), "probes=0"),
+        (lambda: index.search(codes.packed[:, :1]), "packed as uint8"),
+        (lambda: Index.build(clustered(rng, 2, 7)), "8 to 512 bits, got 7"),
+        (lambda: Index.build(clustered(rng, 2, 513)), "8 to 512 bits, got 513"),
+        (lambda: Index.build(codes, engine=engine[:-1]), f"Did you mean '{engine}'"),
+        (lambda: Index.build(codes, engine=engine, codebok=1), "option"),
+        (lambda: Index.build(codes, engine=engine, codebook=np.ones((3, 17))), "got the shape"),
+    ]
+    for call, message in mistakes:
+        with pytest.raises(UsageError, match=message):
+            call()
+    assert index.ids.tolist() == before
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_empty_index_takes_either_kind_of_ids(rng, engine, tmp_path):
+    for kind in (int, str):
+        index = Index.build(clustered(rng, 0, 16), engine=engine)
+        index.save(tmp_path / kind.__name__)
+        index = Index.open(tmp_path / kind.__name__)
+        assert len(index) == 0 and index.ids_are is None and len(index.ids) == 0 and len(index.codes()) == 0
+        index.add(clustered(rng, 3, 16, shuffled_ids(rng, 3, kind)))
+        assert index.ids_are is kind
+        index.remove(index.ids)
+        assert len(index) == 0 and index.search(clustered(rng, 2, 16), 3).counts.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_packed_arrays_are_queries_too(rng, engine):
+    codes = clustered(rng, 50, 20)
+    index = Index.build(codes, engine=engine)
+    assert np.array_equal(index.search(codes.packed[:3], 5).ids, index.search(codes[:3], 5).ids)
+    assert np.array_equal(unpack(index.codes().packed, 20), codes.signs())

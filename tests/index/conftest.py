@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hadahash.codes import Codes, pack
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(11)
+
+
+@pytest.fixture
+def make(rng):
+    """make(n, bits, ids): codes around 6 centres, so that there are many ties."""
+
+    def codes(n, bits=64, ids=None, flips=0.08):
+        centres = np.random.default_rng(5).choice([-1, 1], (6, bits))
+        values = centres[rng.integers(0, 6, n)] * rng.choice([1, -1], (n, bits), p=[1 - flips, flips])
+        return Codes(packed=pack(values), bits=bits, ids=ids)
+
+    return codes

@@ -1,0 +1,145 @@
+"""The compiled scan, at every level of CPU, with runs or without, gives the keys of its numpy stand-in and of a sort."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hadahash import native
+from hadahash.codes import hamming, pack
+from hadahash.errors import UsageError
+from hadahash.index.routed import learned_centres, routed_table
+from hadahash.native import search
+
+WIDTHS = [8, 20, 32, 40, 64, 100, 128, 192, 256, 320, 384, 448, 512, 700]
+LEVELS = [0, 1, 2, 3]
+
+
+def sorted_keys(table, queries, k, limits, allowed=None):
+    """Every key, by sorting."""
+    ranks = np.arange(len(table)) if table.ranks is None else table.ranks.astype(np.int64)
+    keys = (hamming(queries.view(np.uint8), table.rows.view(np.uint8)).astype(np.uint64) << np.uint64(32)) | ranks.astype(np.uint64)
+    if allowed is not None:
+        keys[:, ~allowed] = limits[:, None]
+    keys = np.sort(np.minimum(keys, limits[:, None]), axis=1)[:, :k]
+    return np.concatenate([keys, np.repeat(limits[:, None], max(0, k - keys.shape[1]), axis=1)], axis=1)
+
+
+def limits_of(queries, radius):
+    return np.full(len(queries), (radius + 1) << 32, np.uint64)
+
+
+def tables(rng, n, bits, centres=5):
+    """A flat and a routed table of the same codes, full of ties."""
+    few = rng.choice([-1, 1], (12, bits))
+    values = few[rng.integers(0, 12, n)] * rng.choice([1, -1], (n, bits), p=[0.97, 0.03])
+    rows = search.rows_of(pack(values))
+    return search.Table(rows), routed_table(rows, search.rows_of(pack(few[:centres])), bits), search.rows_of(pack(values[:5]))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_every_level_equals_a_sort(rng, bits, level):
+    for table in tables(rng, 1500, bits)[:2]:
+        queries = search.rows_of(pack(rng.choice([-1, 1], (4, bits))))
+        mask = rng.random(1500) < 0.3
+        mask[300:900] = False
+        for allowed in (None, mask):
+            for k, radius in ((1, bits), (9, bits), (700, bits), (1600, bits), (50, bits // 2)):
+                limits = limits_of(queries, radius)
+                bits_of = None if allowed is None else search.bitmap(allowed)
+                found = search.nearest(table, queries, k=k, limits=limits, allowed=bits_of, level=level)
+                assert np.array_equal(found.keys, sorted_keys(table, queries, k, limits, allowed))
+                assert (found.unseen >= found.keys[:, -1]).all()
+
+
+@pytest.mark.parametrize("bits", [16, 64, 130])
+def test_numpy_gives_the_same(rng, bits, monkeypatch):
+    flat, routed, queries = tables(rng, 900, bits)
+    mask = search.bitmap(rng.random(900) < 0.5)
+    for table in (flat, routed):
+        for allowed in (None, mask):
+            options = {"k": 30, "limits": limits_of(queries, bits), "allowed": allowed}
+            compiled = search.nearest(table, queries, **options)
+            with monkeypatch.context() as patch:
+                patch.setenv("HADAHASH_NATIVE", "0")
+                plain = search.nearest(table, queries, **options)
+            assert np.array_equal(compiled.keys, plain.keys)
+
+
+@pytest.mark.parametrize("queries", [1, 3, 70])
+@pytest.mark.parametrize("n", [63, 64, 511, 512, 513, 4097, 50_000])
+def test_threads_and_odd_sizes(rng, n, queries, monkeypatch):
+    monkeypatch.setattr(search, "_WORTH_A_THREAD", 1)
+    for table in tables(rng, n, 64)[:2]:
+        asked = search.rows_of(pack(rng.choice([-1, 1], (queries, 64))))
+        expected = sorted_keys(table, asked, 20, limits_of(asked, 64))
+        for threads in (1, 2, 3):
+            found = search.nearest(table, asked, k=20, limits=limits_of(asked, 64), threads=threads)
+            assert np.array_equal(found.keys, expected)
+
+
+def test_all_codes_equal(rng):
+    table = search.Table(np.zeros((30_000, 1), np.uint64))
+    found = search.nearest(table, np.array([[7]], np.uint64), k=1000, limits=limits_of([0], 64))
+    assert found.keys[0].tolist() == [(3 << 32) | rank for rank in range(1000)]
+    routed = routed_table(table.rows, np.zeros((1, 1), np.uint64), 64)
+    found = search.nearest(routed, np.array([[7]], np.uint64), k=1000, limits=limits_of([0], 64))
+    assert found.keys[0].tolist() == [(3 << 32) | rank for rank in range(1000)]
+    assert len(routed.runs.starts) > 2  # cut into pieces that fit the cache
+
+
+def test_probes_leave_something_unseen(rng):
+    _, routed, _ = tables(rng, 3000, 64)
+    queries = search.rows_of(pack(rng.choice([-1, 1], (8, 64))))
+    options = {"k": 20, "limits": limits_of(queries, 64)}
+    true = search.nearest(routed, queries, **options).keys
+    sizes = []
+    for probes in (1, 2, 5):
+        found = search.nearest(routed, queries, probes=probes, **options)
+        proven = found.unseen >= found.keys[:, -1]
+        assert np.array_equal(found.keys[proven], true[proven])
+        sizes.append(int((found.keys == true).all(axis=1).sum()))
+    assert sizes == sorted(sizes) and sizes[-1] == 8 and sizes[0] < 8 and (found.unseen == search.UNSEEN_NOTHING).all()
+
+
+def test_routing_looks_at_few_codes(rng):
+    """In clusters, the certificate holds after the home bucket: almost nothing is left to sweep."""
+    few = rng.choice([-1, 1], (50, 64))
+    values = few[rng.integers(0, 50, 20_000)] * rng.choice([1, -1], (20_000, 64), p=[0.95, 0.05])
+    table = routed_table(search.rows_of(pack(values)), search.rows_of(pack(few)), 64)
+    queries = search.rows_of(pack(values[:40]))
+    found = search.nearest(table, queries, k=10, limits=limits_of(queries, 64), probes=1)
+    assert (found.unseen >= found.keys[:, -1]).mean() > 0.9
+
+
+def test_learned_centres_find_the_clusters(rng):
+    few = rng.choice([-1, 1], (8, 64))
+    values = few[rng.integers(0, 8, 20_000)] * rng.choice([1, -1], (20_000, 64), p=[0.95, 0.05])
+    centres = learned_centres(pack(values), 64)
+    assert np.array_equal(centres, learned_centres(pack(values), 64))
+    assert hamming(pack(few), centres).min(axis=1).max() <= 2
+    assert len(learned_centres(np.zeros((5000, 8), np.uint8), 64)) == 1
+
+
+def test_arrays_that_do_not_fit_are_refused(rng):
+    flat, routed, queries = tables(rng, 100, 64)
+    for wrong in (queries.view(np.uint32), queries.astype(np.int64), queries[:, [0, 0]], queries[0]):
+        with pytest.raises(UsageError):
+            search.nearest(flat, wrong, k=1, limits=limits_of(queries, 64))
+    runs = routed.runs
+    buckets = np.array([0, 1])
+    for spans, starts in (([0, 0], [0, 200]), ([0, 0], [5, 50]), ([0, 1 << 20], [0, 50]), ([0, 0], [50, 0])):
+        with pytest.raises(UsageError, match="runs"):
+            search.runs_of(runs.centres, buckets, np.array(spans), np.array(starts), 100)
+    with pytest.raises(UsageError, match="runs"):
+        search.runs_of(runs.centres, np.array([0, 9]), np.array([0, 0]), np.array([0, 50]), 100)
+
+
+def test_rows_and_back(rng):
+    for bits in WIDTHS:
+        packed = pack(rng.choice([-1, 1], (7, bits)))
+        rows = search.rows_of(packed)
+        assert rows.dtype == (np.uint32 if bits <= 32 else np.uint64)
+        assert np.array_equal(search.packed_of(rows, bits), packed)
+    assert native.available() or native.describe() == "numpy"

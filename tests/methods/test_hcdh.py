@@ -1,0 +1,223 @@
+"""HCDH against the paper's formula, written here as slowly and plainly as it can be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from toys import one_line
+
+from hadahash.errors import UsageError
+from hadahash.methods import METHODS, Batch, Task
+from hadahash.methods.hcdh import HCDHSettings
+
+BITS, CLASSES, FEATURES = 8, 5, 6
+POLICIES = ("sign", "masked", "mean", "sum")
+
+
+def _method(name="hcdh", *, multilabel=False, seed=0, **settings):
+    torch.manual_seed(seed)
+    task = Task(BITS, CLASSES, FEATURES, multilabel=multilabel, train_images=100, seed=seed)
+    return METHODS.get(name)(task, HCDHSettings(**settings)).double()
+
+
+def _batch(seed, *, multilabel=False, count=None):
+    generator = torch.Generator().manual_seed(seed)
+    count = count or int(torch.randint(1, 9, (), generator=generator))
+    features = 2 * torch.randn(count, FEATURES, generator=generator, dtype=torch.float64)
+    if multilabel:
+        targets = (torch.rand(count, CLASSES, generator=generator) < 0.5).double()  # some images have no label at all
+    else:
+        targets = torch.eye(CLASSES, dtype=torch.float64)[torch.randint(CLASSES, (count,), generator=generator)]
+    return Batch(features, targets, torch.arange(count))
+
+
+# ------------------------------------------------------------------ the slow reference
+
+
+def _row(layer, inputs):
+    """A linear layer on one row, number by number."""
+    weight, bias = layer.weight.tolist(), layer.bias.tolist()
+    return [sum(w * x for w, x in zip(row, inputs, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
+
+
+def _target(method, labels, policy, multilabel):
+    """H^T y of one image, and which bits count. (Paper: the plain sum; METHODS A15: what else may stand for it.)"""
+    book, ties = method.codebook.tolist(), method.tie_break.tolist()
+    total = [sum(book[c][k] * labels[c] for c in range(CLASSES)) for k in range(BITS)]
+    if not multilabel or policy == "sum":
+        return total, [1] * BITS
+    if policy == "mean":
+        return [t / max(1, sum(labels)) for t in total], [1] * BITS
+    signs = [math.copysign(1, t) if t else tie for t, tie in zip(total, ties, strict=True)]
+    return signs, [int(t != 0) if policy == "masked" else 1 for t in total]
+
+
+def _reference(method, batch, *, multilabel=False, lam=1.0, reduction="mean", policy="sign", streams=1):
+    squares, counted, classification = 0.0, 0, 0.0
+    rows = list(zip(batch.features.tolist(), batch.targets.tolist(), strict=True))
+    for features, labels in rows:
+        values = [math.tanh(z) for z in _row(method.head.hash, features)]
+        goal, weight = _target(method, labels, policy, multilabel)
+        squares += sum(w * (g - v) ** 2 for w, g, v in zip(weight, goal, values, strict=True))
+        counted += sum(weight)
+        if method.head.classifier is None:
+            continue
+        scores = _row(method.head.classifier, values if streams == 1 else features)
+        if multilabel:  # binary cross entropy of the sigmoid, mean over classes (A14)
+            chances = [1 / (1 + math.exp(-s)) for s in scores]
+            wrong = [y * math.log(p) + (1 - y) * math.log(1 - p) for y, p in zip(labels, chances, strict=True)]
+            classification -= sum(wrong) / CLASSES
+        else:  # cross entropy of the softmax over the classes (A13)
+            classification -= scores[labels.index(1.0)] - math.log(sum(math.exp(s) for s in scores))
+    # A8: the mean over images and bits; or the paper's half sum over bits, averaged over the batch
+    hadamard = squares / max(1, counted) if reduction == "mean" else 0.5 * squares / len(rows)
+    parts = {"hadamard": hadamard}
+    if method.head.classifier is not None:
+        parts["classification"] = lam * classification / len(rows)
+    return parts
+
+
+def _assert_equal(parts, expected):
+    assert parts.keys() == expected.keys()
+    for key, value in parts.items():
+        assert value.item() == pytest.approx(expected[key], rel=1e-6, abs=1e-6), key
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("seed", range(100))
+def test_single_label_loss_is_the_formula(seed, reduction):
+    method, batch = _method(seed=seed, lam=0.1 + seed / 50, reduction=reduction), _batch(seed)
+    _assert_equal(method.loss(batch), _reference(method, batch, lam=0.1 + seed / 50, reduction=reduction))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_multi_label_loss_is_the_formula(policy, reduction):
+    for seed in range(100):
+        method = _method(multilabel=True, seed=seed, lam=0.3, reduction=reduction, multilabel_target=policy)
+        batch = _batch(seed, multilabel=True)
+        expected = _reference(method, batch, multilabel=True, lam=0.3, reduction=reduction, policy=policy)
+        _assert_equal(method.loss(batch), expected)
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+@pytest.mark.parametrize("name", ["hcdh-h", "hcdh-c", "hcdh-2"])
+def test_variants_are_the_formula(name, multilabel):
+    for seed in range(100):
+        method, batch = _method(name, multilabel=multilabel, seed=seed, lam=0.7), _batch(seed, multilabel=multilabel)
+        expected = _reference(method, batch, multilabel=multilabel, lam=0.7, streams=2 if name == "hcdh-2" else 1)
+        kept = {"hcdh-h": {"hadamard"}, "hcdh-c": {"classification"}, "hcdh-2": {"hadamard", "classification"}}[name]
+        _assert_equal(method.loss(batch), {key: expected[key] for key in kept})
+
+
+def test_the_policies_differ_where_labels_tie():
+    batch = _batch(3, multilabel=True, count=8)
+    losses = [_method(multilabel=True, multilabel_target=p).loss(batch)["hadamard"].item() for p in POLICIES]
+    assert len({round(loss, 9) for loss in losses}) == 4
+
+
+def test_an_image_whose_bits_are_all_masked_costs_nothing():
+    method = _method(multilabel=True, multilabel_target="masked")
+    batch = replace(_batch(0, count=2), targets=torch.zeros(2, CLASSES, dtype=torch.float64))
+    assert method.loss(batch)["hadamard"].item() == 0
+
+
+# ------------------------------------------------------------------ gradients
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+@pytest.mark.parametrize("name", ["hcdh", "hcdh-h", "hcdh-c", "hcdh-2"])
+def test_gradients_are_those_of_the_loss(name, multilabel):
+    method, batch = _method(name, multilabel=multilabel), _batch(1, multilabel=multilabel, count=4)
+    names, parameters = zip(*method.named_parameters(), strict=True)
+
+    def total(features, *tensors):
+        state = {f"method.{key}": value for key, value in zip(names, tensors, strict=True)}
+        return sum(torch.func.functional_call(_Loss(method), state, (replace(batch, features=features),)).values())
+
+    inputs = (batch.features.requires_grad_(), *(p.detach().clone().requires_grad_() for p in parameters))
+    assert torch.autograd.gradcheck(total, inputs)
+
+
+class _Loss(torch.nn.Module):
+    def __init__(self, method):
+        super().__init__()
+        self.method = method
+
+    def forward(self, batch):
+        return self.method.loss(batch)
+
+
+def _hash_gradient(name, part):
+    method = _method(name)
+    gradient = torch.autograd.grad(method.loss(_batch(0, count=6))[part], method.head.hash.weight, allow_unused=True)[0]
+    return torch.zeros_like(method.head.hash.weight) if gradient is None else gradient
+
+
+def test_the_classification_loss_shapes_the_code_on_one_stream_only():
+    assert _hash_gradient("hcdh", "classification").abs().max() > 1e-3
+    assert _hash_gradient("hcdh-c", "classification").abs().max() > 1e-3
+    assert _hash_gradient("hcdh-2", "classification").abs().max() == 0
+    assert _hash_gradient("hcdh-2", "hadamard").abs().max() > 1e-3
+
+
+# ------------------------------------------------------------------ what the variants are
+
+
+def test_h_has_no_classifier():
+    assert _method("hcdh-h", lam=5.0).head.classifier is None
+    assert _method("hcdh", lam=0.0).head.classifier is None
+    assert _method("hcdh").head.classifier.in_features == BITS
+    assert _method("hcdh-2").head.classifier.in_features == FEATURES
+
+
+def test_c_ignores_the_codebook():
+    method, batch = _method("hcdh-c"), _batch(0, count=6)
+    before = method.loss(batch)
+    method.codebook.neg_()
+    assert method.loss(batch)["classification"] == before["classification"]
+    other = _method("hcdh")
+    before = other.loss(batch)["hadamard"].item()
+    other.codebook.neg_()
+    assert other.loss(batch)["hadamard"].item() != before
+
+
+def test_c_without_its_only_loss_is_refused():
+    with pytest.raises(UsageError, match="lam must be greater than 0") as caught:
+        _method("hcdh-c", lam=0.0)
+    one_line(caught.value)
+
+
+@pytest.mark.parametrize("lam", [-1.0, math.inf, math.nan])
+def test_impossible_lambdas_are_refused(lam):
+    with pytest.raises(UsageError, match=r"^lam=.* is not possible"):
+        HCDHSettings(lam=lam)
+
+
+def test_values_are_tanh_of_the_hash_layer():
+    method, batch = _method(), _batch(0)
+    assert torch.equal(method.values(batch.features), torch.tanh(method.head.hash(batch.features)))
+
+
+def test_codewords_are_rows_and_the_target_of_a_class_is_its_own():
+    method = _method()
+    goal, weight = method.target_codes(torch.eye(CLASSES, dtype=torch.float64))
+    assert torch.equal(goal, method.codebook) and (weight == 1).all()
+    assert method.codebook.shape == (CLASSES, BITS) and len(method.codebook.unique(dim=0)) == CLASSES
+
+
+def test_mixed_targets_pull_between_the_codewords():
+    method = _method()
+    goal, _ = method.target_codes(torch.tensor([[0.75, 0.25, 0, 0, 0]], dtype=torch.float64))
+    assert torch.equal(goal[0], 0.75 * method.codebook[0] + 0.25 * method.codebook[1])
+
+
+def test_the_codebook_follows_its_seed_and_design():
+    assert torch.equal(_method(seed=1).codebook, _method(seed=1).codebook)
+    assert torch.equal(_method(seed=1, codebook_seed=7).codebook, _method(seed=2, codebook_seed=7).codebook)
+    assert not torch.equal(_method(codebook="paper").codebook, _method().codebook)
+    with pytest.raises(UsageError, match="paper"):
+        _method(codebook="papr")

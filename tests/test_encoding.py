@@ -1,0 +1,297 @@
+"""Images to codes: aligned, streamed, in shards, and resumable in parts."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toys import make_toy, one_line, tensor_bytes, tiny_hasher, write_folder
+
+from hadahash import Codes, Hasher
+from hadahash.codes import pack
+from hadahash.data import ArrayImages
+from hadahash.data.collection import Collection, open_source
+from hadahash.encoding import Encoder, FeatureCache, encode_to_file, parse_shard, shard_rows
+from hadahash.errors import CorruptImage, StorageError, UsageError
+
+NEAR_ZERO = 1e-4  # where another order of additions may turn a sign
+
+
+@dataclass
+class Counting:
+    """Toy images that count how often each is read; some of them are broken."""
+
+    pixels: np.ndarray
+    bad: frozenset[int] = frozenset()
+    numbers: np.ndarray | None = None
+    read: list[int] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __len__(self):
+        return len(self.pixels) if self.numbers is None else len(self.numbers)
+
+    def __getitem__(self, index):
+        number = index if self.numbers is None else int(self.numbers[index])
+        with self.lock:
+            self.read.append(number)
+        if number in self.bad:
+            raise CorruptImage(f"{number}.png", f"broken {number}")
+        return self.pixels[number]
+
+    def take(self, indices):
+        numbers = np.arange(len(self)) if self.numbers is None else self.numbers
+        return Counting(self.pixels, self.bad, numbers[indices], self.read, self.lock)
+
+
+def _ids(count: int) -> np.ndarray:
+    return np.array([f"image-{i}" for i in range(count)])
+
+
+@pytest.fixture(scope="module")
+def pixels() -> np.ndarray:
+    return make_toy(70, seed=5)[0]
+
+
+def _encoder(hasher: Hasher, batch: int) -> Encoder:
+    """The hasher's encoder, with batches of this size."""
+    return type("Batched", (Encoder,), {"batch": batch})(hasher.network, hasher.preprocess)
+
+
+@pytest.fixture
+def encoder(fitted: Hasher) -> Encoder:
+    return _encoder(fitted, 16)
+
+
+def test_codes_are_the_signs_of_the_values_in_order(fitted, pixels):
+    codes = fitted.encode(pixels)
+    with torch.inference_mode():
+        values = torch.cat([fitted.network(torch.from_numpy(p.transpose(2, 0, 1).copy())[None].float()) for p in pixels])
+    sure = values.abs().numpy() > NEAR_ZERO
+    assert np.array_equal((codes.signs() > 0)[sure], (values.numpy() >= 0)[sure]) and sure.mean() > 0.99
+    assert codes.ids.tolist() == list(range(70)) and codes.bits == 16 and codes.skipped == ()
+    torch.testing.assert_close(fitted.values(pixels).values, values, rtol=0, atol=1e-4)
+
+
+def test_the_size_of_the_batch_does_not_matter(fitted, pixels):
+    images = ArrayImages(pixels)
+    one, many = _encoder(fitted, 1).values(images).values, _encoder(fitted, 32).values(images).values
+    torch.testing.assert_close(one, many, rtol=0, atol=NEAR_ZERO)
+    sure = (one.abs() > NEAR_ZERO).numpy()
+    codes = [_encoder(fitted, batch).encode(images, _ids(70)).signs() for batch in (1, 32)]
+    assert np.array_equal(codes[0][sure], codes[1][sure])
+
+
+def test_bad_images_are_skipped_and_the_others_keep_their_ids(fitted, encoder, pixels):
+    bad = frozenset({0, 3, *range(16, 32), 40, 69})  # the second batch is bad as a whole
+    codes = encoder.encode(Counting(pixels, bad), _ids(70))
+    good = [i for i in range(70) if i not in bad]
+    assert codes.ids.tolist() == [f"image-{i}" for i in good]
+    assert codes.skipped == tuple((f"image-{i}", f"broken {i}") for i in sorted(bad))
+    for row in (0, 10, len(good) - 1):
+        alone = fitted.values(pixels[good[row]][None]).values.numpy()[0]
+        sure = np.abs(alone) > NEAR_ZERO
+        assert np.array_equal((codes.signs()[row] > 0)[sure], (alone >= 0)[sure])
+
+
+def test_a_folder_with_a_thousandth_of_bad_files_goes_on(fitted, tmp_path, pixels):
+    """Spot checks by content: each code is that of the file its id names."""
+    folder = write_folder(tmp_path / "photos", pixels, np.arange(70) % 4)
+    broken = ["blue/004.png", "red/014.png"]
+    (folder / broken[0]).write_bytes(b"")
+    (folder / broken[1]).write_bytes((folder / broken[1]).read_bytes()[:200])
+    codes = fitted.encode(folder)
+    assert [name.path for name in codes.skipped] == broken and all(name.reason for name in codes.skipped)
+    assert len(codes) == 68 and not set(broken) & set(codes.ids)
+    values = fitted.values(pixels).values.numpy()
+    for name, signs in zip(codes.ids, codes.signs(), strict=True):
+        own = values[int(Path(name).stem)]
+        sure = np.abs(own) > NEAR_ZERO
+        assert np.array_equal((signs > 0)[sure], (own >= 0)[sure])
+
+
+def test_no_image_and_only_bad_images(fitted, encoder, pixels):
+    for codes in (fitted.encode([]), encoder.encode(Counting(pixels[:0]), _ids(0))):
+        assert len(codes) == 0 and codes.packed.shape == (0, 2) and codes.bits == 16
+    assert fitted.values([]).values.shape == (0, 16)
+    codes = encoder.encode(Counting(pixels[:5], frozenset(range(5))), _ids(5))
+    assert len(codes) == 0 and len(codes.skipped) == 5
+
+
+def test_encoding_is_streamed(encoder, pixels):
+    images, ahead = Counting(np.repeat(pixels, 6, axis=0)), []
+    done = 0
+
+    def advance(count):
+        nonlocal done
+        done += count
+        ahead.append(len(images.read) - done)
+
+    encoder.encode(images, _ids(420), advance)
+    assert done == 420 and sorted(images.read) == list(range(420)), "each image is read once"
+    assert max(ahead) <= 2 * 16
+
+
+def test_encoding_changes_nothing_in_the_network(fitted, pixels):
+    fitted.network.train()  # as a careless caller may leave it
+    before = tensor_bytes(fitted)
+    first = fitted.encode(pixels)
+    assert tensor_bytes(fitted) == before and not fitted.network.training
+    assert np.array_equal(first.packed, fitted.encode(pixels).packed)
+
+
+def test_mirror_averages_the_image_and_its_mirror_image(fitted, pixels):
+    mirroring = Encoder(fitted.network, replace(fitted.preprocess, mirror=True))
+    both = (fitted.values(pixels).values + fitted.values(pixels[:, :, ::-1].copy()).values) / 2
+    torch.testing.assert_close(mirroring.values(ArrayImages(pixels)).values, both, rtol=0, atol=NEAR_ZERO)
+    assert not torch.allclose(both, fitted.values(pixels).values, atol=NEAR_ZERO)
+
+
+# ------------------------------------------------------------------ shards
+
+
+@pytest.mark.parametrize(("text", "shard"), [("1/1", (1, 1)), ("2/4", (2, 4)), (" 4/4", (4, 4))])
+def test_shards_are_read(text, shard):
+    assert parse_shard(text) == shard
+
+
+@pytest.mark.parametrize("text", ["", "1", "0/4", "5/4", "-1/4", "a/b", "1/2/3", "1/0", "1.5/2"])
+def test_impossible_shards_are_refused(text):
+    with pytest.raises(UsageError, match=r"^--shard") as caught:
+        parse_shard(text)
+    one_line(caught.value)
+
+
+@pytest.mark.parametrize(("count", "shards"), [(10, 3), (10, 1), (2, 5), (0, 2), (1000, 7)])
+def test_shards_joined_are_the_whole_in_order(count, shards):
+    parts = [shard_rows(count, (i + 1, shards)) for i in range(shards)]
+    assert np.concatenate(parts).tolist() == list(range(count))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_codes_of_joined_shards_are_the_codes_of_the_whole(fitted, pixels, tmp_path):
+    images = Counting(pixels, frozenset({7, 50}))
+    source = Collection(images, _ids(70))
+    parts = [fitted.encode_to_file(source, tmp_path / f"{i}.npz", shard=(i, 3)) for i in (1, 2, 3)]
+    whole, joined = fitted.encode(source), Codes.concatenate(parts)
+    assert np.array_equal(joined.ids, whole.ids) and joined.skipped == whole.skipped
+    assert _nearly_equal(fitted, joined, whole, pixels)
+    loaded = Codes.concatenate([Codes.load(tmp_path / f"{i}.npz") for i in (1, 2, 3)])
+    assert np.array_equal(loaded.packed, joined.packed) and np.array_equal(loaded.ids, joined.ids)
+
+
+def _nearly_equal(hasher, a, b, pixels):
+    values = hasher.values(pixels[[int(name.split("-")[1]) for name in a.ids]]).values.numpy()
+    sure = np.abs(values) > NEAR_ZERO
+    return np.array_equal(a.signs()[sure], b.signs()[sure])
+
+
+# ------------------------------------------------------------------ long jobs
+
+
+class Killed(BaseException):
+    """Like a kill: nothing catches it."""
+
+
+def _interrupted(encoder, images, ids, out, *, after, **options):
+    done = 0
+
+    def advance(count):
+        nonlocal done
+        done += count
+        if done >= after:
+            raise Killed
+
+    with pytest.raises(Killed):
+        encode_to_file(encoder, images, ids, out, part=10, advance=advance, **options)
+
+
+def test_an_interrupted_job_does_no_finished_part_again(encoder, pixels, tmp_path):
+    images, out = Counting(pixels, frozenset({3, 25})), tmp_path / "codes.npz"
+    _interrupted(encoder, images, _ids(70), out, after=35, model="m")
+    assert not out.exists() and len(list((tmp_path / "codes.npz.parts").glob("*.npz"))) == 3
+    images.read.clear()
+    told = []
+    codes = encode_to_file(encoder, images, _ids(70), out, part=10, model="m", advance=told.append)
+    assert sorted(images.read) == list(range(30, 70)), "finished parts are not read again"
+    assert sum(told) == 70, "the progress counts them all the same"
+    whole = encoder.encode(images, _ids(70))
+    assert np.array_equal(codes.ids, whole.ids) and codes.skipped == whole.skipped
+    assert Codes.load(out).ids.tolist() == whole.ids.tolist()
+    assert list(tmp_path.iterdir()) == [out], "no parts are left behind"
+
+
+@pytest.mark.parametrize("change", ["model", "ids", "shard", "part"])
+def test_parts_of_another_job_are_not_used(encoder, pixels, tmp_path, change):
+    images, out = Counting(pixels), tmp_path / "codes.npz"
+    _interrupted(encoder, images, _ids(70), out, after=35, model="m")
+    images.read.clear()
+    ids = np.roll(_ids(70), 1) if change == "ids" else _ids(70)
+    options = {"model": {"model": "other"}, "shard": {"shard": (1, 2)}, "part": {"part": 5}, "ids": {}}[change]
+    codes = encode_to_file(encoder, images, ids, out, **{"model": "m", "part": 10} | options)
+    expected = range(35) if change == "shard" else range(70)
+    assert sorted(images.read) == list(expected)
+    assert codes.ids.tolist() == ids[list(expected)].tolist()
+
+
+def test_a_retrained_hasher_is_another_model(toy, tmp_path, pixels):
+    hasher = tiny_hasher(epochs=1).fit(*toy)
+    first = hasher.weights_sha256
+    hasher.save(tmp_path / "model")
+    assert hasher.weights_sha256 == first, "saving changes nothing"
+    hasher.settings["epochs"] = 2
+    hasher.fit(*toy)
+    assert hasher.weights_sha256 != first
+    codes = hasher.encode_to_file(pixels, tmp_path / "codes.npz")
+    assert np.array_equal(codes.packed, hasher.encode(pixels).packed)
+
+
+def test_a_job_that_is_done_again_encodes_again(encoder, pixels, tmp_path):
+    images = Counting(pixels)
+    for _ in range(2):
+        encode_to_file(encoder, images, _ids(70), tmp_path / "codes.npz", part=10)
+    assert len(images.read) == 140
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_jobs_of_almost_nothing(encoder, pixels, tmp_path, count):
+    codes = encode_to_file(encoder, ArrayImages(pixels[:count]), _ids(count), tmp_path / "codes.npz")
+    assert len(codes) == len(Codes.load(tmp_path / "codes.npz")) == count
+    assert codes.bits == 16
+
+
+def test_codes_that_cannot_be_written_are_one_line(fitted, pixels, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="Cannot write") as caught:
+        fitted.encode_to_file(pixels, tmp_path / "file" / "codes.npz")
+    one_line(caught.value)
+
+
+# ------------------------------------------------------------------ shared features
+
+
+def test_cached_features_give_the_same_codes_and_are_computed_once(toy, pixels):
+    cache, counted = FeatureCache(), Counting(pixels, frozenset({4}))
+    hashers = [tiny_hasher(name, frozen=True, epochs=1, bits=8).fit(*toy, cache=cache) for name in ("hcdh", "lsh")]
+    source = Collection(counted, _ids(70))
+    for hasher in hashers:
+        cached = hasher.encode(source, cache=cache)
+        plain = hasher.encode(source)
+        assert np.array_equal(cached.ids, plain.ids) and cached.skipped == plain.skipped
+        assert np.mean(cached.signs() != plain.signs()) < 0.01
+    assert len(counted.read) == 3 * 70, "once for both, and once for each without the cache"
+
+
+def test_the_cache_tells_images_and_networks_apart(toy, pixels, tmp_path):
+    cache = FeatureCache()
+    one = tiny_hasher("lsh", bits=32).fit(*toy, cache=cache)
+    other = tiny_hasher("lsh", bits=32, seed=1).fit(*toy, cache=cache)
+    first, second = pixels[:30], pixels[30:60]  # as many, so with the same numbers as ids
+    folders = [write_folder(tmp_path / name, part, np.zeros(30, int)) for name, part in (("a", first), ("b", second))]
+    for source in (first, second, *folders):
+        for hasher in (one, other):
+            assert np.array_equal(hasher.encode(source, cache=cache).packed, hasher.encode(source).packed)
+    assert np.array_equal(pack(one.values(first).values.numpy()), one.encode(open_source(first)).packed)

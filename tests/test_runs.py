@@ -1,0 +1,268 @@
+"""A run from data to report: what it writes, and that queries stay unseen until the end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import sys
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hasher
+
+from hadahash import Codes, Hasher, evaluate
+from hadahash.data import ArrayImages, LabelledImages, Split, read_folder
+from hadahash.errors import DataError, HadaHashError, StorageError, UsageError
+from hadahash.runs import Source, command, evaluate_files, evaluate_run, labels_of, train_run, validate
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr("hadahash.hasher.build_backbone", smallest_backbone)
+
+
+def _hasher(**changes) -> Hasher:
+    return tiny_hasher(**{"backbone": "smallest", "epochs": 2, "batch": 16} | changes)
+
+
+def test_a_run_writes_down_everything(toy_folder, tmp_path):
+    out = tmp_path / "run"
+    source = Source(str(toy_folder))
+    hasher = train_run(_hasher(seed=3), source, out)
+    about = json.loads((out / "run.json").read_text())
+    split = Split.load(out / "split.json")
+    expected = {
+        "dataset": "photos", "data": str(toy_folder), "protocol": "holdout", "method": "hcdh", "bits": 16, "seed": 3,
+        "backbone": "smallest", "queries": 4, "database": 44, "train_images": 44, "epochs": 2, "validation": 0.0,
+        "split_sha256": split.sha256,
+    }  # fmt: skip
+    assert {key: about[key] for key in expected} == expected
+    assert about["settings"]["lam"] == 1.0 and about["settings"]["batch"] == 16 and about["settings"]["flip"] == 0.5
+    assert about["train_seconds"] > 0 and about["images_per_second"] > 0 and "CPU" in about["hardware"]
+    assert {"hadahash", "python", "torch", "numpy"} <= set(about["versions"]) and about["command"] and len(about["date"]) == 10
+    assert len((out / "log.jsonl").read_text().splitlines()) == 2
+    assert not (out / "checkpoint.safetensors").exists() and not (out / "skipped.csv").exists()
+    assert tensor_bytes(Hasher.load(out, device="cpu")) == tensor_bytes(hasher)
+
+
+def test_an_evaluated_run_keeps_codes_and_report(toy_folder, tmp_path):
+    out = tmp_path / "run"
+    hasher = train_run(_hasher(), Source(str(toy_folder)), out)
+    report = evaluate_run(out)
+    data, split = read_folder(toy_folder), Split.load(out / "split.json")
+    query, database = (Codes.load(out / "codes" / f"{part}.npz") for part in ("query", "database"))
+    assert query.ids.tolist() == data.ids[split.query].tolist()
+    assert database.ids.tolist() == data.ids[split.database].tolist()
+    assert np.array_equal(query.packed, hasher.encode(data.take(split.query)).packed)
+    by_hand = evaluate(query, data.labels[split.query], database, data.labels[split.database])
+    assert report.map == by_hand.map and report.queries == 4 and report.database == 44
+    stored = json.loads((out / "report.json").read_text())
+    assert stored["map"] == pytest.approx(report.map)
+    assert evaluate_run(out, depth=5).depth == 5
+
+
+def test_the_same_run_twice_is_the_same(toy_folder, tmp_path):
+    for name in ("a", "b"):
+        train_run(_hasher(), Source(str(toy_folder)), tmp_path / name)
+    a, b = (sorted(path.name for path in (tmp_path / name).glob("model-*")) for name in ("a", "b"))
+    assert a == b and (tmp_path / "a" / "split.json").read_text() == (tmp_path / "b" / "split.json").read_text()
+
+
+def test_labels_stay_with_their_codes_when_images_are_skipped(toy_folder, tmp_path):
+    out = tmp_path / "run"
+    train_run(_hasher(), Source(str(toy_folder)), out)
+    data, split = read_folder(toy_folder), Split.load(out / "split.json")
+    bad = [data.ids[split.query[1]], data.ids[split.database[7]]]
+    for name in bad:
+        (toy_folder / name).write_bytes(b"broken since")
+    report = evaluate_run(out)
+    assert report.queries == 3 and report.database == 43
+    with (out / "skipped.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["path"] for row in rows] == bad and all(row["reason"] for row in rows)
+    for part, rows in (("query", split.query), ("database", split.database)):
+        codes = Codes.load(out / "codes" / f"{part}.npz")
+        classes = [data.classes[label] for label in labels_of(codes, data.take(rows))]
+        assert classes == [name.split("/")[0] for name in codes.ids]
+
+
+def test_labels_of_several_labels_and_no_skips():
+    pixels, _ = make_toy(4, seed=0)
+    labels = np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
+    data = LabelledImages(ArrayImages(pixels), np.array(list("abcd")), labels, ("x", "y"))
+    packed = np.zeros((3, 2), np.uint8)
+    codes = Codes(packed, 16, np.array(["a", "c", "d"]), skipped=[("b", "broken")])
+    assert labels_of(codes, data).tolist() == [[1, 0], [1, 1], [0, 0]]
+    assert labels_of(Codes(np.zeros((4, 2), np.uint8), 16, data.ids), data) is labels
+
+
+def test_training_images_that_cannot_be_read_are_written_down(toy_folder, tmp_path):
+    (toy_folder / "blue" / "000.png").write_bytes(b"")
+    (toy_folder / "red" / "002.png").write_bytes(b"")
+    train_run(_hasher(), Source(str(toy_folder)), tmp_path / "run")
+    split, data = Split.load(tmp_path / "run" / "split.json"), read_folder(toy_folder)
+    expected = [name for name in ("blue/000.png", "red/002.png") if name in data.ids[split.train]]
+    with (tmp_path / "run" / "skipped.csv").open(newline="") as file:
+        assert [row["path"] for row in csv.DictReader(file)] == expected
+
+
+# ------------------------------------------------------------------ queries stay unseen
+
+
+@dataclass
+class Watched:
+    """Images that note which of the data set's images were read."""
+
+    pixels: np.ndarray
+    numbers: np.ndarray
+    read: set[int] = field(default_factory=set)
+
+    def __len__(self):
+        return len(self.numbers)
+
+    def __getitem__(self, index):
+        self.read.add(int(self.numbers[index]))
+        return self.pixels[self.numbers[index]]
+
+    def take(self, indices):
+        return Watched(self.pixels, self.numbers[indices], self.read)
+
+
+@pytest.fixture
+def watched() -> LabelledImages:
+    pixels, labels = make_toy(80, seed=4)
+    images = Watched(pixels, np.arange(80))
+    return LabelledImages(images, np.array([f"{i:02d}" for i in range(80)]), labels, tuple("abcd"), "watched")
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("validation", [0.0, 0.25])
+def test_queries_are_not_touched_while_training(watched, tmp_path, validation, frozen):
+    (tmp_path / "watched").mkdir()
+    source = Source(str(tmp_path / "watched"), protocol="holdout", validation=validation)
+    train_run(_hasher(frozen=frozen, side=32, threshold="mean"), source, tmp_path / "run", dataset=watched)
+    split = Split.load(tmp_path / "run" / "split.json")
+    assert len(split.query) == 8
+    assert watched.images.read == set(split.train.tolist())
+    evaluate_run(tmp_path / "run", dataset=watched)
+    assert watched.images.read == set(range(80))
+
+
+def test_validation_images_come_from_the_training_images_and_are_not_trained_on(watched, tmp_path, monkeypatch):
+    trained, validated = [], []
+    fit = Hasher.fit
+    monkeypatch.setattr(Hasher, "fit", lambda self, data, **options: (trained.append(data), fit(self, data, **options))[1])
+    monkeypatch.setattr("hadahash.runs.validate", lambda hasher, data: (validated.append(data), validate(hasher, data))[1])
+    (tmp_path / "watched").mkdir()
+    source = Source(str(tmp_path / "watched"), validation=0.25)
+    train_run(_hasher(side=32), source, tmp_path / "run", dataset=watched)
+    split = Split.load(tmp_path / "run" / "split.json")
+    learned, held = ({int(name) for name in part[0].ids} for part in (trained, validated))
+    assert len(held) == 16 and not learned & held
+    assert learned | held == set(split.train.tolist()) and not (learned | held) & set(split.query.tolist())
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert 0.25 <= about["validation_map"] <= 1 and about["train_images"] == 56 and about["validation"] == 0.25
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, 2.0, float("nan")])
+def test_an_impossible_share_is_refused(toy_folder, tmp_path, share):
+    with pytest.raises(UsageError, match="validation=") as caught:
+        train_run(_hasher(), Source(str(toy_folder), validation=share), tmp_path / "run")
+    one_line(caught.value)
+
+
+# ------------------------------------------------------------------ what can be wrong
+
+
+def test_a_run_goes_on_after_an_interruption(toy_folder, tmp_path, monkeypatch):
+    from hadahash.training import Checkpoint
+
+    source, save = Source(str(toy_folder)), Checkpoint.save
+
+    class Stopped(Exception):
+        pass
+
+    def stop(self, state):
+        save(self, state)
+        if state.step == 2:
+            raise Stopped
+
+    monkeypatch.setattr(Checkpoint, "save", stop)
+    with pytest.raises(Stopped):
+        train_run(_hasher(checkpoint_seconds=0), source, tmp_path / "a")
+    monkeypatch.setattr(Checkpoint, "save", save)
+    resumed = train_run(_hasher(checkpoint_seconds=0), source, tmp_path / "a", resume=True)
+    assert tensor_bytes(resumed) == tensor_bytes(train_run(_hasher(), source, tmp_path / "b"))
+
+
+def test_unknown_data_and_protocols_are_one_line(toy_folder, tmp_path):
+    with pytest.raises(UsageError, match=r"Unknown data set or folder 'cifar11'. Did you mean 'cifar10'") as caught:
+        train_run(_hasher(), Source("cifar11"), tmp_path / "run")
+    one_line(caught.value)
+    with pytest.raises(UsageError, match=r"Unknown protocol 'hold'. Did you mean 'holdout'") as caught:
+        train_run(_hasher(), Source(str(toy_folder), protocol="hold"), tmp_path / "run")
+    one_line(caught.value)
+    with pytest.raises(HadaHashError, match="Cannot read the folder") as caught:
+        train_run(_hasher(), Source(str(tmp_path / "nowhere")), tmp_path / "run")
+    one_line(caught.value)
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "renamed"])
+def test_a_folder_that_has_changed_since_is_refused(toy_folder, tmp_path, change):
+    """The split counts images: with another image before them, training images would be taken for queries."""
+    train_run(_hasher(), Source(str(toy_folder)), tmp_path / "run")
+    first = toy_folder / "blue" / "000.png"
+    if change == "added":
+        (toy_folder / "blue" / "0.png").write_bytes(first.read_bytes())
+    elif change == "removed":
+        first.unlink()
+    else:
+        first.rename(toy_folder / "blue" / "x.png")
+    with pytest.raises(DataError, match=r"added to .* or removed") as caught:
+        evaluate_run(tmp_path / "run")
+    one_line(caught.value)
+
+
+def test_two_files_of_codes_are_measured_by_the_class_in_their_ids(tmp_path):
+    queries = Codes(np.array([[0], [255]], np.uint8), 8, ["cat/1.png", "dog/1.png"])
+    database = Codes(np.array([[255], [1], [0]], np.uint8), 8, ["dog/2.png", "dog/3.png", "cat/2.png"])
+    queries.save(tmp_path / "q.npz")
+    database.save(tmp_path / "d.npz")
+    report = evaluate_files(tmp_path / "q.npz", tmp_path / "d.npz")
+    # cat: found first of 3. dog: distances 0, 7, 8 to dog, dog, cat.
+    assert report.map == pytest.approx(1.0)
+    Codes(np.array([[0], [255]], np.uint8), 8, ["dog/1.png", "cat/1.png"]).save(tmp_path / "q.npz")
+    # dog: cat, dog, dog -> (1/2 + 2/3) / 2. cat: dog, dog, cat -> 1/3.
+    assert evaluate_files(tmp_path / "q.npz", tmp_path / "d.npz").map == pytest.approx(((1 / 2 + 2 / 3) / 2 + 1 / 3) / 2)
+    Codes(np.zeros((1, 1), np.uint8), 8, ["plain.png"]).save(tmp_path / "q.npz")
+    with pytest.raises(DataError, match=r"'plain.png' has no class"):
+        evaluate_files(tmp_path / "q.npz", tmp_path / "d.npz")
+
+
+def test_evaluating_what_is_no_run_is_one_line(tmp_path):
+    with pytest.raises(StorageError, match=r"run.json") as caught:
+        evaluate_run(tmp_path)
+    one_line(caught.value)
+
+
+def test_a_run_folder_that_cannot_be_written_is_one_line(toy_folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="Cannot write") as caught:
+        train_run(_hasher(), Source(str(toy_folder)), tmp_path / "file" / "run")
+    one_line(caught.value)
+
+
+def test_shallow_methods_have_no_epochs(toy_folder, tmp_path):
+    train_run(_hasher(method="lsh"), Source(str(toy_folder)), tmp_path / "run")
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert about["epochs"] is None and about["train_seconds"] is None
+    assert 0 < evaluate_run(tmp_path / "run").map <= 1
+
+
+def test_the_command_is_as_one_would_type_it(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/usr/lib/hadahash/__main__.py", "train", "my photos", "--bits", "64"])
+    assert shlex.split(command()) == ["hadahash", "train", "my photos", "--bits", "64"]
+    monkeypatch.setattr(sys, "argv", ["/opt/bin/hadahash", "doctor"])
+    assert command() == "hadahash doctor"

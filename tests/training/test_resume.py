@@ -1,0 +1,239 @@
+"""A run that is killed goes on as if it had never stopped; a checkpoint of another run, or a damaged one, is refused."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hasher
+
+import hadahash.hasher
+from hadahash.errors import StorageError, UsageError
+from hadahash.methods.hcdh import HCDH
+
+KINDS = {
+    "dropout": {"backbone": "smallest", "epochs": 20},
+    "frozen": {"backbone": "smallest", "epochs": 30, "frozen": True},
+    "no average": {"backbone": "smallest", "epochs": 20, "ema": 0.0, "threshold": "mean"},
+    "mixup": {"backbone": "test_efficientnet", "epochs": 5, "mixup": 0.2},
+}
+
+
+def _hasher(kind: str, **changes):
+    if KINDS[kind]["backbone"] == "smallest":
+        hadahash.hasher.build_backbone = smallest_backbone
+    return tiny_hasher(**{"checkpoint_seconds": 0, "batch": 20, "seed": 7} | KINDS[kind] | changes)
+
+
+def _job(kind: str, out: str) -> None:
+    """Train (or go on training) in a process of its own, and save the result."""
+    torch.set_num_threads(1)
+    hasher = _hasher(kind).fit(*make_toy(88, seed=0), out=out, resume=True)
+    hasher.save(Path(out) / "model")
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Child processes that have torch and timm imported already, and no thread of this process."""
+    old = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in __import__("sys").path if path)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["hadahash.hasher", "timm", "torchvision", "toys"])
+    yield context
+    os.environ.pop("PYTHONPATH") if old is None else os.environ.update(PYTHONPATH=old)
+
+
+def _start(processes, kind, out):
+    process = processes.Process(target=_job, args=(kind, str(out)))
+    process.start()
+    return process
+
+
+def _weights(out: Path) -> str:
+    (model,) = (out / "model").glob("model-*.safetensors")
+    return model.name
+
+
+def _assert_whole_log(out: Path, epochs: int) -> None:
+    lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == list(range(1, epochs + 1))
+    assert [line["step"] for line in lines] == [4 * epoch for epoch in range(1, epochs + 1)]
+
+
+@pytest.mark.parametrize(("kind", "kills"), [("dropout", 8), ("frozen", 4), ("no average", 4), ("mixup", 4)])
+def test_kill_9_at_random_moments_and_resume_gives_the_same_bytes(processes, tmp_path, kind, kills):
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    process = _start(processes, kind, unbroken)
+    process.join()
+    assert process.exitcode == 0
+    rng, hit = random.Random(kind), 0
+    for _ in range(kills):
+        process, log = _start(processes, kind, broken), broken / "checkpoint.safetensors"
+        before = log.stat().st_mtime_ns if log.exists() else 0
+        while process.is_alive() and (not log.exists() or log.stat().st_mtime_ns == before):
+            time.sleep(0.001)  # until it has done one step
+        time.sleep(rng.uniform(0, 0.06))
+        process.kill()
+        process.join()
+        hit += process.exitcode == -9
+        if process.exitcode == 0:
+            break
+    assert hit >= 3, f"only {hit} of {kills} kills hit a running training"
+    process = _start(processes, kind, broken)
+    process.join()
+    assert process.exitcode == 0
+    assert _weights(broken) == _weights(unbroken)
+    _assert_whole_log(broken, KINDS[kind]["epochs"])
+    _assert_whole_log(unbroken, KINDS[kind]["epochs"])
+
+
+# ------------------------------------------------------------------ inside one process
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr("hadahash.hasher.build_backbone", smallest_backbone)
+    pixels, labels = make_toy(44, seed=0)
+
+    def fit(out, *, resume=True, data=(pixels, labels), **changes):
+        return _hasher("dropout", **{"epochs": 3} | changes).fit(*data, out=out, resume=resume)
+
+    return fit
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.fixture
+def stopped(small, tmp_path, monkeypatch):
+    """The folder of a run that was stopped after 3 of its 6 steps."""
+    save = hadahash.hasher.Checkpoint.save
+
+    def stop(self, state):
+        save(self, state)
+        if state.step == 3:
+            raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hadahash.hasher.Checkpoint, "save", stop)
+        with pytest.raises(Stopped):
+            small(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_stopped_run_goes_on(small, stopped, tmp_path):
+    assert tensor_bytes(small(stopped)) == tensor_bytes(small(tmp_path / "other"))
+    lines = [json.loads(line) for line in (stopped / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4, 6]
+
+
+def test_resuming_does_only_the_steps_that_are_left(small, stopped, monkeypatch):
+    steps = []
+    monkeypatch.setattr(HCDH, "before_step", lambda self, step, total: steps.append(step))
+    small(stopped)
+    assert steps == [3, 4, 5]
+
+
+def test_resuming_a_finished_run_changes_nothing(small, tmp_path):
+    first = small(tmp_path / "run")
+    log = (tmp_path / "run" / "log.jsonl").read_text()
+    assert tensor_bytes(small(tmp_path / "run")) == tensor_bytes(first)
+    assert (tmp_path / "run" / "log.jsonl").read_text() == log
+
+
+def test_without_resume_a_run_starts_anew(small, stopped, monkeypatch):
+    steps = []
+    monkeypatch.setattr(HCDH, "before_step", lambda self, step, total: steps.append(step))
+    small(stopped, resume=False)
+    assert steps == [0, 1, 2, 3, 4, 5]
+
+
+def test_resuming_where_nothing_is_starts_at_the_beginning(small, tmp_path):
+    assert tensor_bytes(small(tmp_path / "new", resume=True)) == tensor_bytes(small(tmp_path / "old", resume=False))
+
+
+def test_resuming_without_a_folder_is_refused(small):
+    with pytest.raises(UsageError, match="give out="):
+        small(None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"lr": 0.3}, "lr was None, is 0.3"),
+        ({"epochs": 4}, "epochs was 3, is 4"),
+        ({"seed": 8}, "seed was 7, is 8"),
+        ({"bits": 24}, "bits was 16, is 24"),
+        ({"method": "hcdh-2"}, "method was hcdh, is hcdh-2"),
+        ({"backbone": "other"}, "backbone was smallest, is other"),
+        ({"weights": "other.pth"}, "weights was none, is other.pth"),
+        ({"data": make_toy(48, seed=0)}, "data was"),
+        ({"data": (make_toy(44, seed=0)[0], np.arange(44) % 2)}, "data was"),
+    ],
+)
+def test_the_checkpoint_of_another_setting_is_refused_by_its_name(small, stopped, changes, named):
+    with pytest.raises(UsageError, match=named) as caught:
+        small(stopped, **changes)
+    text = one_line(caught.value)
+    assert "belongs to another setting" in text and "without --resume" in text
+
+
+def test_how_often_checkpoints_are_written_may_change(small, stopped, tmp_path):
+    assert tensor_bytes(small(stopped, checkpoint_seconds=60)) == tensor_bytes(small(tmp_path / "other"))
+
+
+def test_a_damaged_checkpoint_is_refused(small, stopped):
+    path = stopped / "checkpoint.safetensors"
+    good = path.read_bytes()
+    header = int.from_bytes(good[:8], "little")
+    flips = [0, 7, 9, 8 + header // 2, 8 + header + 5, len(good) - 1]
+    broken = [good[:50], good[: len(good) // 2], good[:-1], b"", b"rubbish" * 100]
+    broken += [good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :] for place in flips]
+    for content in broken:
+        path.write_bytes(content)
+        with pytest.raises(StorageError, match=r"checkpoint.safetensors is damaged .*without --resume") as caught:
+            small(stopped)
+        one_line(caught.value)
+    path.write_bytes(good)
+    small(stopped)
+
+
+def _fit_with_little_disk(out: str) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+    try:
+        _hasher("dropout").fit(*make_toy(88, seed=0), out=out, resume=True)
+    except StorageError as error:
+        os._exit(0 if "Cannot write" in one_line(error) and "checkpoint" in str(error) else 3)
+    os._exit(4)
+
+
+def test_a_full_disk_ends_training_in_one_line_and_keeps_the_last_checkpoint(processes, tmp_path):
+    process = _start(processes, "dropout", tmp_path)
+    while process.is_alive() and not (tmp_path / "checkpoint.safetensors").exists():
+        time.sleep(0.001)
+    process.kill()
+    process.join()
+    before = (tmp_path / "checkpoint.safetensors").read_bytes()
+    assert len(before) > 10_000
+    process = processes.Process(target=_fit_with_little_disk, args=(str(tmp_path),))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_folder_that_cannot_be_one_is_one_line(small, tmp_path, resume):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="file") as caught:
+        small(tmp_path / "file" / "run", resume=resume)
+    one_line(caught.value)
