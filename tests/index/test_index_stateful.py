@@ -7,15 +7,23 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from brute_force import BruteForce, as_lists
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from hadahash import files
 from hadahash.codes import Codes
 from hadahash.index import Index, index_engines
 
 IDS = st.lists(st.integers(-20, 40), min_size=0, max_size=12, unique=True)
+
+
+@pytest.fixture(autouse=True)
+def without_waiting_for_the_disk(monkeypatch):
+    """What a crash would leave is tested elsewhere."""
+    monkeypatch.setattr(files, "_flush", lambda path: None)
 
 
 class IndexSteps(RuleBasedStateMachine):

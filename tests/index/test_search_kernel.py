@@ -18,7 +18,9 @@ LEVELS = [0, 1, 2, 3]
 def sorted_keys(table, queries, k, limits, allowed=None):
     """Every key, by sorting."""
     ranks = np.arange(len(table)) if table.ranks is None else table.ranks.astype(np.int64)
-    keys = (hamming(queries.view(np.uint8), table.rows.view(np.uint8)).astype(np.uint64) << np.uint64(32)) | ranks.astype(np.uint64)
+    keys = (hamming(queries.view(np.uint8), table.rows.view(np.uint8)).astype(np.uint64) << np.uint64(32)) | ranks.astype(
+        np.uint64
+    )
     if allowed is not None:
         keys[:, ~allowed] = limits[:, None]
     keys = np.sort(np.minimum(keys, limits[:, None]), axis=1)[:, :k]

@@ -125,6 +125,15 @@ def test_an_image_whose_bits_are_all_masked_costs_nothing():
     assert method.loss(batch)["hadamard"].item() == 0
 
 
+def test_masked_bits_do_not_count_in_the_mean():
+    method = _method(multilabel=True, multilabel_target="masked")
+    method.codebook[1] = -method.codebook[0]
+    method.codebook[1, 3] = method.codebook[0, 3]  # the two codewords agree in this bit only
+    batch = replace(_batch(0, count=1), targets=torch.tensor([[1.0, 1, 0, 0, 0]], dtype=torch.float64))
+    expected = (method.values(batch.features)[0, 3] - method.codebook[0, 3]) ** 2
+    assert method.loss(batch)["hadamard"].item() == pytest.approx(expected.item())
+
+
 # ------------------------------------------------------------------ gradients
 
 

@@ -336,6 +336,15 @@ def test_frozen_training_leaves_the_backbone_alone():
     assert all(p.grad is None for p in network.backbone.parameters())
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_only_what_learns_is_in_training_mode(frozen):
+    network, modes = _network().eval(), []
+    network.method.before_step = lambda step, total: modes.append((network.backbone.training, network.method.training))
+    _train(network, _frozen() if frozen else _data())
+    assert set(modes) == {(not frozen, True)}
+    assert not network.training and not network.method.training
+
+
 def test_values_are_measured_from_the_threshold():
     network = _network().eval()
     features = torch.randn(3, 32)

@@ -1,5 +1,24 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
 
-def demo() -> None:
-    """x"""
+import typer
+
+from ..demo import DemoSettings, run_demo
+from . import options, show
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the runs and the page.")] = Path("demo"),
+    data_root: options.Root = None,
+    bits: options.Bits = 64,
+    size: Annotated[int, typer.Option(help="Pixels of the network's input.")] = 128,
+    seed: options.Seed = 0,
+) -> None:
+    """Try it all on real images: train, encode, evaluate, and a page to look at. Minutes on a laptop.
+
+    Example: hadahash demo
+    """
+    page = run_demo(DemoSettings(out, data_root, bits, size, seed), show.say)
+    show.result(f"Open this page in a browser: {page.resolve().as_uri()}")

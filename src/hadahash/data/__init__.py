@@ -13,6 +13,7 @@ from ..errors import unknown
 from ..registry import Registry
 from .base import ArrayImages, FileImages, Images, LabelledImages
 from .cifar10 import ChangedDataWarning, get_cifar10, pixels_sha256, read_cifar10
+from .digits import get_digits, read_digits
 from .folder import list_images, read_folder
 from .images import ImageLimits, image_size, open_image, shrink_to_square
 from .protocols import Split, make_split, protocols, validation_split
@@ -58,6 +59,7 @@ class DataSet:
 
 DATASETS: Registry[DataSet] = Registry("data set")
 DATASETS.register("cifar10")(DataSet("cifar10", "cifar10", None, read_cifar10, get_cifar10))
+DATASETS.register("digits")(DataSet("digits", "holdout", None, read_digits, get_digits))
 
 
 def datasets() -> list[str]:

@@ -2,6 +2,7 @@
 
     cifar10        100 images a class are queries, 500 others a class are trained on, the other 54,000 are the database
     cifar10-59k    the same queries and training images; the database is all but the queries
+    cifar10-demo   of the same queries 50 a class, the same training images, and of the database 800 a class
     cifar10-full   the official test set are the queries; the 50,000 others are trained on and searched
     holdout        for any collection: a tenth of each class, at least one image (but never the only one), are queries;
                    the rest is both trained on and searched
@@ -111,6 +112,18 @@ def _cifar10(data: LabelledImages, seed: int) -> Split:
 def _cifar10_59k(data: LabelledImages, seed: int) -> Split:
     query, train, rest = _per_class(data, "cifar10-59k", (100, 500), seed)
     return _sized(Split("cifar10-59k", seed, query, train, np.union1d(train, rest)), (1_000, 5_000, 59_000))
+
+
+@PROTOCOLS.register("cifar10-demo")
+def _cifar10_demo(data: LabelledImages, seed: int) -> Split:
+    whole = _cifar10(data, seed)
+
+    def first(indices: Indices, count: int) -> Indices:
+        chosen = [indices[data.labels[indices] == label][:count] for label in range(len(data.classes))]
+        return np.sort(np.concatenate(chosen))
+
+    split = Split("cifar10-demo", seed, first(whole.query, 50), whole.train, first(whole.database, 800))
+    return _sized(split, (500, 5_000, 8_000))
 
 
 @PROTOCOLS.register("cifar10-full")

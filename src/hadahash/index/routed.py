@@ -18,7 +18,7 @@ from .local import LocalIndex
 
 _WORTH_ROUTING = 4096  # codes; a codebook that is given is used from the first code on
 _SAMPLE, _ROUNDS = 16_384, 4
-_FEWEST_CENTRES, _MOST_CENTRES = 8, 192
+_FEWEST_CENTRES, _MOST_CENTRES = 16, 192
 
 
 @ENGINES.register("routed")
@@ -50,15 +50,15 @@ def routed_table(rows: native.Rows, centres: native.Rows, bits: int) -> native.T
 
 
 def learned_centres(packed: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
-    """Centres of a sample: first far apart (each new one drawn by its squared distance to those before), then each the
-    majority of its members' bits, a few times over. The same codes always give the same centres."""
+    """Centres of a sample: first far apart (each new one drawn by the fourth power of its distance to those before), then
+    each the majority of its members' bits, a few times over. The same codes always give the same centres."""
     rng = np.random.default_rng(0)
     sample = packed[np.sort(rng.choice(len(packed), min(_SAMPLE, len(packed)), replace=False))]
     count = int(np.clip(np.sqrt(len(packed)) / 16, _FEWEST_CENTRES, _MOST_CENTRES))
     centres = sample[[rng.integers(len(sample))]]
     nearest = hamming(sample, centres)[:, 0].astype(np.float64)
     while len(centres) < count and nearest.any():
-        new = sample[[rng.choice(len(sample), p=nearest**2 / (nearest**2).sum())]]
+        new = sample[[rng.choice(len(sample), p=nearest**4 / (nearest**4).sum())]]
         centres = np.concatenate([centres, new])
         nearest = np.minimum(nearest, hamming(sample, new)[:, 0])
     signs = unpack(sample, bits).astype(np.int32)

@@ -92,11 +92,12 @@ INLINE uint64_t rank_of(const table_t *table, int64_t position)
     return table->ranks ? table->ranks[position] : (uint64_t)position;
 }
 
-/* Codes from `position` on in their run can enter the heap only at a distance below this: a tie only with a lower rank. */
-INLINE uint32_t bound_from(const table_t *table, const query_t *query, int64_t position)
+/* Codes from `position` on can enter the heap only at a distance below this: a tie only with a lower rank, which is ruled
+ * out where ranks ascend from here. */
+INLINE uint32_t bound_from(const table_t *table, const query_t *query, int64_t position, int ascending)
 {
-    uint64_t worst = query->heap[0];
-    return (uint32_t)(worst >> 32) + (rank_of(table, position) < (worst & 0xffffffffu));
+    uint64_t worst = query->heap[0], rank = ascending ? rank_of(table, position) : 0;
+    return (uint32_t)(worst >> 32) + (rank < (worst & 0xffffffffu));
 }
 
 /* ---- scanning a run ------------------------------------------------------------------------------------------- */
@@ -114,31 +115,33 @@ INLINE int none_allowed(const uint64_t *allowed, int64_t position)
     return (low | high) == 0;
 }
 
-/* Offer each code of a range to the heap; returns whether the worst of the heap changed. */
-INLINE int offer(const table_t *table, const query_t *query, int64_t first, int64_t last, int64_t width)
+/* Offer each code of a range, at most a chunk, to the heap; returns whether the worst of the heap changed. */
+INLINE int offer(const table_t *table, const query_t *query, int64_t first, int64_t count, int64_t width)
 {
     uint64_t before = query->heap[0];
-    for (int64_t i = first; i < last; i++) {
-        uint64_t near = distance(query->code, table->codes + i * width, width);
-        if (near > query->heap[0] >> 32 || !is_allowed(table->allowed, i))
+    uint16_t near[CHUNK];
+    for (int64_t i = 0; i < count; i++)
+        near[i] = (uint16_t)distance(query->code, table->codes + (first + i) * width, width);
+    for (int64_t i = 0; i < count; i++) {
+        if (near[i] > query->heap[0] >> 32 || !is_allowed(table->allowed, first + i))
             continue;
-        uint64_t key = near << 32 | rank_of(table, i);
+        uint64_t key = (uint64_t)near[i] << 32 | rank_of(table, first + i);
         if (key < query->heap[0])
             replace_worst(query->heap, query->k, key);
     }
     return query->heap[0] != before;
 }
 
-/* Scan a run, or a piece of one, from `streams` places at once, each a whole number of chunks; returns where it ended. */
-INLINE int64_t scan_streams(const table_t *table, const query_t *query, int64_t first, int64_t last, int64_t width,
-                            int streams)
+/* Scan a range from `streams` places at once, each a whole number of chunks; returns where it ended. */
+INLINE int64_t scan_streams(const table_t *table, const query_t *query, int64_t first, int64_t last, int ascending,
+                            int64_t width, int streams)
 {
     int64_t part = (last - first) / (streams * CHUNK) * CHUNK;
     uint32_t bounds[STREAMS];
     if (part == 0)
         return first;
     for (int s = 0; s < streams; s++)
-        bounds[s] = bound_from(table, query, first + s * part);
+        bounds[s] = bound_from(table, query, first + s * part, ascending);
     for (int64_t i = 0; i < part; i += CHUNK)
         for (int s = 0; s < streams; s++) {
             int64_t at = first + s * part + i;
@@ -146,42 +149,45 @@ INLINE int64_t scan_streams(const table_t *table, const query_t *query, int64_t 
                 continue;
             if (!any_nearer(query->code, table->codes + at * width, width, bounds[s]))
                 continue;
-            int changed = offer(table, query, at, at + CHUNK, width);
+            int changed = offer(table, query, at, CHUNK, width);
             for (int t = changed ? 0 : s; t < (changed ? streams : s + 1); t++) {
                 int64_t next = first + t * part + i + (t <= s ? CHUNK : 0);
-                bounds[t] = bound_from(table, query, next < last ? next : last - 1);
+                bounds[t] = bound_from(table, query, next < last ? next : last - 1, ascending);
             }
         }
     return first + streams * part;
 }
 
-INLINE void scan_width(const table_t *table, const query_t *query, int64_t first, int64_t last, int64_t width)
+INLINE void scan_width(const table_t *table, const query_t *query, int64_t first, int64_t last, int ascending,
+                       int64_t width)
 {
-    first = scan_streams(table, query, first, last, width, STREAMS);
-    first = scan_streams(table, query, first, last, width, 1);
-    offer(table, query, first, last, width);
+    first = scan_streams(table, query, first, last, ascending, width, STREAMS);
+    first = scan_streams(table, query, first, last, ascending, width, 1);
+    offer(table, query, first, last - first, width);
 }
 
 /* With the common widths known to the compiler: it then works on many codes at once. */
-INLINE void scan_any(const table_t *table, const query_t *query, int64_t first, int64_t last)
+INLINE void scan_any(const table_t *table, const query_t *query, int64_t first, int64_t last, int ascending)
 {
 #define WIDTH(bytes)                                                                                                  \
     case bytes:                                                                                                       \
-        scan_width(table, query, first, last, bytes);                                                                 \
+        scan_width(table, query, first, last, ascending, bytes);                                                               \
         break;
     switch (table->width) {
         WIDTH(4) WIDTH(8) WIDTH(16) WIDTH(24) WIDTH(32) WIDTH(48) WIDTH(64)
     default:
-        scan_width(table, query, first, last, table->width);
+        scan_width(table, query, first, last, ascending, table->width);
     }
 }
 
-typedef void scan_function(const table_t *, const query_t *, int64_t, int64_t);
+/* Offer the codes of a range; `ascending`: their ranks ascend, as in a run. */
+typedef void scan_function(const table_t *, const query_t *, int64_t first, int64_t last, int ascending);
 
 #define SCAN(name, attributes)                                                                                        \
-    attributes static void name(const table_t *table, const query_t *query, int64_t first, int64_t last)              \
+    attributes static void name(const table_t *table, const query_t *query, int64_t first, int64_t last,              \
+                                int ascending)                                                                        \
     {                                                                                                                 \
-        scan_any(table, query, first, last);                                                                          \
+        scan_any(table, query, first, last, ascending);                                                               \
     }
 
 SCAN(scan_portable, )
@@ -226,7 +232,7 @@ void hadahash_scan(const table_t *table, const uint8_t *queries, int64_t n_queri
         int64_t end = last - start < block ? last : start + block;
         for (int64_t q = 0; q < n_queries; q++) {
             query_t query = query_at(table, queries, heaps, k, q);
-            scan(table, &query, start, end);
+            scan(table, &query, start, end, 1);
         }
     }
 }
@@ -253,7 +259,7 @@ static void scan_bucket(const table_t *table, const query_t *query, int64_t buck
         else
             run = down--;
         if (least_key(table, run, span) < query->heap[0])
-            scan(table, query, table->run_starts[run], table->run_starts[run + 1]);
+            scan(table, query, table->run_starts[run], table->run_starts[run + 1], 1);
     }
 }
 
@@ -285,6 +291,26 @@ void hadahash_probe(const table_t *table, const uint8_t *queries, int64_t n_quer
     }
 }
 
+/* The runs first <= r < last of one bucket, for one query: neighbours that may hold better keys are scanned in one go. */
+static void sweep_runs(const table_t *table, const query_t *query, int64_t span, int64_t first, int64_t last,
+                       scan_function *scan, int64_t *work, uint64_t *unseen)
+{
+    int64_t from = first; /* the runs from <= r < run are to be scanned */
+    for (int64_t run = first; run <= last; run++) {
+        uint64_t least = run < last ? least_key(table, run, span) : 0;
+        int better = run < last && least < query->heap[0];
+        if (better)
+            *work += table->run_starts[run + 1] - table->run_starts[run];
+        if (better && scan)
+            continue;
+        if (from < run)
+            scan(table, query, table->run_starts[from], table->run_starts[run], run - from == 1);
+        from = run + 1;
+        if (run < last && least < *unseen)
+            *unseen = least;
+    }
+}
+
 /* Go through all runs of the buckets first <= b < last that a query has not visited. With `scan_them`, scan those that
  * may hold better keys than the query's heap; without, only add them up.
  *
@@ -295,7 +321,7 @@ void hadahash_sweep(const table_t *table, const uint8_t *queries, int64_t n_quer
                     const uint16_t *spans, int64_t first, int64_t last, int scan_them, int64_t *work, uint64_t *unseen,
                     int level)
 {
-    scan_function *scan = scan_of_level(level);
+    scan_function *scan = scan_them ? scan_of_level(level) : NULL;
     int64_t block = BLOCK_BYTES / table->width;
     for (int64_t b = first; b < last; b++)
         for (int64_t run = table->bucket_runs[b], next; run < table->bucket_runs[b + 1]; run = next) {
@@ -305,16 +331,8 @@ void hadahash_sweep(const table_t *table, const uint8_t *queries, int64_t n_quer
             for (int64_t q = 0; q < n_queries; q++) {
                 query_t query = query_at(table, queries, heaps, k, q);
                 uint16_t span = spans[q * table->buckets + b];
-                for (int64_t r = run; r < next && span != VISITED; r++) {
-                    uint64_t least = least_key(table, r, span);
-                    int better = least < query.heap[0];
-                    if (better)
-                        work[q] += table->run_starts[r + 1] - table->run_starts[r];
-                    if (better && scan_them)
-                        scan(table, &query, table->run_starts[r], table->run_starts[r + 1]);
-                    else if (least < unseen[q])
-                        unseen[q] = least;
-                }
+                if (span != VISITED)
+                    sweep_runs(table, &query, span, run, next, scan, work + q, unseen + q);
             }
         }
 }

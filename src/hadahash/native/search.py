@@ -177,7 +177,7 @@ class _Job:
     def route(self, probes: int | None) -> None:
         """First the nearest buckets; then, unless the number of probes is set, all that may hold something better."""
         self.spans = np.empty((len(self.queries), self.table.buckets), np.uint16)
-        self._by_queries(lambda rows: self._probe(rows, probes or 1), min(self.threads, len(self.queries) // _MANY_QUERIES))
+        self._by_queries(partial(self._probe, probes or 1), min(self.threads, len(self.queries) // _MANY_QUERIES))
         work = np.zeros(len(self.queries), np.int64)
         everything = slice(0, len(self.queries))
         self._sweep(everything, self.heaps, 0, self.table.buckets, work, scan=False)
@@ -193,6 +193,9 @@ class _Job:
     def _share(self, step: Callable[[slice, Keys, int, int], None], size: int, work: int, grain: int) -> None:
         """Share out the queries, or where they are few the codes (a multiple of `grain`), and join what is found."""
         threads = min(self.threads, work // _WORTH_A_THREAD)
+        if threads <= 1:
+            step(slice(0, len(self.queries)), self.heaps, 0, size)
+            return
         if len(self.queries) >= _MANY_QUERIES * threads:
             self._by_queries(lambda rows: step(rows, self.heaps[rows], 0, size), threads)
             return

@@ -1,0 +1,33 @@
+# Everything a fresh machine needs: `make demo` or `make test`. Both set up .venv first.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/
+export OMP_WAIT_POLICY ?= PASSIVE
+export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
+
+.PHONY: setup demo test lint bench clean
+
+setup: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/hadahash/native/*.c)
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)pip install --quiet --constraint constraints.txt --editable '.[offline,dev]'
+	touch $@
+
+demo: setup
+	$(RUN)hadahash demo
+
+test: setup lint
+	$(RUN)python -m pytest
+
+lint: setup
+	$(RUN)ruff check src tests bench
+	$(RUN)ruff format --check src tests bench
+	$(RUN)mypy
+
+bench: setup
+	$(RUN)python bench/evaluation.py
+
+clean:
+	rm -rf $(VENV) build demo *.egg-info src/*.egg-info

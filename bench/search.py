@@ -1,0 +1,200 @@
+"""How long a search takes, beside faiss: the flat scan and the routed search, on random and on clustered codes.
+
+    python bench/search.py                                        1e5, 1e6 and 1e7 codes of 32, 64 and 128 bits
+    python bench/search.py --sizes 100000 --bits 64 --rounds 3 --out /tmp/small.json
+
+All engines take their turn in every round, so that a busy neighbour disturbs them alike; the medians and their ratios
+are written. Clustered codes lie around 100 codewords with 5 % of the bits flipped. "exact" is the default engine, "routed"
+has the codewords on clustered codes and learns centres on random ones. faiss is IndexBinaryFlat, and on clustered codes
+IndexBinaryIVF with 100 lists and the fewest probes that find all the true distances. The read bandwidth is that of numpy's
+fastest reduction over the same number of bytes. Threads wait passively everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import argparse
+import datetime
+import json
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import faiss
+import numpy as np
+from evaluation import hardware
+from numpy.typing import NDArray
+
+import hadahash as hh
+from hadahash import files, native
+
+CODEWORDS, FLIPS = 100, 0.05
+Packed = NDArray[np.uint8]
+Search = Callable[[Packed, int], NDArray[Any]]  # queries, threads -> distances (q, k)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    result: dict[str, Any] = {
+        "command": shlex.join(["python", "bench/search.py", *(sys.argv[1:] if arguments is None else arguments)]),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "hardware": hardware(),
+        "versions": {
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "faiss": faiss.__version__,
+            "hadahash": hh.__version__,
+        },
+        "scan": native.describe(),
+        "k": options.k,
+        "rounds": options.rounds,
+        "load_before": os.getloadavg()[0],
+        "cases": [],
+    }
+    for bits in options.bits:
+        for size in options.sizes:
+            for kind in options.kinds:
+                for row in compare(kind, size, bits, options):
+                    result["cases"].append(row)
+                    print(json.dumps(row), file=sys.stderr)
+    files.write_json(options.out, result)
+    print(json.dumps(result, indent=2))
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
+    parser.add_argument("--bits", type=int, nargs="+", default=[32, 64, 128])
+    parser.add_argument("--kinds", nargs="+", default=["random", "clustered"], choices=["random", "clustered"])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64], help="queries in one call")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--k", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "search.json")
+    return parser.parse_args(arguments)
+
+
+def compare(kind: str, size: int, bits: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """One row for each batch and number of threads."""
+    make = maker(kind, bits)
+    packed = make(size)
+    engines, facts = searchers(kind, packed, bits, options.k, make)
+    rows = []
+    for batch in options.batches:
+        queries = make(max(batch, 8))
+        for threads in options.threads:
+            times, equal = measure(engines, packed, queries, batch, threads, options.rounds)
+            rows.append(
+                {"kind": kind, "codes": size, "bits": bits, "batch": batch, "threads": threads}
+                | facts
+                | summary(times, packed)
+                | equal
+            )
+    return rows
+
+
+def measure(
+    engines: dict[str, Search], packed: Packed, queries: Packed, batch: int, threads: int, rounds: int
+) -> tuple[dict[str, float], dict[str, bool]]:
+    """Median seconds a query of each engine, and whether all found the same distances."""
+    times: dict[str, list[float]] = {}
+    found: dict[str, list[NDArray[Any]]] = {}
+    words = packed.reshape(-1).view(np.uint32 if packed.size % 8 else np.uint64)
+    for turn in range(rounds + 1):  # the first is not counted
+        for name, search in engines.items():
+            start = time.perf_counter()
+            answers = [search(queries[first : first + batch], threads) for first in range(0, len(queries), batch)]
+            times.setdefault(name, []).append((time.perf_counter() - start) / len(queries))
+            found[name] = answers if turn == 0 else found[name]
+        for name, reduce in (("max", np.max), ("sum", np.sum), ("xor", np.bitwise_xor.reduce)):
+            start = time.perf_counter()
+            reduce(words)
+            times.setdefault(f"read {name}", []).append(time.perf_counter() - start)
+    first, *others = ([*map(np.ndarray.tolist, answers)] for answers in found.values())
+    return {name: median(values[1:]) for name, values in times.items()}, {
+        "same_distances": all(other == first for other in others)
+    }
+
+
+def summary(times: dict[str, float], packed: Packed) -> dict[str, Any]:
+    read = min(seconds for name, seconds in times.items() if name.startswith("read"))
+    engines = {name: seconds for name, seconds in times.items() if not name.startswith("read")}
+    ours = {name: engines[name] for name in ("exact", "routed")}
+    ratios = {f"{peer} / {name}": engines[peer] / ours[name] for peer in engines if peer.startswith("faiss") for name in ours}
+    return {
+        "milliseconds_per_query": {name: 1000 * seconds for name, seconds in engines.items()},
+        "ratios": ratios | {"exact / routed": ours["exact"] / ours["routed"]},
+        "read_bandwidth_gb_per_s": packed.nbytes / read / 1e9,
+        "exact_share_of_bandwidth": read / ours["exact"],
+    }
+
+
+def searchers(
+    kind: str, packed: Packed, bits: int, k: int, make: Callable[[int], Packed]
+) -> tuple[dict[str, Search], dict[str, Any]]:
+    """The engines, and what there is to say of them."""
+    codes = hh.Codes(packed=packed, bits=bits)
+    book = np.where(np.unpackbits(codewords(bits), axis=1), 1, -1) if kind == "clustered" else None
+    indexes = {"exact": hh.Index.build(codes), "routed": hh.Index.build(codes, engine="routed", codebook=book)}
+    flat = faiss.IndexBinaryFlat(bits)
+    flat.add(packed)
+    found: dict[str, Search] = {name: ours(index, k) for name, index in indexes.items()} | {"faiss flat": theirs(flat, k)}
+    if kind == "random":
+        return found, {}
+    inverted = faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(bits), bits, CODEWORDS)
+    inverted.train(packed[: 50 * CODEWORDS])
+    inverted.add(packed)
+    inverted.own_fields = False
+    probes = fewest_probes(inverted, make(200), k, found["exact"])
+    return found | {"faiss ivf": theirs(inverted, k)}, {"ivf_probes": probes}
+
+
+def fewest_probes(inverted: Any, queries: Packed, k: int, exact: Search) -> int:
+    """Sets and returns the number of probes with which IVF finds all true distances, or all lists."""
+    true, probes = exact(queries, 1), 1
+    while True:
+        inverted.nprobe = probes
+        if probes >= CODEWORDS or np.array_equal(inverted.search(queries, k)[0], true):
+            return probes
+        probes = min(2 * probes, CODEWORDS)
+
+
+def ours(index: hh.Index, k: int) -> Search:
+    return lambda queries, threads: index.search(queries, k, threads=threads).distances
+
+
+def theirs(index: Any, k: int) -> Search:
+    def search(queries: Packed, threads: int) -> NDArray[Any]:
+        faiss.omp_set_num_threads(threads)
+        return np.asarray(index.search(queries, k)[0])
+
+    return search
+
+
+def codewords(bits: int) -> Packed:
+    return np.random.default_rng(1).integers(0, 256, (CODEWORDS, bits // 8), dtype=np.uint8)
+
+
+def maker(kind: str, bits: int) -> Callable[[int], Packed]:
+    """A maker of packed codes, in blocks."""
+    rng, centres = np.random.default_rng(0), codewords(bits)
+
+    def block(n: int) -> Packed:
+        if kind == "random":
+            return rng.integers(0, 256, (n, bits // 8), dtype=np.uint8)
+        flips = np.packbits(rng.random((n, bits), np.float32) < FLIPS, axis=1)
+        return np.asarray(centres[rng.integers(0, CODEWORDS, n)] ^ flips)
+
+    return lambda n: np.concatenate([block(min(1 << 18, n - start)) for start in range(0, n, 1 << 18)])
+
+
+if __name__ == "__main__":
+    main()

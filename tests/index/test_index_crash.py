@@ -1,0 +1,175 @@
+"""A kill or a full disk at any moment leaves the old index or the new one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from hadahash import files
+from hadahash.codes import Codes
+from hadahash.errors import StorageError
+from hadahash.index import Index, index_engines
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
+
+KILLS = 100
+BITS = 64
+
+
+def state(version):
+    """The items of a version: which ids there are and what codes they have follows from its number."""
+    rng = np.random.default_rng(version)
+    ids = np.flatnonzero(rng.random(300) < 0.7)
+    packed = rng.integers(0, 256, (len(ids), BITS // 8), dtype=np.uint8)
+    packed[:, 0] = version % 256
+    return Codes(packed=packed, bits=BITS, ids=ids)
+
+
+def become(index, version):
+    wanted = state(version)
+    index.update(wanted, np.full(len(wanted), version), [f"{version}/{each}" for each in wanted.ids])
+    index.remove(np.setdiff1d(index.ids, wanted.ids))
+
+
+def assert_whole(folder):
+    """The version an index is at, after checking that it is all there and nothing else."""
+    index = Index.open(folder)
+    index.verify()
+    items = index.get(index.ids)
+    versions = {item.labels[0] for item in items}
+    assert len(versions) == 1
+    version = versions.pop()
+    expected = state(version)
+    assert np.array_equal(index.ids, expected.ids) and np.array_equal(index.codes().packed, expected.packed)
+    assert all(item.path == f"{version}/{item.id}" for item in items)
+    hits = index.search(expected[:3], 1)
+    assert hits.ids[:, 0].tolist() == expected.ids[:3].tolist() and not hits.distances.any()
+    return version
+
+
+def new_index(folder, engine):
+    index = Index.build(
+        Codes(packed=np.zeros((0, BITS // 8), np.uint8), bits=BITS), engine=engine, codebook=np.eye(4, BITS) - 0.5
+    )
+    become(index, 1)
+    index.save(folder)
+
+
+def in_a_child(work):
+    """Run `work` in a forked process; returns its process number."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        work()
+        os._exit(0)
+    except BaseException:
+        os._exit(1)
+
+
+@pytest.mark.parametrize("engine", index_engines())
+def test_kill_at_random_moments(tmp_path, engine):
+    """Each child saves one version after another and reports each save that returned, until it is killed."""
+    folder, rng = tmp_path / "i", np.random.default_rng(1)
+    new_index(folder, engine)
+    version, moved = 1, 0
+    for _ in range(KILLS // len(index_engines())):
+        reader, writer = os.pipe()
+
+        def save_on(start=version, report=writer):
+            index = Index.open(folder)
+            for number in range(start + 1, start + 1000):
+                become(index, number)
+                index.save(folder)
+                os.write(report, b".")
+
+        child = in_a_child(save_on)
+        os.close(writer)
+        time.sleep(float(rng.uniform(0.005, 0.06)))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with os.fdopen(reader, "rb") as pipe:
+            reported = version + len(pipe.read())
+        version = assert_whole(folder)
+        assert version in (reported, reported + 1)  # what was reported is there; the next one may be
+        moved += version > 1
+    assert moved
+    index = Index.open(folder)
+    become(index, version + 1)
+    index.save(folder)
+    assert not list(folder.glob(".*.part"))  # what the kills left is cleared away
+
+
+@pytest.mark.parametrize("engine", index_engines())
+def test_a_file_that_cannot_grow(tmp_path, engine):
+    """With a limit on the size of a file, writes fail half way, at another place for every limit."""
+    folder = tmp_path / "i"
+    new_index(folder, engine)
+    failures, version = 0, 1
+    for limit in [0, 1, 100, 500, 1000, 1500, 1700, 2000, 4096, 5000, 8192, 12_288, 16_384, 20_480, 28_672, 10**6]:
+
+        def save(limit=limit, number=version + 1):
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            index = Index.open(folder)
+            become(index, number)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            try:
+                index.save(folder)
+            except StorageError as error:
+                os._exit(7 if "Cannot write" in str(error) else 8)
+
+        code = os.waitstatus_to_exitcode(os.waitpid(in_a_child(save), 0)[1])
+        assert code in (0, 7)
+        now = assert_whole(folder)
+        assert now == version + (code == 0)
+        failures, version = failures + (code == 7), now
+    assert failures >= 5 and version > 1
+
+
+def test_a_full_disk_at_every_write(tmp_path, monkeypatch):
+    folder = tmp_path / "i"
+    new_index(folder, "routed")
+    flush = files._flush
+    for fails_at in range(40):
+        calls = []
+
+        def full(path, fails_at=fails_at, calls=calls):
+            calls.append(path)
+            if len(calls) == fails_at + 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            flush(path)
+
+        index = Index.open(folder)
+        become(index, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "_flush", full)
+            try:
+                index.save(folder)
+            except StorageError as error:
+                assert "disk is full" in str(error)
+                assert assert_whole(folder) in (1, 2)  # the last flush comes after the manifest is in its place
+                continue
+        break
+    assert fails_at > 5 and assert_whole(folder) == 2
+
+
+def test_saving_again_after_a_failure(tmp_path, monkeypatch):
+    """The index in memory is as good as before, and the next save goes through."""
+    folder = tmp_path / "i"
+    new_index(folder, "exact")
+    index = Index.open(folder)
+    become(index, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_flush", lambda path: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        with pytest.raises(StorageError):
+            index.save(folder)
+    assert assert_whole(folder) == 1
+    index.save(folder)
+    assert assert_whole(folder) == 2

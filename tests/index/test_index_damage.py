@@ -1,0 +1,173 @@
+"""Damaged, truncated and newer files: a typed error that names the file, or the same answer as before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+from hadahash.errors import HadaHashError, NewerFileError, StorageError
+from hadahash.index import Index
+from hadahash.index.store import MANIFEST, _checksum
+
+VALUES = [0, -1, 1, 2**31, 2**63 - 1, 2**64, 1.5, "x", "../../x.codes", None, True, [], {}, [1]]
+
+
+@pytest.fixture
+def folder(make, tmp_path):
+    """A routed index with every kind of file: two segments, one with items removed."""
+    index = Index.build(
+        make(600, 64),
+        np.arange(600) % 5,
+        [f"p{number}" for number in range(600)],
+        engine="routed",
+        codebook=np.eye(6, 64) - 0.5,
+    )
+    index.save(tmp_path / "i")
+    index.remove(np.arange(0, 40))
+    index.add(make(100, 64, np.arange(1000, 1100)))
+    index.save(tmp_path / "i")
+    assert {path.suffix for path in (tmp_path / "i").iterdir()} >= {".codes", ".items", ".gone", ".ranks", ".runs", ".centres"}
+    return tmp_path / "i"
+
+
+def answer(folder, queries):
+    index = Index.open(folder)
+    index.verify()
+    hits = index.search(queries, 5)
+    return hits.ids.tolist(), hits.distances.tolist(), index.get(hits.ids[0])
+
+
+def error_or_answer(folder, queries):
+    """The text of a typed error, or the answer; within a second."""
+    start = time.perf_counter()
+    try:
+        return answer(folder, queries)
+    except HadaHashError as error:
+        assert "\n" not in str(error)
+        return str(error)
+    finally:
+        assert time.perf_counter() - start < 1
+
+
+def places(value, path=()):
+    """Every place in a JSON value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inside:
+        yield (*path, key)
+        yield from places(each, (*path, key))
+
+
+@pytest.mark.parametrize("mend", [False, True])
+def test_every_field_of_the_manifest(folder, make, mend):
+    """Also with a checksum that fits: then a wrong value is refused for itself, or does no harm."""
+    queries, path = make(2, 64), folder / MANIFEST
+    whole = path.read_text()
+    expected, refused = answer(folder, queries), 0
+    for place in list(places(json.loads(whole))):
+        for value in VALUES:
+            manifest = json.loads(whole)
+            at = manifest
+            for key in place[:-1]:
+                at = at[key]
+            if at[place[-1]] == value and type(at[place[-1]]) is type(value):
+                continue
+            at[place[-1]] = value
+            if mend and place != ("crc32",):
+                manifest["crc32"] = _checksum(manifest)
+            path.write_text(json.dumps(manifest))
+            result = error_or_answer(folder, queries)
+            refused += isinstance(result, str)
+            assert isinstance(result, str) or (mend and result == expected), (place, value)
+    assert refused > 300
+
+
+def test_1000_flipped_bytes(folder, make, rng):
+    queries = make(2, 64)
+    expected = answer(folder, queries)
+    paths = sorted(path for path in folder.iterdir() if path.stat().st_size)
+    sizes = np.array([path.stat().st_size for path in paths])
+    for _ in range(1000):
+        number = rng.integers(len(paths))
+        path, place = paths[number], int(rng.integers(sizes[number]))
+        content = bytearray(path.read_bytes())
+        kept = content[place]
+        content[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(content)
+        result = error_or_answer(folder, queries)
+        if path.name == MANIFEST:
+            assert isinstance(result, str) or result == expected
+        else:
+            assert isinstance(result, str) and path.name in result
+        content[place] = kept
+        path.write_bytes(content)
+    assert answer(folder, queries) == expected
+
+
+def test_a_flipped_byte_is_found_before_it_is_used(folder, make):
+    queries = make(2, 64)
+    for kind in ("codes", "ranks", "runs", "centres", "items", "gone"):
+        path = next(folder.glob(f"*.{kind}"))
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 4
+        good = path.read_bytes()
+        path.write_bytes(content)
+        with pytest.raises(StorageError, match=path.name):  # without verify()
+            Index.open(folder).search(queries, 500)
+        path.write_bytes(good)
+
+
+def test_truncated_and_missing_files(folder, make):
+    queries = make(2, 64)
+    for path in sorted(path for path in folder.iterdir() if path.name != ".lock"):
+        content = path.read_bytes()
+        for size in sorted({0, 1, *range(0, len(content), 4096), max(0, len(content) - 1)} - {len(content)}):
+            path.write_bytes(content[:size])
+            assert path.name in error_or_answer(folder, queries)
+        path.write_bytes(content + b" ")
+        if path.name != MANIFEST:
+            assert "bytes, not" in error_or_answer(folder, queries)
+        path.unlink()
+        assert path.name in error_or_answer(folder, queries)
+        path.write_bytes(content)
+
+
+def test_a_newer_format_is_refused_politely(folder, make):
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest |= {"format": 2, "written_by": "hadahash 1.4", "segments": "something new"}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(NewerFileError, match=r"was written by hadahash 1\.4, please update") as caught:
+        Index.open(folder)
+    assert caught.value.exit_code == 3
+    with pytest.raises(NewerFileError):
+        Index.build(make(3)).save(folder)
+
+
+def test_folders_that_hold_no_index(tmp_path, make):
+    for text in ("", "{}", "[]", "null", "{", '{"format": "1"}', '{"format": 0}'):
+        (tmp_path / MANIFEST).write_text(text)
+        with pytest.raises(StorageError, match=MANIFEST):
+            Index.open(tmp_path)
+    (tmp_path / MANIFEST).unlink()
+    with pytest.raises(StorageError, match="holds no index"):
+        Index.open(tmp_path)
+    with pytest.raises(StorageError, match="holds no index"):
+        Index.open(tmp_path / "nowhere")
+    (tmp_path / "holiday.jpg").write_bytes(b"x")
+    with pytest.raises(StorageError, match=r"other files \(holiday.jpg\)"):
+        Index.build(make(3)).save(tmp_path)
+    with pytest.raises(StorageError, match="not a folder|exists"):
+        Index.build(make(3)).save(tmp_path / "holiday.jpg")
+
+
+def test_a_damaged_index_can_be_replaced(folder, make):
+    (folder / MANIFEST).write_text("{")
+    index = Index.build(make(5))
+    index.save(folder)
+    assert len(Index.open(folder)) == 5
+    shutil.rmtree(folder)
+    index.save(folder.parent / "other")
+    assert len(Index.open(folder.parent / "other")) == 5
