@@ -25,6 +25,7 @@ def test_the_benchmark_measures_all_engines(tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out) == result
     assert {"command", "date", "hardware", "versions"} <= set(result) and len(result["cases"]) == 8
     for case in result["cases"]:
-        assert case["same_distances"] and case["read_bandwidth_gb_per_s"] > 0
+        shares = case["rows_with_the_true_distances"]
+        assert shares["exact"] == shares["routed"] == 1 and case["read_bandwidth_gb_per_s"] > 0
         assert set(case["milliseconds_per_query"]) >= {"exact", "routed", "faiss flat"}
         assert {"faiss flat / exact", "exact / routed"} <= set(case["ratios"])

@@ -122,11 +122,13 @@ def test_a_flipped_byte_is_found_before_it_is_used(folder, make):
 
 def test_truncated_and_missing_files(folder, make):
     queries = make(2, 64)
+    expected = answer(folder, queries)
     for path in sorted(path for path in folder.iterdir() if path.name != ".lock"):
         content = path.read_bytes()
         for size in sorted({0, 1, *range(0, len(content), 4096), max(0, len(content) - 1)} - {len(content)}):
             path.write_bytes(content[:size])
-            assert path.name in error_or_answer(folder, queries)
+            result = error_or_answer(folder, queries)
+            assert path.name in result or (path.name == MANIFEST and content[size:] == b"\n" and result == expected)
         path.write_bytes(content + b" ")
         if path.name != MANIFEST:
             assert "bytes, not" in error_or_answer(folder, queries)
@@ -159,7 +161,7 @@ def test_folders_that_hold_no_index(tmp_path, make):
     (tmp_path / "holiday.jpg").write_bytes(b"x")
     with pytest.raises(StorageError, match=r"other files \(holiday.jpg\)"):
         Index.build(make(3)).save(tmp_path)
-    with pytest.raises(StorageError, match="not a folder|exists"):
+    with pytest.raises(StorageError, match=r"not a folder|exists"):
         Index.build(make(3)).save(tmp_path / "holiday.jpg")
 
 

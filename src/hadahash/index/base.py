@@ -242,6 +242,8 @@ class Index(ABC):
     # ---- checks --------------------------------------------------------------------------------------------------
 
     def _packed(self, codes: Codes | NDArray[np.uint8]) -> NDArray[np.uint8]:
+        if isinstance(codes, np.ndarray) and codes.dtype == np.uint8 and codes.shape[1:] == (self.bits / 8,):
+            return codes  # nothing more to check, and single queries must be quick
         checked = codes if isinstance(codes, Codes) else Codes(packed=codes, bits=self.bits)
         if checked.bits != self.bits:
             raise UsageError(f"This index holds codes of {self.bits} bits, got codes of {checked.bits} bits.")

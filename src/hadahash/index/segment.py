@@ -90,7 +90,7 @@ class Segment:
         keys = found.keys.view(np.int64)
         distances, ranks = (keys >> 32).astype(np.int32), keys & 0xFFFFFFFF
         worst = found.keys[:, -1:]  # (q, 1), or (q, 0) for k = 0
-        certain = (found.unseen[:, None] >= worst).all(axis=1)
+        certain = np.asarray((found.unseen[:, None] >= worst).all(axis=1))
         missing = found.keys >= limits[:, None] if (worst == limits[:, None]).any() else None
         if missing is not None:
             ranks[missing], distances[missing] = 0, -1

@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -167,7 +168,7 @@ class _Job:
         level: int,
     ) -> None:
         self.library, self.table, self.queries, self.level = library, table, queries, level
-        self.heaps, self.unseen, self.threads = heaps, unseen, threads
+        self.heaps, self.unseen, self.threads, self.joining = heaps, unseen, threads, Lock()
 
     def scan(self) -> None:
         """All codes of a flat table."""
@@ -183,10 +184,9 @@ class _Job:
         self._sweep(everything, self.heaps, 0, self.table.buckets, work, scan=False)
         if probes is None and work.any():
             self.unseen[:] = UNSEEN_NOTHING
-            ignored = np.zeros_like(work)
 
             def sweep(rows: slice, heaps: Keys, first: int, last: int) -> None:
-                self._sweep(rows, heaps, first, last, ignored, scan=True)
+                self._sweep(rows, heaps, first, last, np.zeros_like(work), scan=True)
 
             self._share(sweep, self.table.buckets, int(work.sum()) * self.table.width, 1)
 
@@ -219,7 +219,7 @@ class _Job:
     def _scan(self, rows: slice, heaps: Keys, first: int, last: int) -> None:
         self.library.hadahash_scan(*self._arguments(rows, heaps), first, last, self.level)
 
-    def _probe(self, rows: slice, probes: int) -> None:
+    def _probe(self, probes: int, rows: slice) -> None:
         arguments = self._arguments(rows, self.heaps[rows])
         self.library.hadahash_probe(*arguments, probes, self.spans[rows].ctypes.data, self.level)
 
@@ -229,7 +229,8 @@ class _Job:
             *(*self._arguments(rows, heaps), self.spans[rows].ctypes.data, first, last, int(scan)),
             *(work[rows].ctypes.data, unseen.ctypes.data, self.level),
         )
-        np.minimum(self.unseen[rows], unseen, out=self.unseen[rows])
+        with self.joining:
+            np.minimum(self.unseen[rows], unseen, out=self.unseen[rows])
 
 
 def _together(steps: Sequence[Callable[[], None]]) -> None:
