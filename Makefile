@@ -12,7 +12,7 @@ setup: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/hadahash/native/*.c)
 	$(PYTHON) -m venv $(VENV)
-	$(RUN)pip install --quiet --constraint constraints.txt --editable '.[offline,dev]'
+	$(RUN)pip install --quiet --constraint constraints.txt --editable '.[offline,serve,milvus,bench,dev]'
 	touch $@
 
 demo: setup
@@ -28,6 +28,7 @@ lint: setup
 
 bench: setup
 	$(RUN)python bench/evaluation.py
+	$(RUN)python bench/page.py
 
 clean:
 	rm -rf $(VENV) build demo *.egg-info src/*.egg-info

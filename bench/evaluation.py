@@ -42,9 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "hardware": hardware(),
         "versions": {"python": platform.python_version(), "numpy": np.__version__, "hadahash": hh.__version__},
         "counting": native.describe(),
-        "sizes": {
-            name: getattr(options, name) for name in ("queries", "database", "bits", "threads", "sample", "rounds")
-        },
+        "sizes": {name: getattr(options, name) for name in ("queries", "database", "bits", "threads", "sample", "rounds")},
         "load_before": os.getloadavg()[0],
     }
     rng = np.random.default_rng(0)
@@ -63,9 +61,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--database", type=int, default=1_000_000)
     parser.add_argument("--bits", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument(
-        "--sample", type=int, default=30, help="queries that go through the sorting loops, in all rounds"
-    )
+    parser.add_argument("--sample", type=int, default=30, help="queries that go through the sorting loops, in all rounds")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "evaluation.json")
     return parser.parse_args(arguments)

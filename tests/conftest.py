@@ -10,6 +10,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from pathlib import Path
 
+# Child processes find the package too, whether it is installed or not.
+_SOURCE = str(Path(__file__).parents[1] / "src")
+os.environ["PYTHONPATH"] = os.pathsep.join([_SOURCE, *filter(None, [os.environ.get("PYTHONPATH")])])
+
 import numpy as np
 import pytest
 import torch

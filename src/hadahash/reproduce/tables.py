@@ -83,7 +83,8 @@ def setting(dataset: str, results: Path) -> str:
     depth = {"None": "all"}.get(common("depth"), common("depth"))
     return (
         f"{found[0]['queries']:,} queries, {found[0]['train_images']:,} training images, database of "
-        f"{found[0]['database']:,}; backbone {common('backbone')} at {common('preprocess', 'size')} px; "
+        f"{found[0]['database']:,}; backbone {common('backbone')}, trained at "
+        f"{common('preprocess', 'train_size')} px, encoding at {common('preprocess', 'size')} px; "
         f"{common('epochs')} epochs, last epoch, codebook {common('settings', 'codebook')}; mAP@{depth}, exact expectation "
         f"over ties. {common('hardware')}, torch {common('versions', 'torch')}; {min(rates):,.0f} to {max(rates):,.0f} "
         f"training images a second. Dates: {common('date')}."
