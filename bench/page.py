@@ -19,11 +19,11 @@ def evaluation(result: dict[str, Any]) -> list[str]:
     lines = [
         "## Evaluation",
         "",
-        f"{sizes['queries']:,} queries x {sizes['database']:,} codes of {sizes['bits']} bits, exact expected mAP. The loop sorts the "
-        "whole database for each query: *float* as DeepHash-pytorch does it, *popcount* with packed bits. All in one process, in "
-        "turn; medians.",
+        f"{sizes['queries']:,} queries x {sizes['database']:,} codes of {sizes['bits']} bits, exact expected mAP. The loop sorts "
+        "the whole database for each query: *float* as DeepHash-pytorch does it, *popcount* with packed bits. All in one "
+        "process, in turn; medians.",
         "",
-        "| labels | whole, 2 threads | peak memory | ms a query, 1 thread | popcount loop / ours, 1 and 2 threads | float loop / ours |",
+        "| labels | whole, 2 threads | peak memory | ms a query | popcount loop / ours, 1 and 2 threads | float loop / ours |",
         "|---|---|---|---|---|---|",
     ]
     for name in ("single_label", "multi_label"):

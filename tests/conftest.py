@@ -10,10 +10,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from pathlib import Path
 
-# Child processes find the package too, whether it is installed or not.
-_SOURCE = str(Path(__file__).parents[1] / "src")
-os.environ["PYTHONPATH"] = os.pathsep.join([_SOURCE, *filter(None, [os.environ.get("PYTHONPATH")])])
-
 import numpy as np
 import pytest
 import torch
@@ -23,6 +19,10 @@ from toys import make_toy, tiny_hasher, write_folder
 from hadahash import Hasher
 
 torch.set_num_threads(1)
+
+# Child processes find the package too, whether it is installed or not.
+_SOURCE = str(Path(__file__).parents[1] / "src")
+os.environ["PYTHONPATH"] = os.pathsep.join([_SOURCE, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @pytest.fixture(scope="session")

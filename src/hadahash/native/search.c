@@ -28,6 +28,7 @@ typedef struct {
     const int64_t *bucket_runs; /* (buckets + 1,): bucket b has the runs bucket_runs[b] to bucket_runs[b + 1] */
     const int64_t *run_starts;  /* (runs + 1,) */
     const int32_t *run_spans;   /* (runs,): distance to the centre, ascending in each bucket */
+    const uint32_t *run_ranks;  /* (runs,): rank of the first code, the least of the run */
     int64_t buckets;
 } table_t;
 
@@ -227,7 +228,7 @@ void hadahash_scan(const table_t *table, const uint8_t *queries, int64_t n_queri
                    int64_t first, int64_t last, int level)
 {
     scan_function *scan = scan_of_level(level);
-    int64_t block = n_queries == 1 ? last - first : BLOCK_BYTES / table->width;
+    int64_t block = BLOCK_BYTES / table->width;
     for (int64_t start = first; start < last; start += block) {
         int64_t end = last - start < block ? last : start + block;
         for (int64_t q = 0; q < n_queries; q++) {
@@ -243,7 +244,7 @@ void hadahash_scan(const table_t *table, const uint8_t *queries, int64_t n_queri
 static uint64_t least_key(const table_t *table, int64_t run, int64_t span)
 {
     int64_t least = span > table->run_spans[run] ? span - table->run_spans[run] : table->run_spans[run] - span;
-    return (uint64_t)least << 32 | rank_of(table, table->run_starts[run]);
+    return (uint64_t)least << 32 | table->run_ranks[run];
 }
 
 /* Scan the runs of one bucket that may hold better keys, those first that may hold the best. */
@@ -263,35 +264,8 @@ static void scan_bucket(const table_t *table, const query_t *query, int64_t buck
     }
 }
 
-/* For each query, measure the distance to every centre, and scan the `probes` nearest buckets, the nearest first.
- *
- * spans     uint16 (n_queries, buckets): out; VISITED where the bucket was scanned or is empty
- */
-void hadahash_probe(const table_t *table, const uint8_t *queries, int64_t n_queries, uint64_t *heaps, int64_t k,
-                    int64_t probes, uint16_t *spans, int level)
-{
-    scan_function *scan = scan_of_level(level);
-    for (int64_t q = 0; q < n_queries; q++) {
-        query_t query = query_at(table, queries, heaps, k, q);
-        uint16_t *span = spans + q * table->buckets;
-        for (int64_t b = 0; b < table->buckets; b++)
-            span[b] = table->bucket_runs[b] == table->bucket_runs[b + 1]
-                          ? VISITED
-                          : (uint16_t)distance(query.code, table->centres + b * table->width, table->width);
-        for (int64_t probe = 0; probe < probes; probe++) {
-            int64_t nearest = 0;
-            for (int64_t b = 1; b < table->buckets; b++)
-                if (span[b] < span[nearest])
-                    nearest = b;
-            if (span[nearest] == VISITED)
-                break;
-            scan_bucket(table, &query, nearest, span[nearest], scan);
-            span[nearest] = VISITED;
-        }
-    }
-}
-
-/* The runs first <= r < last of one bucket, for one query: neighbours that may hold better keys are scanned in one go. */
+/* The runs first <= r < last of one bucket, for one query: neighbours that may hold better keys are scanned in one go, or
+ * where `scan` is NULL only added to `work`. `unseen` is lowered to the least key of what is not scanned. */
 static void sweep_runs(const table_t *table, const query_t *query, int64_t span, int64_t first, int64_t last,
                        scan_function *scan, int64_t *work, uint64_t *unseen)
 {
@@ -311,18 +285,49 @@ static void sweep_runs(const table_t *table, const query_t *query, int64_t span,
     }
 }
 
-/* Go through all runs of the buckets first <= b < last that a query has not visited. With `scan_them`, scan those that
- * may hold better keys than the query's heap; without, only add them up.
+/* For each query, measure the distance to every centre, and scan the `probes` nearest buckets, the nearest first.
  *
- * work      int64 (n_queries,): added to, the number of codes in the runs that may hold better keys
+ * spans     uint16 (n_queries, buckets): out; VISITED where the bucket was scanned or is empty
+ * work      int64 (n_queries,): added to, the number of codes elsewhere that may still have better keys
+ * unseen    uint64 (n_queries,): lowered to the least key that a code elsewhere may have
+ */
+void hadahash_probe(const table_t *table, const uint8_t *queries, int64_t n_queries, uint64_t *heaps, int64_t k,
+                    int64_t probes, uint16_t *spans, int64_t *work, uint64_t *unseen, int level)
+{
+    scan_function *scan = scan_of_level(level);
+    for (int64_t q = 0; q < n_queries; q++) {
+        query_t query = query_at(table, queries, heaps, k, q);
+        uint16_t *span = spans + q * table->buckets;
+        for (int64_t b = 0; b < table->buckets; b++)
+            span[b] = table->bucket_runs[b] == table->bucket_runs[b + 1]
+                          ? VISITED
+                          : (uint16_t)distance(query.code, table->centres + b * table->width, table->width);
+        for (int64_t probe = 0; probe < probes; probe++) {
+            int64_t nearest = 0;
+            for (int64_t b = 1; b < table->buckets; b++)
+                if (span[b] < span[nearest])
+                    nearest = b;
+            if (span[nearest] == VISITED)
+                break;
+            scan_bucket(table, &query, nearest, span[nearest], scan);
+            span[nearest] = VISITED;
+        }
+        for (int64_t b = 0; b < table->buckets; b++)
+            if (span[b] != VISITED)
+                sweep_runs(table, &query, span[b], table->bucket_runs[b], table->bucket_runs[b + 1], NULL, work + q,
+                           unseen + q);
+    }
+}
+
+/* Scan all runs of the buckets first <= b < last that a query has not visited and that may hold better keys.
+ *
  * unseen    uint64 (n_queries,): lowered to the least key that a code in a run not scanned may have
  */
 void hadahash_sweep(const table_t *table, const uint8_t *queries, int64_t n_queries, uint64_t *heaps, int64_t k,
-                    const uint16_t *spans, int64_t first, int64_t last, int scan_them, int64_t *work, uint64_t *unseen,
-                    int level)
+                    const uint16_t *spans, int64_t first, int64_t last, uint64_t *unseen, int level)
 {
-    scan_function *scan = scan_them ? scan_of_level(level) : NULL;
-    int64_t block = BLOCK_BYTES / table->width;
+    scan_function *scan = scan_of_level(level);
+    int64_t block = BLOCK_BYTES / table->width, work = 0;
     for (int64_t b = first; b < last; b++)
         for (int64_t run = table->bucket_runs[b], next; run < table->bucket_runs[b + 1]; run = next) {
             for (next = run + 1; next < table->bucket_runs[b + 1]; next++) /* the runs that share a block */
@@ -332,7 +337,7 @@ void hadahash_sweep(const table_t *table, const uint8_t *queries, int64_t n_quer
                 query_t query = query_at(table, queries, heaps, k, q);
                 uint16_t span = spans[q * table->buckets + b];
                 if (span != VISITED)
-                    sweep_runs(table, &query, span, run, next, scan, work + q, unseen + q);
+                    sweep_runs(table, &query, span, run, next, scan, &work, unseen + q);
             }
         }
 }

@@ -68,7 +68,7 @@ class _Table(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("codes", "ranks", "allowed")),
         *((name, ctypes.c_int64) for name in ("size", "width")),
-        *((name, ctypes.c_void_p) for name in ("centres", "bucket_runs", "run_starts", "run_spans")),
+        *((name, ctypes.c_void_p) for name in ("centres", "bucket_runs", "run_starts", "run_spans", "run_ranks")),
         ("buckets", ctypes.c_int64),
     )
 
@@ -81,7 +81,9 @@ class Table:
         _check_rows(rows)
         if len(rows) > MOST_ITEMS:
             raise UsageError(f"One table holds at most {MOST_ITEMS} codes, got {len(rows)}. Split them over several.")
-        parts = (None,) * 4 if runs is None else (runs.centres, runs.bucket_runs, runs.starts, runs.spans)
+        parts: tuple[NDArray[Any] | None, ...] = (None,) * 5
+        if runs is not None and ranks is not None:
+            parts = (runs.centres, runs.bucket_runs, runs.starts, runs.spans, ranks[runs.starts[:-1]])
         self._fields = (rows, ranks, *parts)
         self._all = self._structure(None)
 
@@ -178,17 +180,11 @@ class _Job:
     def route(self, probes: int | None) -> None:
         """First the nearest buckets; then, unless the number of probes is set, all that may hold something better."""
         self.spans = np.empty((len(self.queries), self.table.buckets), np.uint16)
-        self._by_queries(partial(self._probe, probes or 1), min(self.threads, len(self.queries) // _MANY_QUERIES))
         work = np.zeros(len(self.queries), np.int64)
-        everything = slice(0, len(self.queries))
-        self._sweep(everything, self.heaps, 0, self.table.buckets, work, scan=False)
+        self._by_queries(partial(self._probe, probes or 1, work), min(self.threads, len(self.queries) // _MANY_QUERIES))
         if probes is None and work.any():
             self.unseen[:] = UNSEEN_NOTHING
-
-            def sweep(rows: slice, heaps: Keys, first: int, last: int) -> None:
-                self._sweep(rows, heaps, first, last, np.zeros_like(work), scan=True)
-
-            self._share(sweep, self.table.buckets, int(work.sum()) * self.table.width, 1)
+            self._share(self._sweep, self.table.buckets, int(work.sum()) * self.table.width, 1)
 
     def _share(self, step: Callable[[slice, Keys, int, int], None], size: int, work: int, grain: int) -> None:
         """Share out the queries, or where they are few the codes (a multiple of `grain`), and join what is found."""
@@ -219,16 +215,14 @@ class _Job:
     def _scan(self, rows: slice, heaps: Keys, first: int, last: int) -> None:
         self.library.hadahash_scan(*self._arguments(rows, heaps), first, last, self.level)
 
-    def _probe(self, probes: int, rows: slice) -> None:
-        arguments = self._arguments(rows, self.heaps[rows])
-        self.library.hadahash_probe(*arguments, probes, self.spans[rows].ctypes.data, self.level)
+    def _probe(self, probes: int, work: NDArray[np.int64], rows: slice) -> None:
+        out = self.spans[rows].ctypes.data, work[rows].ctypes.data, self.unseen[rows].ctypes.data
+        self.library.hadahash_probe(*self._arguments(rows, self.heaps[rows]), probes, *out, self.level)
 
-    def _sweep(self, rows: slice, heaps: Keys, first: int, last: int, work: NDArray[np.int64], *, scan: bool) -> None:
+    def _sweep(self, rows: slice, heaps: Keys, first: int, last: int) -> None:
         unseen = self.unseen[rows].copy()  # threads that share out the codes must not write to one place
-        self.library.hadahash_sweep(
-            *(*self._arguments(rows, heaps), self.spans[rows].ctypes.data, first, last, int(scan)),
-            *(work[rows].ctypes.data, unseen.ctypes.data, self.level),
-        )
+        buckets = self.spans[rows].ctypes.data, first, last
+        self.library.hadahash_sweep(*self._arguments(rows, heaps), *buckets, unseen.ctypes.data, self.level)
         with self.joining:
             np.minimum(self.unseen[rows], unseen, out=self.unseen[rows])
 

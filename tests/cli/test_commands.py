@@ -1,0 +1,162 @@
+"""The command line as a person meets it: what it prints, where it leaves things, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hadahash import Codes
+from hadahash.cli import main
+
+TINY = ["--backbone", "test_efficientnet", "--weights", "none", "--bits", "16", "--set", "size=32", "--set", "epochs=2"]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `hadahash ARGUMENTS`: (exit code, stdout, stderr)."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["hadahash", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(run folder, photo folder) after `hadahash train` in a process of its own."""
+    from toys import make_toy, write_folder
+
+    place = tmp_path_factory.mktemp("cli")
+    photos = write_folder(place / "photos", *make_toy(48, seed=2))
+    (photos / "red" / "broken.jpg").write_bytes(b"\xff\xd8\xff not a picture")
+    command = [sys.executable, "-m", "hadahash", "train", str(photos), "--out", str(place / "run"), *TINY]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "saved in" in done.stdout and "1 images could not be read" in done.stderr
+    return place / "run", photos
+
+
+def test_every_command_has_help_with_an_example(run: Run) -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    for command in ("demo", "data", "train", "encode", "evaluate", "codebook", "doctor", "reproduce"):
+        assert command in out
+        arguments = ("data", "get") if command == "data" else (command,)
+        code, text, _ = run(*arguments, "--help")
+        assert code == 0 and f"Example: hadahash {' '.join(arguments)}" in " ".join(text.split())
+
+
+def test_train_evaluate_encode(trained: tuple[Path, Path], run: Run, tmp_path: Path) -> None:
+    folder, photos = trained
+    assert "red/broken.jpg" in (folder / "skipped.csv").read_text()
+    code, out, _ = run("evaluate", folder)
+    assert code == 0 and out.startswith("mAP@all ")
+    code, out, _ = run("evaluate", folder, "--json", "--depth", "5")
+    assert json.loads(out)["depth"] == 5
+
+    code, out, err = run("encode", folder, photos, "--out", tmp_path / "codes.npz")
+    codes = Codes.load(tmp_path / "codes.npz")
+    assert code == 0 and len(codes) == 48 and "48 codes of 16 bits" in out
+    assert "1 images could not be read" in err and "broken.jpg" in (tmp_path / "skipped.csv").read_text()
+    halves = []
+    for shard in ("1/2", "2/2"):
+        assert run("encode", folder, photos, "--out", tmp_path / f"{shard[0]}.npz", "--shard", shard)[0] == 0
+        halves.append(Codes.load(tmp_path / f"{shard[0]}.npz"))
+    joined = Codes.concatenate(halves)
+    assert joined.ids.tolist() == codes.ids.tolist() and (joined.packed == codes.packed).all()
+
+    code, out, _ = run("evaluate", "--queries", tmp_path / "codes.npz", "--database", tmp_path / "codes.npz")
+    assert code == 0 and out.startswith("mAP@all ")
+
+
+def test_codebook_prints_its_figures_and_saves(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("codebook", "--classes", 10, "--bits", 32)
+    assert code == 0 and "minimum distance                17" in out and "balance" in out
+    saved = Codes.load(tmp_path / "codebook-10x32-far-s0.npz")
+    assert len(saved) == 10 and saved.bits == 32
+    code, out, _ = run("codebook", "--classes", 100, "--bits", 32, "--design", "paper", "--json", "--out", tmp_path / "b.npz")
+    assert json.loads(out)["order"] == 128
+
+
+def test_doctor_and_data_list(run: Run) -> None:
+    code, out, _ = run("doctor")
+    assert code == 0 and "torch" in out and "fast kernels" in out
+    assert "python" in json.loads(run("doctor", "--json")[1])
+    assert "cifar10" in run("data", "list")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("train", "nowhere/at/all", "--out", "x"), 1, "nowhere/at/all"),
+        (("train", "digits", "--out", "x", "--bits", 0), 2, "at least 1"),
+        (("train", "digits", "--out", "x", "--method", "hdch"), 2, "Did you mean 'hcdh'?"),
+        (("train", "digits", "--out", "x", "--backbone", "alexnt"), 2, "Did you mean 'alexnet'?"),
+        (("train", "digits", "--out", "x", "--set", "epochz=3"), 2, "Did you mean 'epochs'?"),
+        (("train", "digits", "--out", "x", "--set", "epochs=many"), 2, "whole number"),
+        (("train", "digits", "--out", "x", "--set", "epochs"), 2, "name=value"),
+        (("train", "digits", "--out", "x", "--weights", "no.pth"), 1, "no weights file"),
+        (("train", "digits", "--out", "x", "--config", "no.toml"), 1, "no.toml"),
+        (("evaluate",), 2, "Give a run"),
+        (("evaluate", "nowhere"), 1, "nowhere"),
+        (("encode", "nowhere", "."), 1, "hadahash train"),
+        (("encode", "nowhere", ".", "--shard", "5/4"), 2, "1 to 4"),
+        (("codebook", "--classes", 1), 2, "at least 2 classes"),
+        (("codebook", "--classes", 10, "--design", "fare"), 2, "Did you mean 'far'?"),
+        (("reproduce", "table9"), 2, "table2"),
+    ],
+)
+def test_bad_input_is_one_line_with_a_remedy(
+    arguments: tuple[object, ...], code: int, words: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    got, out, err = run(*arguments)
+    assert got == code, err
+    assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and words in err
+    assert not list(tmp_path.rglob("*.safetensors")), "nothing half-done stays behind"
+
+
+def test_one_class_only(run: Run, tmp_path: Path) -> None:
+    from toys import make_toy, write_folder
+
+    pixels, labels = make_toy(8, seed=0)
+    photos = write_folder(tmp_path / "photos", pixels, np.zeros_like(labels))
+    code, _, err = run("train", photos, "--out", tmp_path / "run", *TINY)
+    assert code == 1 and err.count("\n") == 1 and "class" in err
+
+
+def test_a_full_disk_at_save_is_one_line_and_leaves_the_old_model(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    """The file-size limit stands for the full disk: the weights do not fit any more."""
+    folder, photos = trained
+    before = {path.name: path.read_bytes() for path in folder.glob("model-*.safetensors")}
+    program = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from hadahash.cli import main; "
+        f"import hadahash.hasher; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); sys.argv = {['hadahash', 'train', str(photos), '--out', str(folder), *TINY, '--seed', '1']!r}; main()"  # noqa: E501
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("error: Cannot write")
+    assert {path.name: path.read_bytes() for path in folder.glob("model-*.safetensors")} == before
+    assert not list(folder.glob(".*.part"))
+
+
+def test_output_into_a_closed_pipe_makes_no_noise() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m hadahash codebook --classes 10 --out /dev/null/x.npz 2>&1 | head -c 1; {sys.executable} -m hadahash --help | head -1",
+        shell=True, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert "Traceback" not in done.stdout + done.stderr
