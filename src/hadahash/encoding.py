@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from . import codes as bits_of
 from .codes import Codes
@@ -60,17 +60,17 @@ class Encoder:
     def features(self, images: Images, advance: Advance | None = None) -> Outputs:
         """The backbone's features (n, d) of the images that can be decoded."""
         width = self.network.backbone.features
-        return _join(self._stream(images, self.network.backbone, width, advance), width)
+        return _join(self._stream(images, nn.Identity(), width, advance), width)
 
     def values(self, images: Images, advance: Advance | None = None) -> Outputs:
         """The values before sign (n, bits) of the images that can be decoded."""
-        return _join(self._stream(images, self.network, self.bits, advance), self.bits)
+        return _join(self._stream(images, self.network.code_values, self.bits, advance), self.bits)
 
     def encode(self, images: Images, ids: NDArray[Any], advance: Advance | None = None) -> Codes:
         """The codes of all images that can be decoded; the others are in `.skipped`."""
         parts = [
             (outputs.rows, bits_of.pack(outputs.values.numpy()), outputs.failed)
-            for outputs in self._stream(images, self.network, self.bits, advance)
+            for outputs in self._stream(images, self.network.code_values, self.bits, advance)
         ] or [(np.empty(0, np.int64), np.empty((0, -(-self.bits // 8)), np.uint8), [])]
         rows, packed, failed = zip(*parts, strict=True)
         kept = np.concatenate(rows)
@@ -83,9 +83,9 @@ class Encoder:
         return Codes(bits_of.pack(values.numpy()), self.bits, ids[features.rows], name_failures(features.failed, ids))
 
     def _stream(
-        self, images: Images, function: Callable[[Tensor], Tensor], width: int, advance: Advance | None
+        self, images: Images, head: Callable[[Tensor], Tensor], width: int, advance: Advance | None
     ) -> Iterator[Outputs]:
-        """Run the function, whose outputs have `width` columns, over all images batch by batch."""
+        """What `head`, a function to `width` columns, makes of the features of all images, batch by batch."""
         self.network.eval()
         device = self.network.threshold.device
         for part in decode(images, self.preprocess, batch=self.batch):
@@ -93,9 +93,10 @@ class Encoder:
             if len(part.rows):
                 with torch.inference_mode(), fast_kernels(device):
                     view = center(torch.from_numpy(part.pixels).to(device), self.preprocess)
-                    outputs = function(view)
+                    features = self.network.backbone(view)
                     if self.preprocess.mirror:
-                        outputs = (outputs + function(view.flip(-1))) / 2
+                        features = (features + self.network.backbone(view.flip(-1))) / 2
+                    outputs = head(features)
             yield Outputs(outputs.float().cpu(), part.rows, part.failed)
             if advance is not None:
                 advance(len(part.rows) + len(part.failed))

@@ -156,6 +156,7 @@ class Hasher:
             require(whole, f"{name}={value} is not possible: it must be a whole number{', at least 1' if least == 1 else ''}.")
         self.bits, self.seed = int(self.bits), int(self.seed)  # numpy's numbers have no place in the card
         self.settings = {key: value.item() if isinstance(value, np.generic) else value for key, value in self.settings.items()}
+        choose_device(self.device)
         return METHODS.get(self.method), *split(self.settings, *self._kinds())
 
     def _build(self, backbone: Backbone, method_type: type[Method], method_settings: Any, *, train_images: int) -> None:
@@ -183,6 +184,8 @@ class Hasher:
         digest.update(np.ascontiguousarray(data.labels).data)
         fingerprint["data"] = digest.hexdigest()[:16]
         checkpoint = Checkpoint(folder / "checkpoint.safetensors", fingerprint, seconds)
+        for half_written in folder.glob(".checkpoint.safetensors.*.part"):  # by a process that was killed
+            half_written.unlink(missing_ok=True)
         if not resume:
             checkpoint.remove()
         return checkpoint

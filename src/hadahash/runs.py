@@ -69,7 +69,8 @@ def train_run(
     split.save(out / "split.json")
     hasher.fit(dataset.take(train), out=out, resume=resume, progress=progress, cache=cache)
     hasher.save(out)
-    (out / "checkpoint.safetensors").unlink(missing_ok=True)
+    for done in (out / "checkpoint.safetensors", out / "report.json", *(out / "codes").glob("*.npz")):
+        done.unlink(missing_ok=True)  # they speak of the model before
     about = describe(hasher, source, split, len(train)) | {"ids_sha256": ids_digest(dataset.ids)}
     if source.validation:
         about["validation_map"] = validate(hasher, dataset.take(held_out))

@@ -238,9 +238,7 @@ def test_the_official_download_is_checked(tmp_path, monkeypatch):
         return Answer(b"x" * 3_000_000)
 
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
-    with pytest.raises(
-        DataError, match=f"the archive has md5 {hashlib.md5(b'x' * 3_000_000).hexdigest()}, not c32a1d4a"
-    ):
+    with pytest.raises(DataError, match=f"the archive has md5 {hashlib.md5(b'x' * 3_000_000).hexdigest()}, not c32a1d4a"):
         cifar10._fetch_official(tmp_path)
     assert asked == [("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", 10)]
     monkeypatch.setattr(cifar10, "_ARCHIVE_MD5", hashlib.md5(b"x" * 3_000_000).hexdigest())

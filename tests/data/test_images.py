@@ -86,9 +86,7 @@ RAMP = {
     "float-unit.tif": lambda: encode(grey_ramp(1).astype(np.float32), "TIFF"),
     "float-255.tif": lambda: encode(grey_ramp(255).astype(np.float32), "TIFF"),
     "float-signed.tif": lambda: encode((grey_ramp(6e38) - 3e38).astype(np.float32), "TIFF"),
-    "rgb-16.png": lambda: png(
-        256, 1, 16, 2, b"\0" + np.repeat(np.rint(grey_ramp(65_535)[0]), 3).astype(">u2").tobytes()
-    ),
+    "rgb-16.png": lambda: png(256, 1, 16, 2, b"\0" + np.repeat(np.rint(grey_ramp(65_535)[0]), 3).astype(">u2").tobytes()),
 }
 
 

@@ -19,9 +19,7 @@ def labelled(labels: np.ndarray, classes: int, *, tests: int = 0) -> LabelledIma
     count = len(labels)
     ids = [f"train/{i:05d}" for i in range(count - tests)] + [f"test/{i:05d}" for i in range(tests)]
     names = tuple(f"class {c}" for c in range(classes))
-    return LabelledImages(
-        ArrayImages(np.zeros((count, 1, 1, 3), np.uint8)), np.array(ids), labels.astype(np.int64), names
-    )
+    return LabelledImages(ArrayImages(np.zeros((count, 1, 1, 3), np.uint8)), np.array(ids), labels.astype(np.int64), names)
 
 
 @pytest.fixture(scope="module")

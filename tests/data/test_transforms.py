@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
@@ -40,10 +42,8 @@ def test_an_image_of_the_right_size_is_left_alone():
 
 @pytest.mark.parametrize(("side", "size", "crop"), [(32, 32, 1.0), (32, 64, 1.0), (64, 56, 0.875), (40, 28, 0.7)])
 def test_without_augmentation_training_sees_what_encoding_sees(side, size, crop):
-    pixels, table = _pixels(side), _table(3, PLAIN, crop=crop)
-    if crop < 1:  # the place of the crop is drawn even so; its size is the encoder's
-        assert table[:, :2].abs().max() <= 1 - crop
-        table[:, :2] = 0
+    pixels, table = _pixels(side), _table(3, replace(PLAIN, crop_shift=0.0), crop=crop)
+    assert _table(3, PLAIN, crop=crop)[:, :2].abs().max() <= 1 - crop, "shifted crops stay inside the square"
     view = center(pixels, Preprocess(side=side, size=size, crop=crop))
     torch.testing.assert_close(augment(pixels, table, size), view, rtol=0, atol=0.02)
 

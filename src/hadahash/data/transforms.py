@@ -27,7 +27,7 @@ class Preprocess:
     train_size: int = 224  # and in training
     crop: float = 0.875  # the central part of the square that is used, as a share of its side
     fit: Literal["crop", "squash"] = "crop"  # what happens to images that are not square
-    mirror: bool = False  # average what the network says of the image and of its mirror image
+    mirror: bool = False  # average the features of the image and of its mirror image
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class AugmentSettings:
 
     crop_area: float = 0.5  # random crops keep at least this share of the square
     crop_aspect: float = 4 / 3  # and are at most this many times wider than high, or higher than wide
+    crop_shift: float = 1.0  # they move from the centre by up to this share of the room there is
     flip: float = 0.5  # probability of a mirror image
     jitter: float = 0.5  # brightness, contrast and saturation change by up to this factor
     mixup: float = 0.0  # Beta parameter of mixing each image with another one; 0 = never
@@ -43,14 +44,14 @@ class AugmentSettings:
     def __post_init__(self) -> None:
         require(0 < self.crop_area <= 1, f"crop_area={self.crop_area} is not possible: it is a share, 0 < crop_area <= 1.")
         require(self.crop_aspect >= 1, f"crop_aspect={self.crop_aspect} is not possible: it must be at least 1.")
+        require(0 <= self.crop_shift <= 1, f"crop_shift={self.crop_shift} is not possible: it is a share, from 0 to 1.")
         require(0 <= self.flip <= 1, f"flip={self.flip} is not possible: it is a probability, 0 <= flip <= 1.")
         require(0 <= self.jitter < 1, f"jitter={self.jitter} is not possible: it must be 0 <= jitter < 1.")
         require(self.mixup >= 0, f"mixup={self.mixup} is not possible: it must be at least 0.")
 
 
-# Columns of an augmentation table: centre and half size of the crop in units where the square is [-1, 1] (a negative half
+# The 8 columns of an augmentation table: centre and half size of the crop in units where the square is [-1, 1] (a negative half
 # width mirrors), factors of brightness, contrast and saturation, and the weight of the image itself when mixed.
-_COLUMNS = 8
 
 
 def draw(count: int, settings: AugmentSettings, crop: float, generator: torch.Generator) -> Tensor:
@@ -64,7 +65,8 @@ def draw(count: int, settings: AugmentSettings, crop: float, generator: torch.Ge
     root = area.sqrt()
     stretch = (uniform(-log_aspect, log_aspect) / 2).exp().clamp(min=root, max=1 / root)  # no side beyond the square's
     wide, high = root * stretch * crop, root / stretch * crop
-    across, down = uniform(-1, 1) * (1 - wide), uniform(-1, 1) * (1 - high)
+    shift = settings.crop_shift
+    across, down = uniform(-shift, shift) * (1 - wide), uniform(-shift, shift) * (1 - high)
     wide = torch.where(uniform(0, 1) < settings.flip, -wide, wide)
     colours = [uniform(1 - settings.jitter, 1 + settings.jitter) for _ in range(3)]
     return torch.stack([across, down, wide, high, *colours, _mix_weights(count, settings.mixup, generator)], dim=1)
