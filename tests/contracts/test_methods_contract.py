@@ -15,10 +15,11 @@ from hadahash.settings import make
 
 DEEP = [name for name in METHODS.names() if issubclass(METHODS.get(name), DeepMethod)]
 SHALLOW = [name for name in METHODS.names() if issubclass(METHODS.get(name), ShallowMethod)]
-FEATURES, CLASSES, IMAGES = 12, 4, 40
+FEATURES, CLASSES, IMAGES = 24, 4, 40
 
 # Least mAP on held-out toy images. Shallow methods see only the features of a random network.
 FLOOR = {name: 0.95 if name in DEEP else 0.6 for name in METHODS.names()}
+ONE_CODE_A_CLASS = {"classify"}  # all images of a class have its codeword
 LEARNS_NOTHING = {"lsh": "random projections: there is nothing that could be learned"}
 
 
@@ -128,7 +129,8 @@ def test_values_are_finite_and_of_the_right_shape(name):
         for count in (1, 7):
             values = method.values(_batch(count).features)
             assert values.shape == (count, 16) and torch.isfinite(values).all()
-        assert method.values(_batch(7).features).unique(dim=0).shape[0] == 7
+        if name not in ONE_CODE_A_CLASS:
+            assert method.values(_batch(7).features).unique(dim=0).shape[0] == 7
 
 
 @pytest.mark.parametrize("name", METHODS.names())

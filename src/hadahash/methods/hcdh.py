@@ -33,12 +33,12 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
 
 from ..codebook import codebook
 from ..networks import HashHead
 from ..settings import require
 from .base import METHODS, Batch, DeepMethod, Task
+from .common import classification_loss, majority, random_signs
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,8 @@ class HCDH(DeepMethod):
         super().__init__(task, settings)
         seed = task.seed if settings.codebook_seed is None else settings.codebook_seed
         book = codebook(task.classes, task.bits, design=settings.codebook, seed=seed)
-        generator = torch.Generator().manual_seed(seed)
-        ties = torch.randint(2, (task.bits,), generator=generator) * 2.0 - 1.0
         self.register_buffer("codebook", torch.from_numpy(book).float())
-        self.register_buffer("tie_break", ties)
+        self.register_buffer("tie_break", random_signs(task.bits, seed=seed))
         self.head = HashHead(task.features, task.bits, task.classes if settings.lam > 0 else 0, streams=self.streams)
 
     def values(self, features: Tensor) -> Tensor:
@@ -98,16 +96,8 @@ class HCDH(DeepMethod):
             return total, everything
         if policy == "mean":
             return total / targets.sum(1, keepdim=True).clamp(min=1), everything
-        tied = total == 0
-        goal = torch.where(tied, self.tie_break, total.sign())
-        return goal, (~tied).to(goal.dtype) if policy == "masked" else everything
-
-
-def classification_loss(scores: Tensor, targets: Tensor, multilabel: bool) -> Tensor:
-    """Cross entropy, or binary cross entropy over the classes when images have several labels."""
-    if multilabel:
-        return F.binary_cross_entropy_with_logits(scores.to(targets.dtype), targets)
-    return F.cross_entropy(scores.to(targets.dtype), targets)
+        goal = majority(targets, self.codebook, self.tie_break)
+        return goal, (total != 0).to(goal.dtype) if policy == "masked" else everything
 
 
 @METHODS.register("hcdh-h")

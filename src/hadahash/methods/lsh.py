@@ -1,7 +1,7 @@
 """LSH: random projections (Charikar 2002), the baseline that learns nothing.
 
-b = sign(W^T (x - mean) / |x - mean|), W Gaussian. Features of a ReLU network are not negative, so without centring almost all
-bits would agree; the mean is the training set's. The norm does not change a sign and is left out.
+b = sign(W^T (x - mean) / |x - mean|), W Gaussian. Features of a ReLU network are not negative, so without centring almost
+all bits would agree; the mean is the training set's. The norm does not change a sign and is left out.
 """
 
 from __future__ import annotations

@@ -1,0 +1,40 @@
+"""Small pieces that several methods are made of."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+
+def classification_loss(scores: Tensor, targets: Tensor, multilabel: bool) -> Tensor:
+    """Cross entropy, or binary cross entropy over the classes when images have several labels."""
+    if multilabel:
+        return F.binary_cross_entropy_with_logits(scores.to(targets.dtype), targets)
+    return F.cross_entropy(scores.to(targets.dtype), targets)
+
+
+def share_a_label(left: Tensor, right: Tensor) -> Tensor:
+    """S (n, m): 1 where the labels (n, C) and (m, C) have a class in common, 0 elsewhere."""
+    return (left @ right.T > 0).to(left.dtype)
+
+
+def pair_likelihood(products: Tensor, similar: Tensor) -> Tensor:
+    """-log p(S | Theta) of each pair: log(1 + exp(Theta)) - S Theta, in a form that does not overflow."""
+    return F.softplus(products) - similar * products
+
+
+def sign(values: Tensor) -> Tensor:
+    """+1 where the value is >= 0, -1 elsewhere: the one definition of a bit, as numbers."""
+    return torch.where(values >= 0, 1.0, -1.0).to(values.dtype)
+
+
+def majority(targets: Tensor, codebook: Tensor, tie_break: Tensor) -> Tensor:
+    """The sign of the sum of the codewords of an image's labels; bits that are tied are `tie_break`'s."""
+    total = targets @ codebook
+    return torch.where(total == 0, tie_break, total.sign())
+
+
+def random_signs(*shape: int, seed: int) -> Tensor:
+    """+1 and -1 with equal chance."""
+    return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)) * 2.0 - 1.0

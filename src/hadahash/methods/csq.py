@@ -1,0 +1,73 @@
+"""CSQ: central similarity quantisation (Yuan et al., CVPR 2020).
+
+Each class has a hash centre; the loss is the binary cross entropy between (tanh u + 1) / 2 and the centre's bits, and a
+term that pulls |tanh u| to 1. Centres are rows of a Hadamard matrix and their negatives while there are enough (K a
+Hadamard order and C <= 2 K), otherwise codes drawn at random with half of the bits set, as in the paper; equal ones are
+drawn again. An image of several labels has the majority of its centres, ties by one fixed random vector. (tanh u + 1) / 2 =
+sigmoid(2 u), which makes the cross entropy stable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from ..codebook import hadamard, orders
+from ..settings import require
+from .base import METHODS, Batch, DeepMethod, Task
+from .common import majority, random_signs
+
+
+@dataclass(frozen=True)
+class CSQSettings:
+    csq_quantisation: float = 1e-4  # weight of the term towards +-1
+
+
+@METHODS.register("csq")
+class CSQ(DeepMethod):
+    Settings = CSQSettings
+    centers: Tensor
+    tie_break: Tensor
+
+    def __init__(self, task: Task, settings: CSQSettings) -> None:
+        super().__init__(task, settings)
+        self.hash = nn.Linear(task.features, task.bits)
+        self.register_buffer("centers", torch.from_numpy(hash_centers(task.classes, task.bits, task.seed)).float())
+        self.register_buffer("tie_break", random_signs(task.bits, seed=task.seed))
+
+    def values(self, features: Tensor) -> Tensor:
+        values: Tensor = self.hash(features)
+        return values
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        outputs = self.values(batch.features).to(batch.targets.dtype)
+        if self.task.multilabel:
+            goal = majority(batch.targets, self.centers.to(outputs.dtype), self.tie_break.to(outputs.dtype))
+        else:
+            goal = batch.targets @ self.centers.to(outputs.dtype)
+        quantisation = (torch.tanh(outputs).abs() - 1).square().mean()
+        return {
+            "center": F.binary_cross_entropy_with_logits(2 * outputs, (goal + 1) / 2),
+            "quantisation": self.settings.csq_quantisation * quantisation,
+        }
+
+
+def hash_centers(classes: int, bits: int, seed: int) -> np.ndarray[tuple[int, int], np.dtype[np.int8]]:
+    """The paper's centres: int8 (classes, bits) of +-1, all different."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    if classes <= 2 * bits and bits in orders(bits):
+        H = hadamard(bits)
+        return np.concatenate([H, -H])[rng.permutation(2 * bits)[:classes]]
+    half = np.where(np.arange(bits) < bits // 2, 1, -1).astype(np.int8)
+    chosen: dict[bytes, np.ndarray[tuple[int], np.dtype[np.int8]]] = {}
+    for _ in range(100 * classes):
+        if len(chosen) == classes:
+            break
+        word = rng.permutation(half)
+        chosen[word.tobytes()] = word
+    require(len(chosen) == classes, f"csq found only {len(chosen)} different centres of {bits} bits: use more bits.")
+    return np.stack(list(chosen.values()))

@@ -1,0 +1,62 @@
+"""DSDH: deep supervised discrete hashing (Li, Sun, He and Tan, NeurIPS 2017).
+
+DPSH's likelihood, and codes b of +-1 that are variables of their own: mu ||y - W^T b||^2 + nu ||W||^2 + eta ||b - u||^2. W
+is a ridge solution and B is solved bit by bit, for all training images, every `dsdh_refresh` steps (about once an epoch;
+the authors solve both anew in every batch). The network sees the likelihood and eta ||b - u||^2; without the latter B and W
+would never reach it. Until they are solved first, the codes are the signs of u. All terms are means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .base import METHODS, Batch, DeepMethod, Task
+from .common import sign
+from .dpsh import PairBank
+from .sdh import ridge, solve_codes
+
+
+@dataclass(frozen=True)
+class DSDHSettings:
+    dsdh_mu: float = 0.01
+    dsdh_nu: float = 1.0
+    dsdh_eta: float = 0.1
+    dsdh_refresh: int = 40  # steps between two solutions of B and W
+
+
+@METHODS.register("dsdh")
+class DSDH(DeepMethod):
+    Settings = DSDHSettings
+    codes: Tensor
+
+    def __init__(self, task: Task, settings: DSDHSettings) -> None:
+        super().__init__(task, settings)
+        self.hash = nn.Linear(task.features, task.bits)
+        self.bank = PairBank(task)
+        self.register_buffer("codes", torch.zeros(task.train_images, task.bits))  # 0: not solved yet
+
+    def values(self, features: Tensor) -> Tensor:
+        values: Tensor = self.hash(features)
+        return values
+
+    @torch.no_grad()
+    def before_step(self, step: int, steps: int) -> None:
+        if step and step % self.settings.dsdh_refresh == 0:
+            mu, nu, eta = self.settings.dsdh_mu, self.settings.dsdh_nu, self.settings.dsdh_eta
+            U, Y = self.bank.outputs.double(), self.bank.targets.double()
+            B = torch.where(self.codes == 0, sign(U), self.codes.double())
+            W = ridge(B, nu / mu)(Y)
+            self.codes.copy_(solve_codes(B, W, Y @ W.T + eta / mu * U, sweeps=1))
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        outputs = self.values(batch.features).to(batch.targets.dtype)
+        self.bank.keep(outputs, batch)
+        own = self.codes[batch.indices].to(outputs.dtype)
+        own = torch.where(own == 0, sign(outputs.detach()), own)
+        return {
+            "pairs": self.bank.likelihood(outputs, batch),
+            "codes": self.settings.dsdh_eta * (outputs - own).square().mean(),
+        }

@@ -1,0 +1,115 @@
+"""KSH: supervised hashing with kernels (Liu et al., CVPR 2012).
+
+Bits are signs of a linear function of kernel features. They are learned one after the other so that the inner products of
+codes come near to S0, +1 for pairs that share a label and -1 for others: min ||H H^T / K - S0||^2. For each bit the relaxed
+problem is an eigenproblem; its solution is then refined on a smooth version of the sign by accelerated descent and kept
+only if it is better. The kernel's width is the mean squared distance to the anchors, as the authors' code has it, and 1e-6
+I is added to the matrix of the eigenproblem so that it can be solved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .base import METHODS, ShallowMethod, Task
+from .common import share_a_label, sign
+from .kernels import choose_anchors, gaussian, squared_distances
+
+
+@dataclass(frozen=True)
+class KSHSettings:
+    ksh_anchors: int = 300
+    ksh_images: int = 5000  # labelled images used at most: memory grows with their square
+    ksh_refinements: int = 500  # steps of the refinement at most
+
+
+@METHODS.register("ksh")
+class KSH(ShallowMethod):
+    Settings = KSHSettings
+    anchors: Tensor
+    width: Tensor
+    center: Tensor
+    directions: Tensor
+
+    def __init__(self, task: Task, settings: KSHSettings) -> None:
+        super().__init__(task, settings)
+        count = min(settings.ksh_anchors, task.train_images)
+        self.register_buffer("anchors", torch.zeros(count, task.features))
+        self.register_buffer("width", torch.ones(()))
+        self.register_buffer("center", torch.zeros(count))
+        self.register_buffer("directions", torch.zeros(count, task.bits))
+
+    def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
+        used = torch.randperm(len(features), generator=generator)[: self.settings.ksh_images]
+        features, targets = features[used].float(), targets[used]
+        anchors = choose_anchors(features, len(self.anchors), generator)
+        self.anchors[: len(anchors)].copy_(anchors)
+        self.width.copy_(squared_distances(features, self.anchors).mean().clamp(min=1e-12))
+        kernel = gaussian(features, self.anchors, self.width)
+        self.center.copy_(kernel.mean(0))
+        self.directions.copy_(
+            learn_bits(kernel - self.center, 2 * share_a_label(targets, targets) - 1, self.task.bits, self.settings)
+        )
+
+    def values(self, features: Tensor) -> Tensor:
+        return (gaussian(features.float(), self.anchors, self.width) - self.center) @ self.directions
+
+
+def learn_bits(kernel: Tensor, similar: Tensor, bits: int, settings: KSHSettings) -> Tensor:
+    """The directions (anchors, bits), greedily; the residual R = K S0 - sum of y y^T shrinks with every bit."""
+    residual, directions = bits * similar, []
+    for _ in range(bits):
+        start = first_guess(kernel, residual)
+        refined = refine(kernel, residual, start, settings.ksh_refinements)
+        best = max((start, refined), key=lambda a: float(_gain(sign(kernel @ a), residual)))
+        y = sign(kernel @ best)
+        residual = residual - y[:, None] * y[None, :]
+        directions.append(best)
+    return torch.stack(directions, dim=1)
+
+
+def first_guess(kernel: Tensor, residual: Tensor) -> Tensor:
+    """The largest generalised eigenvector of (Kl^T R Kl) a = lam (Kl^T Kl) a, scaled so that |Kl a|^2 = number of images."""
+    gram = (kernel.T @ kernel).double()
+    gram += 1e-6 * torch.eye(len(gram), dtype=gram.dtype)
+    values, vectors = torch.linalg.eigh(gram)
+    whiten = vectors / values.clamp(min=1e-6).sqrt()
+    a = whiten @ torch.linalg.eigh(whiten.T @ (kernel.T @ (residual @ kernel)).double() @ whiten).eigenvectors[:, -1]
+    a = a.to(kernel.dtype)
+    scaled: Tensor = a * (len(kernel) ** 0.5 / (kernel @ a).norm().clamp(min=1e-12))
+    return scaled
+
+
+def refine(kernel: Tensor, residual: Tensor, start: Tensor, steps: int) -> Tensor:
+    """Nesterov's accelerated descent on -y^T R y, y = tanh(Kl a / 2), with a step that is halved until it is safe."""
+
+    def cost(a: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.tanh(kernel @ a / 2)
+        pull = residual @ y
+        return -(y @ pull), -(kernel.T @ (pull * (1 - y.square())))
+
+    a = before = start
+    scale, momentum, last = 1.0, 1.0, float(cost(start)[0])
+    for _ in range(steps):
+        momentum, previous = (1 + (1 + 4 * momentum**2) ** 0.5) / 2, momentum
+        ahead = a + (previous - 1) / momentum * (a - before)
+        value, slope = cost(ahead)
+        for _ in range(50):
+            moved = ahead - slope / scale
+            change = moved - ahead
+            if cost(moved)[0] <= value + slope @ change + scale / 2 * (change @ change):
+                break
+            scale *= 2
+        before, a = a, moved
+        now = float(cost(a)[0])
+        if abs(now - last) / len(kernel) <= 1e-2:
+            break
+        last = now
+    return a
+
+
+def _gain(y: Tensor, residual: Tensor) -> Tensor:
+    return y @ (residual @ y)
