@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/
 export OMP_WAIT_POLICY ?= PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup browser demo test lint bench clean
 
 setup: $(VENV)/installed
 
@@ -18,7 +18,11 @@ $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/hadaha
 demo: setup
 	$(RUN)hadahash demo
 
-test: setup lint
+# The tests of the page need a browser. Where it cannot be installed they are skipped and say so.
+browser:
+	@command -v chromium > /dev/null || (apt-get update -qq && apt-get install -y -qq chromium) > /dev/null 2>&1 || true
+
+test: setup browser lint
 	$(RUN)python -m pytest
 
 lint: setup
@@ -28,6 +32,7 @@ lint: setup
 
 bench: setup
 	$(RUN)python bench/evaluation.py
+	$(RUN)python bench/search.py
 	$(RUN)python bench/page.py
 
 clean:

@@ -19,14 +19,12 @@ def codebook(
     out: Annotated[Optional[Path], typer.Option(help="Save the codewords: .npz or .parquet, one code per class.")] = None,  # noqa: UP045
     json: options.Json = False,
 ) -> None:
-    """Make a codebook and say how good it is.
+    """Make a codebook and say how good it is. The order is that of the Hadamard matrix which Algorithm 1 starts from.
 
     Example: hadahash codebook --classes 100 --bits 32 --out book.npz
     """
     book = make_codebook(classes, bits, design=design, seed=seed)
-    figures = {"design": design, "seed": seed, **quality(book).to_dict()}
-    if design == "paper":
-        figures["order"] = paper_order(classes, bits)
+    figures = {"design": design, "seed": seed, "order": paper_order(classes, bits), **quality(book).to_dict()}
     path = out or Path(f"codebook-{classes}x{bits}-{design}-s{seed}.npz")
     Codes(packed=pack(book), bits=bits).save(path)
     if json:
