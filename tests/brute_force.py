@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from hadahash.index import ENGINES, index_engines
+from hadahash.index.local import LocalIndex
+
+LOCAL_ENGINES = [name for name in index_engines() if issubclass(ENGINES.get(name), LocalIndex)]  # those with files of their own
+
 
 class BruteForce:
     def __init__(self, bits):

@@ -47,3 +47,9 @@ def fitted(toy: tuple[NDArray[np.uint8], NDArray[np.int64]]) -> Hasher:
 def toy_folder(tmp_path: Path) -> Path:
     """48 toy images as PNG files, 12 in each of 4 class folders."""
     return write_folder(tmp_path / "photos", *make_toy(48, seed=2))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def milvus(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where the index engine 'milvus' finds a server; it starts when it is first asked."""
+    os.environ["HADAHASH_MILVUS_URI"] = str(tmp_path_factory.mktemp("milvus") / "test.db")

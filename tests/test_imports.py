@@ -18,7 +18,7 @@ SHARED = ("_version", "errors", "registry", "files", "settings", "codes", "nativ
 # From left to right. A room imports only from rooms on its left; a new room gets its place here.
 ORDER = (
     *SHARED, "codebook", "data", "networks", "methods", "training", "encoding", "evaluation", "index", "hasher",
-    "export", "hub", "runs", "serve", "report", "demo", "reproduce", "cli",
+    "export", "hub", "runs", "photos", "serve", "report", "demo", "reproduce", "cli",
 )  # fmt: skip
 FREE = {"__init__", "__main__"}  # the doors: they hold names, not logic
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE.parent)}

@@ -67,5 +67,7 @@ def test_every_stored_result_is_whole_and_speaks_of_no_machine() -> None:
     for result in results:
         assert 0 < result["map"] < 1 and result["versions"]["torch"] and result["hardware"]
         assert "/root" not in json.dumps(result) and "/work" not in json.dumps(result)
-    ours = {bits: np.mean([r["map"] for r in results if (r["method"], r["bits"]) == ("hcdh", bits)]) for bits in (16, 32, 64, 128)}
+    ours = {
+        bits: np.mean([r["map"] for r in results if (r["method"], r["bits"]) == ("hcdh", bits)]) for bits in (16, 32, 64, 128)
+    }
     assert all(ours[bits] >= floor for bits, floor in zip((16, 32, 64, 128), (0.80, 0.81, 0.82, 0.82), strict=True))

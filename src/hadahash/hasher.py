@@ -31,7 +31,7 @@ from .errors import DataError, ImageError, NewerFileError, StorageError, UsageEr
 from .methods import METHODS, Method, ShallowMethod, Task
 from .networks import Backbone, build_backbone
 from .settings import require, split
-from .training import Checkpoint, HashNetwork, Log, Outcome, PixelStore, TrainingSet, TrainSettings, train
+from .training import Checkpoint, HashNetwork, Log, Outcome, PixelStore, TrainingSet, TrainSettings, train, workers_here
 
 _FORMAT = 1
 _CARD = "hasher.json"
@@ -99,9 +99,10 @@ class Hasher:
         inputs, kept = self._inputs(labelled, cache)
         require(len(kept) >= 2, f"Only {len(kept)} of {len(labelled)} images could be read: {list(self.skipped[:1])}.")
         targets = one_hot(labelled.labels[kept], len(self.classes))
-        folder = Path(out) if out is not None else None
-        checkpoint = self._checkpoint(folder, resume, labelled, train_settings.checkpoint_seconds)
-        with Log(folder / "log.jsonl" if folder else None, progress=progress) as log:
+        first = workers_here().rank == 0  # of several processes only one writes
+        folder = Path(out) if out is not None and first else None
+        checkpoint = self._checkpoint(folder, resume and first, labelled, train_settings.checkpoint_seconds)
+        with Log(folder / "log.jsonl" if folder else None, progress=progress and first) as log:
             self._learn(inputs, targets, train_settings, augmentation, log, checkpoint)
         self.weights_sha256 = hashlib.sha256(self._content()).hexdigest()
         return self
@@ -134,7 +135,7 @@ class Hasher:
             data = TrainingSet(_resident(inputs, device), targets.to(device))
             self.outcome = train(
                 self.network, data, settings, augmentation=augmentation, preprocess=self.preprocess, seed=self.seed,
-                log=log, checkpoint=checkpoint,
+                log=log, checkpoint=checkpoint, workers=workers_here(),
             )  # fmt: skip
         if settings.threshold != "zero":
             self._set_threshold(inputs, settings.threshold)

@@ -35,7 +35,7 @@ from .evaluation import Report, evaluate
 from .hasher import Hasher, ModelSettings
 from .settings import require
 from .settings import split as split_settings
-from .training import TrainSettings
+from .training import TrainSettings, workers_here
 
 _PACKAGES = ("torch", "torchvision", "timm", "numpy")
 
@@ -66,8 +66,12 @@ def train_run(
     train, held_out = split.train, split.train[:0]
     if source.validation:
         train, held_out = validation_split(split.train, dataset.labels, fraction=source.validation, seed=hasher.seed)
-    split.save(out / "split.json")
+    first = workers_here().rank == 0  # of several processes only one writes
+    if first:
+        split.save(out / "split.json")
     hasher.fit(dataset.take(train), out=out, resume=resume, progress=progress, cache=cache)
+    if not first:
+        return hasher
     hasher.save(out)
     for done in (out / "checkpoint.safetensors", out / "report.json", *(out / "codes").glob("*.npz")):
         done.unlink(missing_ok=True)  # they speak of the model before

@@ -12,26 +12,10 @@ import numpy as np
 import pytest
 
 from hadahash import Codes
-from hadahash.cli import main
 
 TINY = ["--backbone", "test_efficientnet", "--weights", "none", "--bits", "16", "--set", "size=32", "--set", "epochs=2"]
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `hadahash ARGUMENTS`: (exit code, stdout, stderr)."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["hadahash", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,12 @@ import time
 
 import numpy as np
 import pytest
+from brute_force import LOCAL_ENGINES
 
 from hadahash import files
 from hadahash.codes import Codes
 from hadahash.errors import StorageError
-from hadahash.index import Index, index_engines
+from hadahash.index import Index
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
 
@@ -74,7 +75,7 @@ def in_a_child(work):
         os._exit(1)
 
 
-@pytest.mark.parametrize("engine", index_engines())
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
 def test_kill_at_random_moments(tmp_path, engine):
     """Each child saves one version after another and reports each save that returned, until it is killed."""
     folder, rng = tmp_path / "i", np.random.default_rng(1)
@@ -84,7 +85,7 @@ def test_kill_at_random_moments(tmp_path, engine):
         become(index, version)
         index.save(folder)
     one_save, moved = (time.perf_counter() - start) / 2, 0
-    for _ in range(KILLS // len(index_engines())):
+    for _ in range(KILLS // len(LOCAL_ENGINES)):
         reader, writer = os.pipe()
 
         def save_on(start=version, report=writer):
@@ -111,7 +112,7 @@ def test_kill_at_random_moments(tmp_path, engine):
     assert not list(folder.glob(".*.part"))  # what the kills left is cleared away
 
 
-@pytest.mark.parametrize("engine", index_engines())
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
 def test_a_file_that_cannot_grow(tmp_path, engine):
     """With a limit on the size of a file, writes fail half way, at another place for every limit."""
     folder = tmp_path / "i"

@@ -6,17 +6,18 @@ import time
 
 import numpy as np
 import pytest
+from brute_force import LOCAL_ENGINES
 
 from hadahash.codes import Codes
 from hadahash.errors import StorageError
-from hadahash.index import Index, index_engines
+from hadahash.index import Index
 
 
 def times(folder):
     return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.suffix not in ("", ".json")}
 
 
-@pytest.mark.parametrize("engine", index_engines())
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
 def test_only_what_is_new_is_written(make, engine, tmp_path):
     folder = tmp_path / "i"
     Index.build(make(5000), engine=engine).save(folder)

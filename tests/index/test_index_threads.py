@@ -7,15 +7,16 @@ import time
 
 import numpy as np
 import pytest
+from brute_force import LOCAL_ENGINES
 
 from hadahash.codes import Codes
-from hadahash.index import Index, index_engines
+from hadahash.index import Index
 
 VERSIONS = 6
 
 
 @pytest.mark.parametrize("stored", [False, True])
-@pytest.mark.parametrize("engine", index_engines())
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
 def test_readers_see_the_index_before_or_after_a_write(make, rng, engine, stored, tmp_path):
     versions = [make(60, 64) for _ in range(VERSIONS)]
     others = make(2000, 64, np.arange(100, 2100))

@@ -8,6 +8,7 @@ import pytest
 from hadahash import native
 from hadahash.codes import hamming, pack
 from hadahash.errors import UsageError
+from hadahash.index import Index, routed
 from hadahash.index.routed import learned_centres, routed_table
 from hadahash.native import search
 
@@ -57,9 +58,9 @@ def test_every_level_equals_a_sort(rng, bits, level):
 
 @pytest.mark.parametrize("bits", [16, 64, 130])
 def test_numpy_gives_the_same(rng, bits, monkeypatch):
-    flat, routed, queries = tables(rng, 900, bits)
+    flat, cut, queries = tables(rng, 900, bits)
     mask = search.bitmap(rng.random(900) < 0.5)
-    for table in (flat, routed):
+    for table in (flat, cut):
         for allowed in (None, mask):
             options = {"k": 30, "limits": limits_of(queries, bits), "allowed": allowed}
             compiled = search.nearest(table, queries, **options)
@@ -85,20 +86,20 @@ def test_all_codes_equal(rng):
     table = search.Table(np.zeros((30_000, 1), np.uint64))
     found = search.nearest(table, np.array([[7]], np.uint64), k=1000, limits=limits_of([0], 64))
     assert found.keys[0].tolist() == [(3 << 32) | rank for rank in range(1000)]
-    routed = routed_table(table.rows, np.zeros((1, 1), np.uint64), 64)
-    found = search.nearest(routed, np.array([[7]], np.uint64), k=1000, limits=limits_of([0], 64))
+    cut = routed_table(table.rows, np.zeros((1, 1), np.uint64), 64)
+    found = search.nearest(cut, np.array([[7]], np.uint64), k=1000, limits=limits_of([0], 64))
     assert found.keys[0].tolist() == [(3 << 32) | rank for rank in range(1000)]
-    assert len(routed.runs.starts) > 2  # cut into pieces that fit the cache
+    assert len(cut.runs.starts) > 2  # cut into pieces that fit the cache
 
 
 def test_probes_leave_something_unseen(rng):
-    _, routed, _ = tables(rng, 3000, 64)
+    _, table, _ = tables(rng, 3000, 64)
     queries = search.rows_of(pack(rng.choice([-1, 1], (8, 64))))
     options = {"k": 20, "limits": limits_of(queries, 64)}
-    true = search.nearest(routed, queries, **options).keys
+    true = search.nearest(table, queries, **options).keys
     sizes = []
     for probes in (1, 2, 5):
-        found = search.nearest(routed, queries, probes=probes, **options)
+        found = search.nearest(table, queries, probes=probes, **options)
         proven = found.unseen >= found.keys[:, -1]
         assert np.array_equal(found.keys[proven], true[proven])
         sizes.append(int((found.keys == true).all(axis=1).sum()))
@@ -124,12 +125,22 @@ def test_learned_centres_find_the_clusters(rng):
     assert len(learned_centres(np.zeros((5000, 8), np.uint8), 64)) == 1
 
 
+@pytest.mark.parametrize("flips", [0.03, 0.5])
+def test_routing_by_learned_centres_is_exact(make, flips, monkeypatch):
+    monkeypatch.setattr(routed, "_WORTH_ROUTING", 1000)
+    codes, queries = make(8000, 64, flips=flips), make(30, 64, flips=flips)
+    index = Index.build(codes, engine="routed")
+    assert index._segments[0].codes.load().runs is not None
+    hits, true = index.search(queries, 15), Index.build(codes).search(queries, 15)
+    assert hits.exact and np.array_equal(hits.ids, true.ids) and np.array_equal(hits.distances, true.distances)
+
+
 def test_arrays_that_do_not_fit_are_refused(rng):
-    flat, routed, queries = tables(rng, 100, 64)
+    flat, cut, queries = tables(rng, 100, 64)
     for wrong in (queries.view(np.uint32), queries.astype(np.int64), queries[:, [0, 0]], queries[0]):
         with pytest.raises(UsageError):
             search.nearest(flat, wrong, k=1, limits=limits_of(queries, 64))
-    runs = routed.runs
+    runs = cut.runs
     buckets = np.array([0, 1])
     for spans, starts in (([0, 0], [0, 200]), ([0, 0], [5, 50]), ([0, 1 << 20], [0, 50]), ([0, 0], [50, 0])):
         with pytest.raises(UsageError, match="runs"):

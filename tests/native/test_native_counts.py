@@ -164,16 +164,10 @@ def test_a_library_of_other_source_is_ignored(tmp_path):
 @pytest.mark.parametrize("compiler", ["cc", "false", "no-such-compiler"])
 def test_the_install_goes_through_without_a_compiler(tmp_path, compiler):
     shutil.copy(ROOT / "setup.py", tmp_path)
-    shutil.copytree(
-        ROOT / "src/hadahash/native", tmp_path / "src/hadahash/native", ignore=shutil.ignore_patterns("*.so")
-    )
-    (tmp_path / "setup.cfg").write_text(
-        "[metadata]\nname = x\n[options]\npackages = hadahash.native\npackage_dir =\n  = src\n"
-    )
+    shutil.copytree(ROOT / "src/hadahash/native", tmp_path / "src/hadahash/native", ignore=shutil.ignore_patterns("*.so"))
+    (tmp_path / "setup.cfg").write_text("[metadata]\nname = x\n[options]\npackages = hadahash.native\npackage_dir =\n  = src\n")
     command = [sys.executable, "setup.py", "build_ext", "--inplace"]
-    run = subprocess.run(
-        command, cwd=tmp_path, env={"CC": compiler, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True
-    )
+    run = subprocess.run(command, cwd=tmp_path, env={"CC": compiler, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     built = native._load(tmp_path / "src/hadahash/native")
     assert (built is not None) == (compiler == "cc")

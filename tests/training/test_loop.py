@@ -17,7 +17,7 @@ from hadahash.errors import HadaHashError, StorageError
 from hadahash.methods import METHODS, Batch, Task
 from hadahash.methods.hcdh import HCDHSettings
 from hadahash.training import HashNetwork, Log, PixelStore, TrainingSet, TrainSettings, train
-from hadahash.training.loop import _mix, _plan
+from hadahash.training.loop import Plan, _mix
 from hadahash.training.optim import Average, make_optimizer, rate_factor, set_rates
 from hadahash.training.pixels import _room
 
@@ -102,14 +102,15 @@ def _slow(network, data, settings, seed):
     parameters = [p for m in parts for p in m.parameters()]
     momentum = [None for _ in parameters]
     shadow = {k: v.clone() for k, v in network.state_dict().items() if v.is_floating_point()}
+    plan = Plan(data, settings, AUGMENTATION, 1.0, seed)
     for step in range(steps):
-        order, table = _plan(count, AUGMENTATION, 1.0, seed, step // per_epoch, torch.device("cpu"))
-        rows = order[step % per_epoch * batch :][:batch]
+        rows, table = plan.at(step)
+        assert len(rows) == batch
         inputs, targets = data.inputs[rows], data.targets[rows]
         torch.manual_seed(_mix(seed, step))
         if not data.frozen:
-            inputs = network.backbone(augment(inputs, table[rows], 32))
-            targets = mix_targets(targets, table[rows])
+            inputs = network.backbone(augment(inputs, table, 32))
+            targets = mix_targets(targets, table)
         loss = sum(network.method.loss(Batch(inputs, targets, rows)).values())
         gradients = torch.autograd.grad(loss, parameters)
         rise = max(1, round(settings.warmup * steps))
@@ -197,10 +198,13 @@ def test_targets_and_features_belong_to_the_rows():
 
 
 def test_each_image_of_an_epoch_is_augmented_in_its_own_way():
-    order, table = _plan(20, AUGMENTATION, 1.0, 0, 0, torch.device("cpu"))
-    assert len(table.unique(dim=0)) == 20 and sorted(order.tolist()) == list(range(20))
-    assert not torch.equal(table, _plan(20, AUGMENTATION, 1.0, 0, 1, torch.device("cpu"))[1])
-    assert table.shape == draw(20, AUGMENTATION, 1.0, torch.Generator()).shape
+    plan = Plan(TrainingSet(torch.zeros(20, 4), torch.zeros(20, 2)), TrainSettings(batch=10), AUGMENTATION, 1.0, 0)
+    epochs = [[torch.cat(parts) for parts in zip(plan.at(step), plan.at(step + 1), strict=True)] for step in (0, 2)]
+    for order, table in epochs:
+        assert len(table.unique(dim=0)) == 20 and sorted(order.tolist()) == list(range(20))
+        assert table.shape == draw(20, AUGMENTATION, 1.0, torch.Generator()).shape
+    assert not torch.equal(epochs[0][0], epochs[1][0]) and not torch.equal(epochs[0][1], epochs[1][1])
+    assert torch.equal(plan.at(0)[0], epochs[0][0][:10]), "an earlier step can be asked for again"
 
 
 def test_the_method_is_told_each_step():

@@ -14,6 +14,7 @@ Weights = Annotated[str, typer.Option(help="Where the network starts: imagenet, 
 Seed = Annotated[int, typer.Option(help="Everything random follows from it: split, codebook, initial layers, order.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Root = Annotated[Optional[Path], typer.Option("--data-root", help="Folder that holds the data set's files.")]  # noqa: UP045
+Run = Annotated[Optional[Path], typer.Option("--run", help="The run that made the index, if it is elsewhere now.")]  # noqa: UP045
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Set = Annotated[
     Optional[list[str]],  # noqa: UP045

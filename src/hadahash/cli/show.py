@@ -20,7 +20,8 @@ def say(text: str) -> None:
 
 
 def result(text: str) -> None:
-    typer.echo(text)
+    """A line of the result, on stdout; of names that are not Unicode, what can be shown."""
+    typer.echo(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"))
 
 
 def as_json(value: Any) -> None:

@@ -9,6 +9,7 @@ from .. import files
 from ..hasher import Hasher
 from ..runs import Source, train_run
 from ..settings import parse_assignments
+from ..training import workers_here
 from . import options, show
 
 
@@ -29,7 +30,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
     device: options.Device = "auto",
 ) -> None:
-    """Learn codes from labelled images.
+    """Learn codes from labelled images. On several GPUs: torchrun --nproc-per-node 2 -m hadahash train ...
 
     Example: hadahash train photos/ --bits 64 --out runs/photos
     """
@@ -39,6 +40,8 @@ def train(
     hasher = Hasher(method, bits=bits, backbone=backbone, seed=seed, weights=weights, device=device, **settings)
     source = Source(data, str(data_root) if data_root else None, protocol, validation)
     train_run(hasher, source, out, resume=resume, progress=show.watched(), say=show.say)
+    if workers_here().rank > 0:
+        return  # the first process speaks for all
     about = files.read_json(out / "run.json")
     if hasher.skipped:
         show.say(f"{len(hasher.skipped)} images could not be read: see {out / 'skipped.csv'}")

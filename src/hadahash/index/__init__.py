@@ -1,6 +1,6 @@
 """Exact search in Hamming space. Importing an engine's file registers it."""
 
-from . import exact, routed  # noqa: F401 - importing registers
+from . import exact, milvus, routed  # noqa: F401 - importing registers
 from .base import ENGINES, Hits, Index
 from .items import Item
 

@@ -82,6 +82,7 @@ class Index(ABC):
 
     engine: ClassVar[str]
     bits: int
+    meta: dict[str, Any]  # small values as JSON has them, for whoever owns the index; `save` keeps them with it
 
     @staticmethod
     def build(

@@ -14,4 +14,4 @@ class ExactIndex(LocalIndex):
     engine = "exact"
 
     def layout(self, rows: native.Rows) -> native.Table:
-        return native.Table(rows)
+        return native.Table(native.aligned(rows))

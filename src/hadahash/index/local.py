@@ -31,6 +31,7 @@ class LocalIndex(Index):
     def __init__(self, bits: int, codebook: NDArray[np.uint8] | None) -> None:
         self.bits = bits
         self.codebook = codebook  # uint8 (C, ceil(bits / 8)); it travels with the index, even where an engine has no use for it
+        self.meta: dict[str, Any] = {}
         self._segments: tuple[Segment, ...] = ()
         self._origin: store.Origin | None = None  # the folder it came from, or was saved to last
         self._writing = RLock()
@@ -39,11 +40,11 @@ class LocalIndex(Index):
     def _create(cls, bits: int, codebook: Any, **options: Any) -> LocalIndex:
         if options:
             raise unknown(f"option of the index engine '{cls.engine}'", next(iter(options)), ["codebook"])
-        return cls(bits, None if codebook is None else _packed_codebook(codebook, bits))
+        return cls(bits, None if codebook is None else packed_codebook(codebook, bits))
 
     @abstractmethod
     def layout(self, rows: native.Rows) -> native.Table:
-        """Codes in the order of ids to the table that is scanned."""
+        """Codes in the order of ids to the table that is scanned: a copy, as the codes may be the caller's."""
 
     # ---- changing ------------------------------------------------------------------------------------------------
 
@@ -131,7 +132,8 @@ class LocalIndex(Index):
 
     def _search(self, search: Search) -> Hits:
         queries = native.rows_of(search.packed)
-        limits = np.full(len(queries), (search.radius + 1) << 32, np.uint64)
+        limits = np.empty(len(queries), np.uint64)
+        limits.fill((search.radius + 1) << 32)
         parts: list[Part] = []
         for segment in self._segments:
             if parts:
@@ -148,12 +150,12 @@ class LocalIndex(Index):
     def _open(cls, folder: Path) -> Index:
         opened = store.open_folder(folder)
         index = cls(opened.bits, opened.codebook)
-        index._segments, index._origin = opened.segments, opened.origin
+        index._segments, index._origin, index.meta = opened.segments, opened.origin, opened.meta
         return index
 
     def save(self, folder: str | Path) -> None:
         with self._writing:
-            state = store.State(self.engine, self.bits, self.codebook, self._segments)
+            state = store.State(self.engine, self.bits, self.codebook, self._segments, self.meta)
             self._segments, self._origin = store.save_folder(Path(folder), state, self._origin)
 
     def verify(self) -> None:
@@ -179,7 +181,7 @@ def _best(parts: list[Part], k: int) -> Part:
     return Part(np.take_along_axis(ids, best, 1), np.take_along_axis(distances, best, 1), certain)
 
 
-def _packed_codebook(codebook: Any, bits: int) -> NDArray[np.uint8]:
+def packed_codebook(codebook: Any, bits: int) -> NDArray[np.uint8]:
     values = codebook.signs() if isinstance(codebook, Codes) else np.asarray(codebook)
     if values.ndim != 2 or len(values) == 0 or values.shape[1] != bits:
         raise UsageError(f"A codebook for {bits}-bit codes is +-1 (classes, {bits}), got the shape {values.shape}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,13 +85,14 @@ class Segment:
         """The best `search.k` items of this segment whose keys are below the limits."""
         table = self.codes.load()
         k = min(search.k, len(table))
-        options = {"k": k, "limits": limits, "probes": search.probes, "threads": search.threads}
-        found = native.nearest(table, queries, allowed=self._allowed(search.filter), **options)  # type: ignore[arg-type]
+        allowed = self._allowed(search.filter)
+        options: dict[str, Any] = {"probes": search.probes, "threads": search.threads}
+        found = native.nearest(table, queries, k=k, limits=limits, allowed=allowed, **options)
         keys = found.keys.view(np.int64)
         distances, ranks = (keys >> 32).astype(np.int32), keys & 0xFFFFFFFF
-        worst = found.keys[:, -1:]  # (q, 1), or (q, 0) for k = 0
-        certain = np.asarray((found.unseen[:, None] >= worst).all(axis=1))
-        missing = found.keys >= limits[:, None] if (worst == limits[:, None]).any() else None
+        worst = found.keys[:, -1] if k else np.zeros(len(queries), np.uint64)
+        certain = np.asarray(found.unseen >= worst)
+        missing = found.keys >= limits[:, None] if (worst >= limits).any() else None
         if missing is not None:
             ranks[missing], distances[missing] = 0, -1
         ids = self.items.ids_at(ranks.ravel()).reshape(ranks.shape)
@@ -130,4 +131,4 @@ def merged(segments: Sequence[Segment], layout: Layout) -> Segment:
     rows = np.concatenate([segment.live_rows() for segment in segments])
     items = joined([segment.live_items() for segment in segments])
     order = np.argsort(items.ids, kind="stable")  # quick on parts that are in order
-    return make_segment(np.ascontiguousarray(rows[order]), items.take(order), layout)
+    return make_segment(rows[order], items.take(order), layout)

@@ -1,6 +1,6 @@
 """An index in a folder.
 
-    index.json        the manifest: format, engine, bits, codebook, and each segment's files with size and checksum
+    index.json        the manifest: format, engine, bits, codebook, meta, and each segment's files with size and checksum
     000003-0.codes    packed codes, memory-mapped as they are scanned (4 bytes a code up to 32 bits, else a multiple of 8)
     000003-0.items    SQLite: id, path and labels of each item
     000003-0.gone     one bit an item: removed since
@@ -68,6 +68,7 @@ class State(NamedTuple):
     bits: int
     codebook: NDArray[np.uint8] | None
     segments: tuple[Segment, ...]
+    meta: dict[str, Any]
 
 
 class Opened(NamedTuple):
@@ -75,6 +76,7 @@ class Opened(NamedTuple):
     codebook: NDArray[np.uint8] | None
     segments: tuple[Segment, ...]
     origin: Origin
+    meta: dict[str, Any]
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------
@@ -111,7 +113,8 @@ def open_folder(folder: Path) -> Opened:
             break
     book = manifest["codebook"]
     codebook = None if book is None else np.frombuffer(bytes.fromhex(book), np.uint8).reshape(-1, -(-manifest["bits"] // 8))
-    return Opened(manifest["bits"], codebook, segments, Origin(folder.resolve(), manifest["generation"]))
+    origin = Origin(folder.resolve(), manifest["generation"])
+    return Opened(manifest["bits"], codebook, segments, origin, manifest.get("meta", {}))
 
 
 def verify(segments: tuple[Segment, ...]) -> None:
@@ -143,6 +146,8 @@ def _problem(manifest: dict[str, Any]) -> str:
         return "the engine or the kind of ids is not named"
     if not _whole(manifest.get("generation"), 1, 2**62):
         return "the generation must be a positive number"
+    if not isinstance(manifest.get("meta", {}), dict):
+        return "meta must be an object"
     book = manifest.get("codebook", "")
     width = 2 * -(-manifest["bits"] // 8)
     if book is not None and not (isinstance(book, str) and re.fullmatch(f"([0-9a-f]{{{width}}})+", book)):
@@ -194,6 +199,7 @@ def save_folder(folder: Path, state: State, origin: Origin | None) -> tuple[tupl
             "ids": state.segments[0].items.ids_are.__name__ if state.segments else None,
             "generation": generation,
             "codebook": None if state.codebook is None else state.codebook.tobytes().hex(),
+            "meta": state.meta,
             "segments": [segment.stored.entry for segment in segments],  # type: ignore[attr-defined]
         }
         files.write_json(folder / MANIFEST, {**manifest, "crc32": _checksum(manifest)})

@@ -19,9 +19,15 @@ def share_a_label(left: Tensor, right: Tensor) -> Tensor:
     return (left @ right.T > 0).to(left.dtype)
 
 
-def pair_likelihood(products: Tensor, similar: Tensor) -> Tensor:
+def products(left: Tensor, right: Tensor) -> Tensor:
+    """left @ right.T (n, m) in the precision of its inputs: bfloat16 training would round the sums to three digits."""
+    with torch.autocast(left.device.type, enabled=False):
+        return left @ right.T
+
+
+def pair_likelihood(theta: Tensor, similar: Tensor) -> Tensor:
     """-log p(S | Theta) of each pair: log(1 + exp(Theta)) - S Theta, in a form that does not overflow."""
-    return F.softplus(products) - similar * products
+    return F.softplus(theta) - similar * theta
 
 
 def sign(values: Tensor) -> Tensor:

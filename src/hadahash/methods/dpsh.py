@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import METHODS, Batch, DeepMethod, Task
-from .common import pair_likelihood, share_a_label, sign
+from .common import pair_likelihood, products, share_a_label, sign
 
 
 class PairBank(nn.Module):
@@ -36,7 +36,7 @@ class PairBank(nn.Module):
     def likelihood(self, outputs: Tensor, batch: Batch) -> Tensor:
         """The mean over (batch x bank) of the pairs' negative log likelihood; the bank holds the batch already."""
         similar = share_a_label(batch.targets, self.targets.to(batch.targets.dtype))
-        return pair_likelihood(outputs @ self.outputs.to(outputs.dtype).T / 2, similar).mean()
+        return pair_likelihood(products(outputs, self.outputs.to(outputs.dtype)) / 2, similar).mean()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 DPSH's likelihood, and codes b of +-1 that are variables of their own: mu ||y - W^T b||^2 + nu ||W||^2 + eta ||b - u||^2. W
 is a ridge solution and B is solved bit by bit, for all training images, every `dsdh_refresh` steps (about once an epoch;
 the authors solve both anew in every batch). The network sees the likelihood and eta ||b - u||^2; without the latter B and W
-would never reach it. Until they are solved first, the codes are the signs of u. All terms are means.
+would never reach it. Until they are solved first, the codes are the signs of u; images that have not been seen yet have no
+code and no say in W. All terms are means.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class DSDH(DeepMethod):
         if step and step % self.settings.dsdh_refresh == 0:
             mu, nu, eta = self.settings.dsdh_mu, self.settings.dsdh_nu, self.settings.dsdh_eta
             U, Y = self.bank.outputs.double(), self.bank.targets.double()
-            B = torch.where(self.codes == 0, sign(U), self.codes.double())
+            seen = U.any(1, keepdim=True)
+            B = torch.where(self.codes == 0, sign(U), self.codes.double()) * seen  # a row of 0 stays 0 and adds nothing to W
             W = ridge(B, nu / mu)(Y)
             self.codes.copy_(solve_codes(B, W, Y @ W.T + eta / mu * U, sweeps=1))
 

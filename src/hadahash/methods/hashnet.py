@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import METHODS, Batch, DeepMethod, Task
-from .common import pair_likelihood, share_a_label
+from .common import pair_likelihood, products, share_a_label
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class HashNet(DeepMethod):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         codes = torch.tanh(self.beta * self.values(batch.features).to(batch.targets.dtype))
         similar = share_a_label(batch.targets, batch.targets)
-        products = self.settings.hashnet_alpha / self.task.bits * (codes @ codes.T)
+        theta = self.settings.hashnet_alpha / self.task.bits * products(codes, codes)
         weights = pair_weights(batch.targets, similar)
-        return {"pairs": (weights * pair_likelihood(products, similar)).sum() / weights.sum().clamp(min=1e-9)}
+        return {"pairs": (weights * pair_likelihood(theta, similar)).sum() / weights.sum().clamp(min=1e-9)}
 
 
 def pair_weights(targets: Tensor, similar: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 The features are centred and projected on their K first principal directions, V = (X - mean) P; then a rotation R is found
 that brings V R near to its signs: min ||B - V R||^2 by turns, B = sign(V R) and R from the singular vectors of B^T V. There
-is no whitening, and labels are not used. Needs K <= number of features and of training images.
+is no whitening, and labels are not used. Needs K <= number of features.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class ITQ(ShallowMethod):
         super().__init__(task, settings)
         require(
             task.bits <= task.features,
-            f"itq takes one bit from each direction: {task.bits} bits need at least as many features, got {task.features}.",
+            f"itq takes one bit from each direction: {task.bits} bits need at least as many features, "
+            f"got {task.features}. Use fewer bits or a wider backbone.",
         )
         self.register_buffer("mean", torch.zeros(task.features))
         self.register_buffer("directions", torch.zeros(task.features, task.bits))
@@ -40,9 +41,9 @@ class ITQ(ShallowMethod):
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
         X = features.double()
         mean = X.mean(0)
-        _, _, directions = torch.linalg.svd(X - mean, full_matrices=True)
-        P = directions[: self.task.bits].T
-        R = rotate((X - mean) @ P, self.settings.itq_iterations, generator)
+        centred = X - mean
+        P = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, : self.task.bits]
+        R = rotate(centred @ P, self.settings.itq_iterations, generator)
         self.mean.copy_(mean)
         self.directions.copy_(P @ R)
 

@@ -73,11 +73,12 @@ def learn_bits(kernel: Tensor, similar: Tensor, bits: int, settings: KSHSettings
 
 def first_guess(kernel: Tensor, residual: Tensor) -> Tensor:
     """The largest generalised eigenvector of (Kl^T R Kl) a = lam (Kl^T Kl) a, scaled so that |Kl a|^2 = number of images."""
-    gram = (kernel.T @ kernel).double()
+    exact = kernel.double()  # a smooth kernel is nearly singular: in single precision its smallest directions are noise
+    gram = exact.T @ exact
     gram += 1e-6 * torch.eye(len(gram), dtype=gram.dtype)
     values, vectors = torch.linalg.eigh(gram)
     whiten = vectors / values.clamp(min=1e-6).sqrt()
-    a = whiten @ torch.linalg.eigh(whiten.T @ (kernel.T @ (residual @ kernel)).double() @ whiten).eigenvectors[:, -1]
+    a = whiten @ torch.linalg.eigh(whiten.T @ (exact.T @ (residual.double() @ exact)) @ whiten).eigenvectors[:, -1]
     a = a.to(kernel.dtype)
     scaled: Tensor = a * (len(kernel) ** 0.5 / (kernel @ a).norm().clamp(min=1e-12))
     return scaled
@@ -100,14 +101,14 @@ def refine(kernel: Tensor, residual: Tensor, start: Tensor, steps: int) -> Tenso
         for _ in range(50):
             moved = ahead - slope / scale
             change = moved - ahead
-            if cost(moved)[0] <= value + slope @ change + scale / 2 * (change @ change):
+            now = cost(moved)[0]
+            if now <= value + slope @ change + scale / 2 * (change @ change):
                 break
             scale *= 2
         before, a = a, moved
-        now = float(cost(a)[0])
-        if abs(now - last) / len(kernel) <= 1e-2:
+        if abs(float(now) - last) / len(kernel) <= 1e-2:
             break
-        last = now
+        last = float(now)
     return a
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import METHODS, Batch, DeepMethod, Task
-from .common import share_a_label
+from .common import products, share_a_label
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class MIHash(DeepMethod):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         codes = torch.tanh(self.settings.mihash_slope / 2 * self.values(batch.features).to(batch.targets.dtype))
-        distances = (self.task.bits - codes @ codes.T) / 2
+        distances = (self.task.bits - products(codes, codes)) / 2
         similar = share_a_label(batch.targets, batch.targets)
         return {"information": -mutual_information(distances, similar, self.centers.to(distances.dtype)).mean()}
 

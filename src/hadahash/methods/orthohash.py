@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from ..codebook import codebook
 from .base import METHODS, Batch, DeepMethod, Task
-from .common import random_signs
+from .common import products, random_signs
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class OrthoHash(DeepMethod):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         outputs = self.values(batch.features).to(batch.targets.dtype)
-        cosines = F.normalize(outputs) @ F.normalize(self.codebook.to(outputs.dtype)).T
+        cosines = products(F.normalize(outputs), F.normalize(self.codebook.to(outputs.dtype)))
         shares = batch.targets / batch.targets.sum(1, keepdim=True).clamp(min=1)
         logits = self.settings.orthohash_scale * (cosines - self.settings.orthohash_margin * (batch.targets > 0))
         return {"cosine": F.cross_entropy(logits, shares)}

@@ -16,6 +16,7 @@
 #define CHUNK 64               /* codes compared before one branch; the bits of one word of `allowed` */
 #define STREAMS 8              /* places from which a run is read at once: the memory answers them side by side */
 #define BLOCK_BYTES (1 << 17)  /* of codes, so that they stay in the cache while all queries visit them */
+#define CACHE_LINE 64
 #define VISITED 0xffff         /* in `spans`: this query has seen this bucket */
 
 /* Mirrored in search.py. */
@@ -120,7 +121,7 @@ INLINE int none_allowed(const uint64_t *allowed, int64_t position)
 INLINE int offer(const table_t *table, const query_t *query, int64_t first, int64_t count, int64_t width)
 {
     uint64_t before = query->heap[0];
-    uint16_t near[CHUNK];
+    uint16_t near[CHUNK] = {0};
     for (int64_t i = 0; i < count; i++)
         near[i] = (uint16_t)distance(query->code, table->codes + (first + i) * width, width);
     for (int64_t i = 0; i < count; i++) {
@@ -162,7 +163,10 @@ INLINE int64_t scan_streams(const table_t *table, const query_t *query, int64_t 
 INLINE void scan_width(const table_t *table, const query_t *query, int64_t first, int64_t last, int ascending,
                        int64_t width)
 {
-    first = scan_streams(table, query, first, last, ascending, width, STREAMS);
+    int64_t head = (CACHE_LINE - (uintptr_t)(table->codes + first * width) % CACHE_LINE) % CACHE_LINE / (uintptr_t)width;
+    head = head < last - first ? head : last - first; /* chunks that start on a cache line are read much faster */
+    offer(table, query, first, head, width);
+    first = scan_streams(table, query, first + head, last, ascending, width, STREAMS);
     first = scan_streams(table, query, first, last, ascending, width, 1);
     offer(table, query, first, last - first, width);
 }
@@ -175,7 +179,7 @@ INLINE void scan_any(const table_t *table, const query_t *query, int64_t first, 
         scan_width(table, query, first, last, ascending, bytes);                                                               \
         break;
     switch (table->width) {
-        WIDTH(4) WIDTH(8) WIDTH(16) WIDTH(24) WIDTH(32) WIDTH(48) WIDTH(64)
+        WIDTH(4) WIDTH(8) WIDTH(16) WIDTH(32) WIDTH(64)
     default:
         scan_width(table, query, first, last, ascending, table->width);
     }

@@ -25,6 +25,7 @@ Rows = NDArray[Any]  # codes as they are scanned: uint32 (n, 1) up to 32 bits, e
 
 MOST_ITEMS = 1 << 32  # of one table: a rank has 32 bits
 UNSEEN_NOTHING = np.uint64(np.iinfo(np.uint64).max)
+_CACHE_LINE = 64
 _RUN_BYTES = 1 << 17  # as BLOCK_BYTES of search.c
 _WORTH_A_THREAD = 1 << 22  # bytes of codes to compare, about half a millisecond
 _MANY_QUERIES = 16  # for each thread: from here on threads share out queries, not codes
@@ -104,7 +105,21 @@ def rows_of(packed: NDArray[np.uint8]) -> Rows:
     """Packed codes as they are scanned: zero-padded to 4 bytes, or to a multiple of 8."""
     if packed.shape[1] > 4:
         return words(packed)
+    if packed.shape[1] == 4:
+        return np.ascontiguousarray(packed).view(np.uint32)
     return np.ascontiguousarray(np.pad(packed, ((0, 0), (0, 4 - packed.shape[1])))).view(np.uint32)
+
+
+def aligned(rows: Rows, order: NDArray[np.intp] | None = None) -> Rows:
+    """A copy of the rows, in this order, that starts on a cache line: a batch of queries then takes two thirds of the time."""
+    raw = np.empty(rows.nbytes + _CACHE_LINE, np.uint8)
+    start = -raw.ctypes.data % _CACHE_LINE
+    copy = raw[start : start + rows.nbytes].view(rows.dtype).reshape(rows.shape)
+    if order is None:
+        copy[:] = rows
+    else:
+        np.take(rows, order, axis=0, out=copy)
+    return copy
 
 
 def packed_of(rows: Rows, bits: int) -> NDArray[np.uint8]:
@@ -141,13 +156,14 @@ def nearest(
             f"Queries {queries.dtype} {queries.shape[1]} wide do not fit codes {table.rows.dtype} {table.rows.shape[1]}."
         )
     heaps = np.repeat(limits[:, None], k, axis=1)
-    unseen = np.full(len(queries), UNSEEN_NOTHING)
+    unseen = np.empty(len(queries), np.uint64)
+    unseen.fill(UNSEEN_NOTHING)
     if heaps.size == 0 or len(table) == 0:
         return Found(heaps, unseen)
     library = _library()
     if library is None:
         return Found(_nearest_in_numpy(table, queries, heaps, allowed), unseen)
-    job = _Job(library, table.structure(allowed), queries, heaps, unseen, threads or usable_cores(), level)
+    job = _Job(library, table.structure(allowed), queries, heaps, unseen, threads, level)
     if table.runs is None:
         job.scan()
     else:
@@ -166,7 +182,7 @@ class _Job:
         queries: Rows,
         heaps: Keys,
         unseen: Keys,
-        threads: int,
+        threads: int | None,
         level: int,
     ) -> None:
         self.library, self.table, self.queries, self.level = library, table, queries, level
@@ -181,14 +197,19 @@ class _Job:
         """First the nearest buckets; then, unless the number of probes is set, all that may hold something better."""
         self.spans = np.empty((len(self.queries), self.table.buckets), np.uint16)
         work = np.zeros(len(self.queries), np.int64)
-        self._by_queries(partial(self._probe, probes or 1, work), min(self.threads, len(self.queries) // _MANY_QUERIES))
+        threads = len(self.queries) // _MANY_QUERIES
+        if threads > 1:
+            threads = min(threads, self.threads or usable_cores())
+        self._by_queries(partial(self._probe, probes or 1, work), threads)
         if probes is None and work.any():
             self.unseen[:] = UNSEEN_NOTHING
             self._share(self._sweep, self.table.buckets, int(work.sum()) * self.table.width, 1)
 
     def _share(self, step: Callable[[slice, Keys, int, int], None], size: int, work: int, grain: int) -> None:
         """Share out the queries, or where they are few the codes (a multiple of `grain`), and join what is found."""
-        threads = min(self.threads, work // _WORTH_A_THREAD)
+        threads = work // _WORTH_A_THREAD
+        if threads > 1:
+            threads = min(threads, self.threads or usable_cores())
         if threads <= 1:
             step(slice(0, len(self.queries)), self.heaps, 0, size)
             return

@@ -32,11 +32,7 @@ class State:
     def tensors(self) -> dict[str, Tensor]:
         tensors = {f"network.{key}": value for key, value in self.network.state_dict().items()}
         tensors |= {f"average.{key}": value for key, value in self.average.tensors().items()}
-        for number, parameter in enumerate(self._parameters()):
-            momentum = self.optimizer.state[parameter].get("momentum_buffer")
-            if momentum is not None:
-                tensors[f"momentum.{number}"] = momentum
-        return tensors
+        return tensors | {f"momentum.{n}": value for n, value in enumerate(self.momenta()) if value is not None}
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], step: int) -> None:
@@ -44,14 +40,21 @@ class State:
             value.copy_(tensors[f"network.{key}"])
         for key, value in self.average.tensors().items():
             value.copy_(tensors[f"average.{key}"])
-        for number, parameter in enumerate(self._parameters()):
+        for number in range(len(self.parameters())):
             if f"momentum.{number}" in tensors:
-                momentum = tensors[f"momentum.{number}"].to(parameter.device)
-                self.optimizer.state[parameter]["momentum_buffer"] = momentum
+                self.set_momentum(number, tensors[f"momentum.{number}"])
         self.step = step
 
-    def _parameters(self) -> list[Tensor]:
+    def parameters(self) -> list[Tensor]:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    def momenta(self) -> list[Tensor | None]:
+        """The momentum of each parameter; None where no step has been made."""
+        return [self.optimizer.state[parameter].get("momentum_buffer") for parameter in self.parameters()]
+
+    def set_momentum(self, number: int, value: Tensor) -> None:
+        parameter = self.parameters()[number]
+        self.optimizer.state[parameter]["momentum_buffer"] = value.to(parameter.device)
 
 
 @dataclass

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,6 +20,7 @@ from ..data.transforms import AugmentSettings, Preprocess, augment, draw, mix_ta
 from ..errors import HadaHashError
 from ..methods import Batch, DeepMethod
 from .checkpoint import Checkpoint, State
+from .distributed import Alone, Workers
 from .graph import Step, record
 from .log import Log
 from .network import HashNetwork
@@ -39,6 +42,11 @@ class TrainingSet:
     def frozen(self) -> bool:
         return self.inputs.ndim == 2
 
+    def batch(self, rows: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What a step is given: inputs, targets, numbers of the images and their augmentations."""
+        inputs = self.inputs[rows.to(self.inputs.device)].to(self.targets.device)
+        return inputs, self.targets[rows], rows, table
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -52,55 +60,75 @@ class Outcome:
 def train(
     network: HashNetwork, data: TrainingSet, settings: TrainSettings, *,
     augmentation: AugmentSettings, preprocess: Preprocess, seed: int, log: Log, checkpoint: Checkpoint | None = None,
+    workers: Workers | None = None,
 ) -> Outcome:  # fmt: skip
     """Train the network in place; at the end it holds the averaged weights of the last step."""
-    device = network.threshold.device
-    batch = min(settings.batch, len(data))
-    steps_per_epoch = len(data) // batch
-    steps = settings.epochs * steps_per_epoch
+    device, workers, method = network.threshold.device, workers or Alone(), cast(DeepMethod, network.method)
+    plan = Plan(data, settings, augmentation, preprocess.crop, seed)
     network.backbone.requires_grad_(not data.frozen)
     optimizer = make_optimizer(network, settings)
     state = State(network, optimizer, Average(network, settings.ema))
     if checkpoint is not None:
         checkpoint.restore(state)
-    log.begin(state.step, steps)
-    method, step_once, table, order = cast(DeepMethod, network.method), None, torch.empty(0), torch.empty(0)
-    started = running = time.perf_counter()
-    first, sums = state.step, {}  # type: ignore[var-annotated]
+    workers.share(state)
+    log.begin(state.step, plan.steps)
     network.train(not data.frozen)
     method.train()
-    with (
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        torch.backends.cudnn.flags(enabled=True, benchmark=True),
-    ):
-        while state.step < steps:
-            epoch, place = divmod(state.step, steps_per_epoch)
-            if place == 0 or state.step == first:
-                order, table = _plan(len(data), augmentation, preprocess.crop, seed, epoch, device)
-            rows = order[place * batch : (place + 1) * batch]
-            given = (data.inputs[rows.to(data.inputs.device)].to(device), data.targets[rows], rows, table[rows])
-            method.before_step(state.step, steps)
-            set_rates(optimizer, rate_factor(state.step, steps, steps_per_epoch, settings))
-            torch.manual_seed(_mix(seed, state.step))
+    started = running = time.perf_counter()
+    first, step_once, sums = state.step, None, {}  # type: ignore[var-annotated]
+    with _own_randomness(device), torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        while state.step < plan.steps:
+            given = data.batch(*(workers.slice(part) for part in plan.at(state.step)))
+            method.before_step(state.step, plan.steps)
+            set_rates(optimizer, rate_factor(state.step, plan.steps, plan.steps_per_epoch, settings))
+            torch.manual_seed(_mix(seed, state.step) + workers.rank)
             if step_once is None:
                 step_once = _make_step(network, settings, preprocess.train_size, data.frozen, given)
                 running = time.perf_counter()
             parts = step_once(*given)
+            workers.reduce(network)
             optimizer.step()
             state.average.update(state.step)
             state.step += 1
             sums = {key: sums.get(key, 0) + value.detach() for key, value in parts.items()}
             log.advance(state.step)
-            if place == steps_per_epoch - 1:
-                done = min(steps_per_epoch, state.step - first)
-                _log_epoch(log, state.step, epoch + 1, {key: float(value) / done for key, value in sums.items()}, optimizer)
+            epoch, rest = divmod(state.step, plan.steps_per_epoch)
+            if rest == 0:
+                done = min(plan.steps_per_epoch, state.step - first)
+                means = {key: float(value) / done for key, value in workers.mean(sums).items()}
+                _log_epoch(log, state.step, epoch, means, optimizer)
                 sums = {}
             if checkpoint is not None:
                 checkpoint.save_if_due(state)
     state.average.apply()
     network.eval()
     now = time.perf_counter()
-    return Outcome(steps, now - started, (steps - first) * batch / (now - running))
+    return Outcome(plan.steps, now - started, (plan.steps - first) * plan.batch / (now - running))
+
+
+class Plan:
+    """Which images each step sees, and how they are augmented: a function of the seed and the step's number."""
+
+    def __init__(
+        self, data: TrainingSet, settings: TrainSettings, augmentation: AugmentSettings, crop: float, seed: int
+    ) -> None:
+        self.count, self.device = len(data), data.targets.device
+        self.batch = min(settings.batch, self.count)
+        self.steps_per_epoch = self.count // self.batch  # what does not fill a batch is left out; the order changes
+        self.steps = settings.epochs * self.steps_per_epoch
+        self._augmentation, self._crop, self._seed = augmentation, crop, seed
+        self._epoch = -1
+
+    def at(self, step: int) -> tuple[Tensor, Tensor]:
+        """The numbers of the images of this step (batch,), and their augmentations (batch, 8)."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            generator = torch.Generator().manual_seed(_mix(self._seed, epoch) + 1)
+            self._order = torch.randperm(self.count, generator=generator).to(self.device)
+            self._table = draw(self.count, self._augmentation, self._crop, generator).to(self.device)
+            self._epoch = epoch
+        rows = self._order[place * self.batch : (place + 1) * self.batch]
+        return rows, self._table[rows]
 
 
 def _make_step(network: HashNetwork, settings: TrainSettings, size: int, frozen: bool, example: tuple[Tensor, ...]) -> Step:
@@ -133,13 +161,11 @@ def _make_step(network: HashNetwork, settings: TrainSettings, size: int, frozen:
     return plain
 
 
-def _plan(
-    count: int, augmentation: AugmentSettings, crop: float, seed: int, epoch: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """The order of the images in this epoch, and the augmentation of each."""
-    generator = torch.Generator().manual_seed(_mix(seed, epoch) + 1)
-    order = torch.randperm(count, generator=generator)
-    return order.to(device), draw(count, augmentation, crop, generator).to(device)
+@contextmanager
+def _own_randomness(device: torch.device) -> Iterator[None]:
+    """Dropout draws from torch's global generators, which each step seeds: the caller's are put back afterwards."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
 
 
 def _mix(seed: int, number: int) -> int:

@@ -1,0 +1,58 @@
+// Talking to the service. Errors become an Error whose message a person can read.
+
+let token = sessionStorage.getItem("token");
+
+export function setToken(value) {
+  token = value;
+  sessionStorage.setItem("token", value);
+}
+
+function headers(more = {}) {
+  return token ? { ...more, Authorization: `Bearer ${token}` } : more;
+}
+
+async function ask(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(path, { ...options, headers: headers(options.headers) });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The service cannot be reached. Is it still running?");
+  }
+  if (response.ok) return response;
+  const answer = await response.json().catch(() => ({}));
+  const told = answer.error || { message: `The service answered ${response.status}.`, hint: "" };
+  const error = new Error([told.message, told.hint].filter(Boolean).join(" "));
+  error.status = response.status;
+  throw error;
+}
+
+export const stats = async () => (await ask("/v1/stats")).json();
+export const collection = async () => (await ask("/v1/map")).json();
+
+export async function search(parameters, signal) {
+  const body = JSON.stringify(parameters);
+  return (await ask("/v1/search", { method: "POST", body, signal, headers: { "Content-Type": "application/json" } })).json();
+}
+
+export async function searchImage(file, { k, radius, label }, signal) {
+  const form = new FormData();
+  form.append("image", file, "image");
+  form.append("k", k);
+  if (radius !== null) form.append("radius", radius);
+  for (const each of label) form.append("label", each);
+  return (await ask("/v1/search", { method: "POST", body: form, signal })).json();
+}
+
+// Show an item's picture. Tokens travel in a header, which an <img> cannot send: then it is fetched first.
+export async function show(img, id, { large = false } = {}) {
+  const path = `/v1/${large ? "images" : "thumbnails"}/${encodeURIComponent(id)}`;
+  img.onload = () => img.classList.toggle("tiny", img.naturalWidth < 96);
+  if (!token) {
+    img.src = path;
+    return;
+  }
+  const url = URL.createObjectURL(await (await ask(path)).blob());
+  img.addEventListener("load", () => URL.revokeObjectURL(url), { once: true });
+  img.src = url;
+}

@@ -1,0 +1,166 @@
+"""`hadahash index ...` and `hadahash search` as a person meets them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from toys import make_toy, tiny_hasher, write_folder
+
+from hadahash import Codes, Index
+
+
+@pytest.fixture(scope="module")
+def model(fitted, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("index") / "run"
+    fitted.save(folder)
+    return folder
+
+
+@pytest.fixture
+def built(run, model, toy_folder, tmp_path):
+    """A folder with an index of 48 photos, of which one more cannot be read."""
+    (toy_folder / "red" / "broken.jpg").write_bytes(b"\xff\xd8\xff not a picture")
+    out = tmp_path / "photos.index"
+    code, text, said = run("index", "build", model, toy_folder, "--out", out, "--device", "cpu")
+    assert code == 0 and text == f"{out}: 48 images: 48 encoded, 0 unchanged, 0 removed, 1 could not be read\n"
+    assert "skipped.csv" in said and "red/broken.jpg" in (out / "skipped.csv").read_text()
+    return out
+
+
+COMMANDS = [["index", name] for name in ("build", "add", "remove", "info", "duplicates")] + [["search"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_an_example(run, command):
+    code, out, _ = run(*command, "--help")
+    assert code == 0 and f"Example: hadahash {' '.join(command)}" in " ".join(out.split())
+
+
+def test_building_again_and_adding_and_removing(run, model, toy_folder, built, tmp_path):
+    code, out, _ = run("index", "build", model, toy_folder, "--out", built)
+    assert code == 0 and "0 encoded, 49 unchanged, 0 removed" in out
+    more = write_folder(tmp_path / "more", *make_toy(4, seed=5))
+    code, out, err = run("index", "add", built, more)
+    assert code == 2 and err.startswith("error: ") and "--prefix" in err and err.count("\n") == 1
+    code, out, _ = run("index", "add", built, more, "--prefix", "more/")
+    assert code == 0 and "52 images: 4 encoded" in out
+    code, out, err = run("index", "remove", built, "more/red/002.png", "nobody")
+    assert code == 2 and "does not have 'nobody'" in err and len(Index.open(built)) == 52
+    code, out, _ = run("index", "remove", built, "more/red/002.png")
+    assert code == 0 and "1 removed, 51 left" in out and len(Index.open(built)) == 51
+
+
+def test_info(run, built, model, toy_folder):
+    code, out, _ = run("index", "info", built, "--verify", "--json")
+    figures = json.loads(out)
+    assert code == 0 and figures["items"] == 48 and figures["bits"] == 16 and figures["engine"] == "exact"
+    assert figures["run"] == str(model) and figures["images"] == str(toy_folder) and len(figures["model"]) == 64
+    assert figures["verified"] is True and figures["bytes"] > 1000 and figures["ids"] == "str"
+    code, out, _ = run("index", "info", built)
+    assert code == 0 and "items       48\n" in out and "engine      exact\n" in out
+    (stored,) = built.glob("*.codes")
+    content = bytearray(stored.read_bytes())
+    content[5] ^= 1
+    stored.write_bytes(content)
+    code, _, err = run("index", "info", built, "--verify")
+    assert code == 1 and stored.name in err and "checksum" in err and err.count("\n") == 1
+
+
+def test_searching(run, built, toy_folder, tmp_path):
+    image = toy_folder / "red" / "002.png"
+    code, out, _ = run("search", built, image, "-k", 5, "--json", "--device", "cpu")
+    hits = json.loads(out)["hits"]
+    assert code == 0 and len(hits) == 5 and hits[0]["distance"] == 0
+    assert [hit["distance"] for hit in hits] == sorted(hit["distance"] for hit in hits)
+    code, out, _ = run("search", built, image, "-k", 48, "--label", "red", "--label", "blue", "--json")
+    assert {label for hit in json.loads(out)["hits"] for label in hit["labels"]} == {"red", "blue"}
+    page = tmp_path / "sheet.html"
+    code, out, err = run("search", built, image, "-k", 3, "--sheet", page)
+    assert code == 0 and out.splitlines()[0].split() == ["rank", "bits", "label", "id"] and len(out.splitlines()) == 4
+    assert "sheet.html" in err and page.read_text().count("<figure") == 4 and "http" not in page.read_text()
+    code, out, _ = run("search", built, image, "--radius", 0, "--label", "nobody", "--json")
+    assert json.loads(out)["hits"] == []
+
+
+def test_a_vanished_picture_is_named_and_left_out(run, built, toy_folder, tmp_path):
+    image = tmp_path / "query.png"
+    shutil.copy(toy_folder / "red" / "002.png", image)
+    shutil.rmtree(toy_folder)
+    code, _, err = run("search", built, image, "-k", 2, "--sheet", tmp_path / "s.html")
+    assert code == 0 and err.count("not on the sheet") == 2 and (tmp_path / "s.html").read_text().count("<figure") == 1
+
+
+def test_duplicates(run, built, model, toy_folder):
+    shutil.copy(toy_folder / "red" / "002.png", toy_folder / "red" / "twin.png")
+    run("index", "build", model, toy_folder, "--out", built)
+    code, out, _ = run("index", "duplicates", built, "--json")
+    groups = json.loads(out)["groups"]
+    assert code == 0 and any({"red/002.png", "red/twin.png"} <= set(group) for group in groups)
+    code, out, err = run("index", "duplicates", built, "--radius", 2)
+    assert code == 0 and "group 1, " in out and "  red/twin.png\n" in out and "groups within 2 bits" in err
+
+
+def test_names_that_are_not_unicode_can_be_shown(tmp_path):
+    Index.build(Codes(packed=np.zeros((2, 2), np.uint8), bits=16, ids=["a", "z\udcff"])).save(tmp_path / "i")
+    command = [sys.executable, "-m", "hadahash", "index", "duplicates", str(tmp_path / "i")]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0 and "  z\ufffd" in done.stdout.decode()
+
+
+def test_milvus_from_the_command_line(run, model, toy_folder, tmp_path):
+    out = tmp_path / "far.index"
+    code, text, _ = run("index", "build", model, toy_folder, "--out", out, "--engine", "milvus", "--set", "collection=cli")
+    assert code == 0 and "48 encoded" in text
+    (toy_folder / "red" / "002.png").unlink()
+    code, text, _ = run("index", "build", model, toy_folder, "--out", out)
+    assert code == 0 and "0 encoded, 47 unchanged, 1 removed" in text
+    code, text, _ = run("index", "info", out, "--json")
+    assert json.loads(text)["items"] == 47
+    code, text, _ = run("search", out, toy_folder / "blue" / "000.png", "-k", 2, "--json")
+    assert len(json.loads(text)["hits"]) == 2
+    Index.open(out).drop()
+
+
+def test_ids_that_are_numbers(run, tmp_path):
+    Index.build(Codes(packed=np.zeros((3, 2), np.uint8), bits=16, ids=[5, 6, -7])).save(tmp_path / "i")
+    assert run("index", "remove", tmp_path / "i", "--", "5", "-7")[0] == 0
+    assert Index.open(tmp_path / "i").ids.tolist() == [6]
+    code, _, err = run("search", tmp_path / "i", "x.jpg")
+    assert code == 2 and "does not say which model" in err and "--run" in err
+
+
+def test_bad_input_in_one_line(run, built, model, toy, toy_folder, tmp_path):
+    tiny_hasher(epochs=1, seed=4).fit(*toy).save(tmp_path / "other")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "diary.txt").write_text("")
+    new = tmp_path / "new.index"
+    for arguments, expected, message in (
+        (("index", "build", tmp_path / "other", toy_folder, "--out", built), 2, "codes of two models"),
+        (("index", "build", model, tmp_path / "nowhere", "--out", new), 1, "nowhere"),
+        (("index", "build", tmp_path / "nowhere", toy_folder, "--out", new), 1, "holds no trained model"),
+        (("index", "build", model, toy_folder, "--out", new, "--engine", "exat"), 2, "Did you mean 'exact'"),
+        (("index", "build", model, toy_folder, "--out", new, "--set", "x=1"), 2, "Unknown option"),
+        (("index", "build", model, toy_folder, "--out", tmp_path / "full"), 1, "holds other files"),
+        (("index", "info", tmp_path / "empty"), 1, "holds no index"),
+        (("index", "duplicates", built, "--radius", "-1"), 2, "at least 0"),
+        (("search", built, tmp_path / "nowhere.jpg"), 1, "nowhere.jpg"),
+        (("search", built, toy_folder / "red" / "broken.jpg"), 1, "broken.jpg"),
+        (("search", built, toy_folder / "red" / "002.png", "-k", "-1"), 2, "k=-1"),
+        (("search", built, toy_folder / "red" / "002.png", "--run", tmp_path / "other"), 2, "codes of two models"),
+    ):
+        code, out, err = run(*arguments)
+        assert (code, err.count("\n"), out) == (expected, 1, ""), (arguments, err)
+        assert message in err and err.startswith("error: ")
+    assert not new.exists()
+
+
+def test_a_pipe_that_closes_is_no_error(built):
+    command = f"{sys.executable} -m hadahash index info {built} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0 and "Traceback" not in done.stderr

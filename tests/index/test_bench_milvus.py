@@ -1,0 +1,56 @@
+"""The benchmark of the Milvus engine runs, and the page about scale does what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hadahash import Index
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    specification = importlib.util.spec_from_file_location("bench_milvus", ROOT / "bench" / "milvus.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_the_benchmark_measures_and_writes_its_table(bench, tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- measured -->\nold\n<!-- end of measured -->\nafter\n")
+    out = tmp_path / "milvus.json"
+    bench.main(["--sizes", "2000", "--rounds", "1", "--out", str(out), "--page", str(page)])
+    result = json.loads(out.read_text())
+    assert json.loads(capsys.readouterr().out) == result and {"command", "date", "hardware", "versions"} <= set(result)
+    (case,) = result["cases"]
+    assert case["inserted_per_second"] > 0 and all(row["same_answers"] for row in case["searches"])
+    text = page.read_text()
+    assert text.startswith("before\n<!-- measured -->\n| codes") and text.endswith("<!-- end of measured -->\nafter\n")
+    assert "| 2,000 |" in text and "All answers were the same." in text and "old" not in text
+
+
+def test_the_page_shows_the_stored_figures(bench):
+    result = json.loads((ROOT / "bench" / "results" / "milvus.json").read_text())
+    assert bench.table(result) in (ROOT / "docs" / "scale.md").read_text(), "run: python bench/milvus.py --page docs/scale.md"
+
+
+def test_the_examples_of_the_page_run(make, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2, 3, 4):
+        ids = np.array([f"cat/{number}-{each}.jpg" for each in range(5)])
+        make(5, 64, ids).save(tmp_path / "codes" / f"{number}.npz")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "scale.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block, {})
+    assert len(Index.open("photos.index")) == 20 and len(Index.open("far.index")) == 5
+    Index.open("far.index").drop()

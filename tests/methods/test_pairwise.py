@@ -1,0 +1,315 @@
+"""DPSH, DSDH and HashNet against their papers' formulas, written here as slowly and plainly as they can be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from losses import (
+    BITS,
+    CLASSES,
+    IMAGES,
+    assert_full_precision,
+    assert_gradcheck,
+    assert_parts,
+    deep_method,
+    dot,
+    random_batch,
+    share,
+    through,
+)
+
+from hadahash.methods import Batch
+from hadahash.methods.hashnet import pair_weights
+
+
+def _sign(value):
+    return 1.0 if value >= 0 else -1.0
+
+
+def _batches(seed, multilabel):
+    """Three batches; some images come twice, some never."""
+    return [random_batch(1000 * turn + seed, multilabel=multilabel) for turn in range(3)]
+
+
+def _drift(method, seed):
+    """What a training step does, so that what was kept of earlier batches is no longer what the network would say."""
+    with torch.no_grad():
+        for parameter in method.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# ------------------------------------------------------------------ DPSH
+
+
+def _likelihood(outputs, labels, bank):
+    """-log p(S | U) of the batch against all training images; one that was never seen has output 0 and so log 2."""
+    total = 0.0
+    for u, y in zip(outputs, labels, strict=True):
+        for j in range(IMAGES):
+            v, z = bank.get(j, ([0.0] * len(u), [0.0] * CLASSES))
+            theta = dot(u, v) / 2
+            total += math.log(1 + math.exp(theta)) - share(y, z) * theta
+    return total / (len(outputs) * IMAGES)
+
+
+def _remember(bank, method, batch):
+    outputs, labels = through(method.hash, batch.features.tolist()), batch.targets.tolist()
+    bank.update(zip(batch.indices.tolist(), zip(outputs, labels, strict=True), strict=True))
+    return outputs, labels
+
+
+def _distance(outputs, codes):
+    """The mean over images and bits of (u - b)^2."""
+    return sum((u - b) ** 2 for row, code in zip(outputs, codes, strict=True) for u, b in zip(row, code, strict=True)) / (
+        len(outputs) * len(outputs[0])
+    )
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_dpsh_loss_is_the_formula(multilabel):
+    for seed in range(100):
+        method, bank = deep_method("dpsh", multilabel=multilabel, seed=seed, dpsh_eta=0.1 + seed / 50), {}
+        for turn, batch in enumerate(_batches(seed, multilabel)):
+            parts = method.loss(batch)
+            outputs, labels = _remember(bank, method, batch)
+            quantisation = _distance(outputs, [[_sign(u) for u in row] for row in outputs])
+            expected = {"pairs": _likelihood(outputs, labels, bank), "quantisation": (0.1 + seed / 50) * quantisation}
+            assert_parts(parts, expected)
+            _drift(method, seed + turn)
+
+
+def test_the_bank_keeps_the_last_output_of_each_image():
+    method, bank = deep_method("dpsh"), {}
+    for turn, batch in enumerate(_batches(3, False)):
+        method.loss(batch)
+        _remember(bank, method, batch)
+        _drift(method, turn)
+    for j in range(IMAGES):
+        u, y = bank.get(j, ([0.0] * BITS, [0.0] * CLASSES))
+        assert method.bank.outputs[j].tolist() == pytest.approx(u) and method.bank.targets[j].tolist() == y
+    assert 0 < len(bank) < IMAGES
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_dpsh_gradient_is_the_documented_one(multilabel):
+    """Theta = U0 U^T / 2 with the bank U held fixed: dJ/dU0 = (sigm(Theta) - S) U / 2 / pairs + 2 eta (U0 - B) / (n K)."""
+    method = deep_method("dpsh", multilabel=multilabel, dpsh_eta=0.3)
+    batches = _batches(5, multilabel)
+    for batch in batches[:2]:
+        method.loss(batch)
+    batch, kept = batches[2], []
+    method.hash.register_forward_hook(lambda module, inputs, output: (output.retain_grad(), kept.append(output)) and None)
+    sum(method.loss(batch).values()).backward()
+    U0, U = kept[0].detach(), method.bank.outputs
+    S = torch.tensor([[share(y, z) for z in method.bank.targets.tolist()] for y in batch.targets.tolist()]).double()
+    likelihood = (torch.sigmoid(U0 @ U.T / 2) - S) @ U / 2 / S.numel()
+    quantisation = 2 * 0.3 * (U0 - torch.where(U0 >= 0, 1.0, -1.0)) / U0.numel()
+    assert likelihood.abs().max() > 1e-3
+    torch.testing.assert_close(kept[0].grad, likelihood + quantisation, rtol=1e-9, atol=1e-12)
+    assert not U.requires_grad
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+@pytest.mark.parametrize("name", ["dpsh", "dsdh"])
+def test_gradients_are_those_of_the_loss_with_the_bank_held_fixed(name, multilabel):
+    method, batch = deep_method(name, multilabel=multilabel), random_batch(1, multilabel=multilabel, count=5)
+    method.loss(random_batch(2, multilabel=multilabel, count=8))
+    method.loss(batch)
+    if name == "dsdh":
+        method.before_step(40, 100)
+    method.bank.keep = lambda outputs, batch: None
+    assert_gradcheck(method, batch)
+
+
+def test_huge_outputs_do_not_overflow():
+    method, batch = deep_method("dpsh"), random_batch(0, count=6)
+    parts = method.loss(Batch(1e6 * batch.features, batch.targets, batch.indices))
+    assert all(torch.isfinite(value) for value in parts.values())
+
+
+# ------------------------------------------------------------------ DSDH
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_dsdh_loss_is_the_formula(multilabel):
+    for seed in range(100):
+        method, bank, codes = deep_method("dsdh", multilabel=multilabel, seed=seed, dsdh_eta=0.1 + seed / 50), {}, {}
+        for turn, batch in enumerate(_batches(seed, multilabel)):
+            parts = method.loss(batch)
+            outputs, labels = _remember(bank, method, batch)
+            own = [codes.get(i) or [_sign(u) for u in row] for i, row in zip(batch.indices.tolist(), outputs, strict=True)]
+            expected = {"pairs": _likelihood(outputs, labels, bank), "codes": (0.1 + seed / 50) * _distance(outputs, own)}
+            assert_parts(parts, expected)
+            _drift(method, seed + turn)
+            method.before_step(40 * (turn + 1), 1000)
+            codes = {i: row for i, row in enumerate(method.codes.tolist()) if any(row)}
+            assert codes.keys() == bank.keys()
+
+
+def _slow_codes(B, U, Y, *, mu, nu, eta):
+    """W = (B B^T + nu/mu I)^-1 B Y^T, then one sweep of b_k = sgn(p_k - B_-k^T W_-k w_k), P = W Y + eta/mu U. B is (K, n)."""
+    W = np.linalg.inv(B @ B.T + nu / mu * np.eye(len(B))) @ B @ Y.T
+    P = W @ Y + eta / mu * U
+    for k in range(len(B)):
+        others = [j for j in range(len(B)) if j != k]
+        for i in range(B.shape[1]):
+            B[k, i] = _sign(P[k, i] - sum(B[j, i] * dot(W[j], W[k]) for j in others))
+    return B, W
+
+
+def _filled(seed, *, multilabel=False, **settings):
+    method = deep_method("dsdh", multilabel=multilabel, seed=seed, **settings)
+    generator = torch.Generator().manual_seed(seed)
+    method.bank.outputs.normal_(generator=generator)
+    labels = torch.rand(IMAGES, CLASSES, generator=generator)
+    method.bank.targets.copy_(labels < 0.4 if multilabel else labels == labels.max(1, keepdim=True).values)
+    return method
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+@pytest.mark.parametrize("weights", [(0.01, 1.0, 0.1), (1.0, 0.5, 0.05)])
+def test_the_codes_of_dsdh_are_those_of_a_slow_descent(weights, multilabel):
+    mu, nu, eta = weights
+    for seed in range(20):
+        method = _filled(seed, multilabel=multilabel, dsdh_mu=mu, dsdh_nu=nu, dsdh_eta=eta)
+        U, Y = method.bank.outputs.numpy().T, method.bank.targets.numpy().T
+        B = np.where(U >= 0, 1.0, -1.0)
+        for step in (40, 80):  # the second time from the codes of the first
+            B, _ = _slow_codes(B, U, Y, mu=mu, nu=nu, eta=eta)
+            method.before_step(step, 1000)
+            assert np.array_equal(method.codes.numpy().T, B)
+
+
+def test_the_objective_of_dsdh_never_rises():
+    mu, nu, eta, falls = 1.0, 0.5, 0.01, 0
+    for seed in range(10):
+        method = _filled(seed, dsdh_mu=mu, dsdh_nu=nu, dsdh_eta=eta)
+        U, Y = method.bank.outputs.numpy(), method.bank.targets.numpy()
+        B, last, values = np.where(U >= 0, 1.0, -1.0), math.inf, []
+        for step in range(1, 8):
+            W = np.linalg.solve(B.T @ B + nu / mu * np.eye(BITS), B.T @ Y)
+            method.before_step(40 * step, 1000)
+            for codes in (B, method.codes.numpy()):
+                value = mu * ((Y - codes @ W) ** 2).sum() + nu * (W**2).sum() + eta * ((codes - U) ** 2).sum()
+                assert value <= last + 1e-9
+                last = value
+                values.append(value)
+            B = method.codes.numpy().copy()
+        falls += values[-1] < values[0] - 1e-3
+    assert falls > 5
+
+
+def test_the_codes_are_solved_at_their_steps_only():
+    method = _filled(0, dsdh_refresh=10)
+    for step in (0, 1, 9, 11):
+        method.before_step(step, 100)
+        assert not method.codes.any()
+    method.before_step(10, 100)
+    assert (method.codes.abs() == 1).all()
+
+
+def test_images_not_seen_yet_have_no_code_and_no_say():
+    method, without = _filled(0), _filled(0)
+    method.bank.outputs[7:] = 0
+    method.bank.targets[7:] = 0
+    method.before_step(40, 100)
+    assert not method.codes[7:].any()
+    B, _ = _slow_codes(
+        np.where(without.bank.outputs[:7].numpy().T >= 0, 1.0, -1.0),
+        without.bank.outputs[:7].numpy().T, without.bank.targets[:7].numpy().T, mu=0.01, nu=1.0, eta=0.1,
+    )  # fmt: skip
+    assert np.array_equal(method.codes[:7].numpy().T, B)
+
+
+def test_the_codes_reach_the_network_through_their_own_term_only():
+    """d/du of eta ||b - u||^2 is 2 eta (u - b), as a mean; the likelihood knows nothing of b."""
+    method, batch = _filled(0, dsdh_eta=0.2), random_batch(1, count=6)
+    method.before_step(40, 100)
+
+    def gradients():
+        outputs = method.hash(batch.features).detach().requires_grad_()
+        method.values = lambda features: outputs
+        parts = method.loss(batch)
+        found = [torch.autograd.grad(parts[key], outputs)[0] for key in ("pairs", "codes")]
+        del method.values
+        expected = 2 * 0.2 * (outputs - method.codes[batch.indices]) / outputs.numel()
+        torch.testing.assert_close(found[1], expected)
+        return found
+
+    pairs, codes = gradients()
+    assert codes.abs().max() > 1e-3
+    method.codes.neg_()
+    other_pairs, other_codes = gradients()
+    assert torch.equal(pairs, other_pairs) and not torch.allclose(codes, other_codes)
+
+
+# ------------------------------------------------------------------ HashNet
+
+
+def _weight(y, z, alike, unlike):
+    """Equation 2: c_ij |S| / |S1| or c_ij |S| / |S0|; c_ij is the share of common labels, 1 for dissimilar pairs."""
+    if not share(y, z):
+        return (alike + unlike) / unlike
+    common = sum(a * b for a, b in zip(y, z, strict=True))
+    either = sum(max(a, b) for a, b in zip(y, z, strict=True))
+    return common / either * (alike + unlike) / alike
+
+
+def _hashnet(method, batch, *, alpha, beta):
+    codes = [[math.tanh(beta * u) for u in row] for row in through(method.hash, batch.features.tolist())]
+    labels = batch.targets.tolist()
+    pairs = [(i, j) for i in range(len(codes)) for j in range(len(codes)) if i != j]
+    alike = sum(share(labels[i], labels[j]) for i, j in pairs)
+    total, weights = 0.0, 0.0
+    for i, j in pairs:
+        weight, theta = _weight(labels[i], labels[j], alike, len(pairs) - alike), alpha * dot(codes[i], codes[j])
+        total += weight * (math.log(1 + math.exp(theta)) - share(labels[i], labels[j]) * theta)
+        weights += weight
+    return total / weights if pairs else 0.0
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_hashnet_loss_is_the_formula(multilabel):
+    for seed in range(100):
+        method, batch = deep_method("hashnet", multilabel=multilabel, seed=seed), random_batch(seed, multilabel=multilabel)
+        method.before_step(37 * seed, 10_000)
+        beta = math.sqrt(1 + 0.005 * (37 * seed // 200 * 200))
+        assert_parts(method.loss(batch), {"pairs": _hashnet(method, batch, alpha=10 / BITS, beta=beta)})
+
+
+def test_the_weights_of_hashnet_are_equation_2():
+    labels = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 1, 1], [0, 0, 1.0]])
+    similar = (labels @ labels.T > 0).float()
+    # pairs in both orders: similar are 01, 02, 23, so |S1| = 6 of |S| = 12; c = 1/2, 1/3, 1/2
+    expected = torch.tensor([[0, 1, 2 / 3, 2], [1, 0, 2, 2], [2 / 3, 2, 0, 1], [2, 2, 1, 0.0]])
+    torch.testing.assert_close(pair_weights(labels, similar), expected)
+
+
+def test_similar_and_dissimilar_pairs_of_one_label_weigh_the_same_in_all():
+    labels = torch.eye(4)[[0, 0, 0, 1, 2, 3, 3]]
+    similar = (labels @ labels.T > 0).float()
+    weights = pair_weights(labels, similar)
+    assert (weights * similar).sum().item() == pytest.approx((weights * (1 - similar)).sum().item()) == pytest.approx(7 * 6)
+
+
+def test_beta_grows_with_the_root_of_the_steps_every_200():
+    method = deep_method("hashnet")
+    for step, started in ((0, 0), (1, 0), (199, 0), (200, 200), (399, 200), (400, 400), (9_999, 9_800)):
+        method.before_step(step, 10_000)
+        assert method.beta.item() == pytest.approx(math.sqrt(1 + 0.005 * started))
+    assert method.beta.item() == pytest.approx(math.sqrt(50))
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_gradients_of_hashnet(multilabel):
+    method = deep_method("hashnet", multilabel=multilabel)
+    method.before_step(600, 1000)
+    assert_gradcheck(method, random_batch(1, multilabel=multilabel, count=5))
+
+
+@pytest.mark.parametrize("name", ["dpsh", "dsdh", "hashnet"])
+def test_bfloat16_does_not_touch_the_pairs(name):
+    assert_full_precision(deep_method(name, bits=64), random_batch(1, count=8))

@@ -1,0 +1,52 @@
+"""A small collection to serve."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from toys import make_toy, write_folder
+
+from hadahash import Hasher, Index
+
+pytest.importorskip("fastapi")
+
+from fastapi.testclient import TestClient
+from serving import Place, Running, opened, running
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory, fitted: Hasher) -> Place:
+    """48 images of 4 classes, their model and index, and beside them a secret with links to it. Tests only read it."""
+    root = tmp_path_factory.mktemp("served")
+    photos = write_folder(root / "photos", *make_toy(48, seed=2))
+    fitted.save(root / "run")
+    codes = fitted.encode(photos)
+    names = codes.ids.tolist()
+    Index.build(codes, [name.split("/")[0] for name in names], names).save(root / "photos.index")
+    (root / "secret.png").write_bytes((photos / "red" / "002.png").read_bytes())
+    (photos / "linked.png").symlink_to(root / "secret.png")
+    (photos / "linked").symlink_to(root, target_is_directory=True)
+    return Place(root)
+
+
+@pytest.fixture
+def own_place(place: Place, tmp_path: Path) -> Place:
+    """The same, to be changed."""
+    shutil.copytree(place.root, tmp_path / "own", symlinks=True)
+    return Place(tmp_path / "own")
+
+
+@pytest.fixture(scope="session")
+def client(place: Place) -> Iterator[TestClient]:
+    with opened(place, decode_workers=2) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def server(place: Place) -> Iterator[Running]:
+    short = ("--set", "upload_seconds=3", "--set", "header_seconds=2")
+    with running(place, *short) as server:
+        yield server

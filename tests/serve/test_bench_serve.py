@@ -1,0 +1,41 @@
+"""The benchmark runs, at a size that takes a moment."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from serving import Sources, in_thread
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+def test_the_benchmark_measures_uploads_and_ids(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("fastapi")
+    monkeypatch.syspath_prepend(str(BENCH))
+    specification = importlib.util.spec_from_file_location("bench_serve", BENCH / "serve.py")
+    bench = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(bench)
+
+    class Here:
+        def __init__(self, folder):
+            self.sources = Sources(folder / "index", folder / "run")
+
+    @contextmanager
+    def quick_server(folder):  # a process of its own takes seconds to start
+        with in_thread(Here(folder)) as address:
+            yield int(address.rsplit(":", 1)[1])
+
+    monkeypatch.setattr(bench, "server", quick_server)
+    out = tmp_path / "serve.json"
+    arguments = ["--seconds", "0.3", "--items", "500", "--backbone", "test_efficientnet", "--size", "32", "--clients", "1", "3"]
+    bench.main([*arguments, "--out", str(out)])
+    result = json.loads(out.read_text())
+    assert json.loads(capsys.readouterr().out) == result
+    assert {"command", "date", "hardware", "versions"} <= set(result)
+    assert [(case["kind"], case["clients"]) for case in result["cases"]] == [("upload", 1), ("upload", 3), ("id", 1), ("id", 3)]
+    for case in result["cases"]:
+        assert case["requests"] > 0 and case["failed"] == 0 and case["p95_ms"] >= case["p50_ms"] > 0

@@ -1,0 +1,79 @@
+"""The service keeps what its OpenAPI description promises, whatever it is sent."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from serving import WRITE, Place, in_thread
+
+schemathesis = pytest.importorskip("schemathesis")
+
+from schemathesis import GenerationMode  # noqa: E402
+from schemathesis.checks import not_a_server_error  # noqa: E402
+from schemathesis.specs.openapi.checks import (  # noqa: E402
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+CHECKS = (
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+)
+
+
+@pytest.fixture(scope="module")
+def address(place, tmp_path_factory):
+    import shutil
+
+    root = tmp_path_factory.mktemp("described") / "own"
+    shutil.copytree(place.root, root, symlinks=True)
+    with in_thread(Place(root), write_token=WRITE) as address:
+        yield address
+
+
+BOUNDED = settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_answers_are_as_described(address, mode):
+    """What fits the description, and what does not, gets an answer that fits it."""
+    described = schemathesis.openapi.from_url(f"{address}/openapi.json")
+    for found in described.get_all_operations():
+        operation = found.ok()
+
+        @BOUNDED
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def check(case):
+            case.call_and_validate(checks=CHECKS, headers={"Authorization": f"Bearer {WRITE}"})
+
+        with suppress(Unsatisfiable):  # some operations cannot be asked wrongly
+            check()
+
+
+def test_everything_is_described(address):
+    paths = httpx.get(f"{address}/openapi.json").json()["paths"]
+    assert set(paths) == {
+        "/v1/search", "/v1/encode", "/v1/items", "/v1/items/{id}", "/v1/images/{id}", "/v1/thumbnails/{id}", "/v1/map",
+        "/v1/stats", "/v1/reload", "/healthz", "/readyz", "/metrics",
+    }  # fmt: skip
+    assert set(paths["/v1/search"]["post"]["requestBody"]["content"]) == {
+        "multipart/form-data",
+        "application/octet-stream",
+        "application/json",
+    }

@@ -1,0 +1,125 @@
+"""Hands for the tests of the service: a collection, and the service in this process or in one of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import uvicorn
+from fastapi.testclient import TestClient
+
+from hadahash import Index
+from hadahash.serve.app import create_app
+from hadahash.serve.collection import Sources, open_collection
+from hadahash.serve.service import Service
+from hadahash.serve.settings import ServeSettings
+
+READ, WRITE = "read-read-read-read", "write-write-write-write"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the toy collection lies."""
+
+    root: Path
+
+    @property
+    def sources(self) -> Sources:
+        return open_collection(self.root / "photos.index", self.root / "run", [self.root / "photos"])
+
+    @property
+    def index(self) -> Index:
+        return Index.open(self.root / "photos.index")
+
+    def image(self, name: str) -> bytes:
+        return (self.root / "photos" / name).read_bytes()
+
+
+@contextmanager
+def opened(place: Place, **settings: object) -> Iterator[TestClient]:
+    """The application in this process, ready."""
+    service = Service(place.sources, ServeSettings(**settings))  # type: ignore[arg-type]
+    with TestClient(create_app(service), base_url="http://127.0.0.1") as client:
+        wait_for(lambda: client.get("/readyz").status_code == 200)
+        yield client
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server in a process of its own."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def raw(self, request: str | bytes) -> tuple[str, bytes]:
+        """Head and body of the answer to exactly these bytes."""
+        with self.connect() as connection:
+            connection.sendall(request.encode() if isinstance(request, str) else request)
+            received = b""
+            while part := connection.recv(65_536):
+                received += part
+        head, _, body = received.partition(b"\r\n\r\n")
+        return head.decode(), body
+
+    def wait_ready(self) -> None:
+        wait_for(lambda: httpx.get(f"{self.url}/readyz").status_code == 200)
+
+
+@contextmanager
+def running(place: Place, *options: str, ready: bool = True, **environment: str) -> Iterator[Running]:
+    given = ["--run", str(place.root / "run"), "--images", str(place.root / "photos"), "--port", "0", *options]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hadahash", "serve", str(place.root / "photos.index"), *given],
+        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=os.environ | environment,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("Open http://"), line
+        server = Running(process, int(line.split("/")[2].split(":")[1]))
+        if ready:
+            server.wait_ready()
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+@contextmanager
+def in_thread(place: Place, **settings: object) -> Iterator[str]:
+    """A real server in a thread of this process, which starts at once; answers its address."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    service = Service(place.sources, ServeSettings(**settings))  # type: ignore[arg-type]
+    server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    try:
+        wait_for(lambda: server.started and httpx.get(f"{address}/readyz").status_code == 200)
+        yield address
+    finally:
+        server.should_exit = True
+        thread.join()
