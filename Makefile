@@ -17,6 +17,7 @@ $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/hadaha
 
 demo: setup
 	$(RUN)hadahash demo
+	@echo "In this folder that is: $(RUN)hadahash serve demo/photos.index"
 
 # The tests of the page need a browser. Where it cannot be installed they are skipped and say so.
 browser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from .codebook import codebook, quality
 from .codes import Codes, hamming
@@ -18,11 +20,13 @@ from .errors import HadaHashError
 from .evaluation import Report
 from .evaluation.report import Shown, bit_picture, heading, paragraph, sheet, table, write_page
 from .hasher import Hasher
+from .photos import PhotoIndex
 from .runs import Source, evaluate_run, train_run
 
 Say = Callable[[str], object]
 
 ROWS, NEIGHBOURS = 20, 10  # of the sheet of pictures
+INDEX = "photos.index"
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def run_demo(settings: DemoSettings, say: Say) -> Path:
     """Train, encode, evaluate and write the page; answers where it is."""
     started = time.monotonic()
     dataset, source = _images(settings, say)
-    cache, reports = FeatureCache(), {}
+    cache, reports, hashers = FeatureCache(), {}, []
     for contestant in CONTESTANTS:
         say(f"{contestant.title} ...")
         hasher = Hasher(contestant.method, bits=settings.bits, seed=settings.seed, size=settings.size, **contestant.settings)
@@ -61,10 +65,29 @@ def run_demo(settings: DemoSettings, say: Say) -> Path:
         train_run(hasher, source, run, dataset=dataset, cache=cache)
         reports[contestant.title] = evaluate_run(run, hasher=hasher, dataset=dataset, cache=cache)
         say(f"  mAP {reports[contestant.title].map:.4f}")
+        hashers.append(hasher)
     page = settings.out / "index.html"
     _write(page, settings, dataset, reports)
+    _build_index(settings.out, dataset, hashers[0])
     say(f"done in {time.monotonic() - started:.0f} s")
     return page
+
+
+def _build_index(out: Path, dataset: LabelledImages, hasher: Hasher) -> None:
+    """Put the database into an index, with its images as files, so that it can be searched and served."""
+    run = out / CONTESTANTS[0].method
+    codes, images, folder = Codes.load(run / "codes" / "database.npz"), out / "images", out / INDEX
+    row_of = {name: row for row, name in enumerate(dataset.ids)}
+    rows = [row_of[name] for name in codes.ids]
+    labels = [dataset.classes[dataset.labels[row]] for row in rows]
+    names = [f"{label}/{name.replace('/', '-')}.png" for label, name in zip(labels, codes.ids, strict=True)]
+    for row, name in zip(rows, names, strict=True):
+        (images / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(dataset.images[row]).save(images / name)
+    shutil.rmtree(folder, ignore_errors=True)
+    index = PhotoIndex.make(folder, hasher, run, images, engine="routed").index
+    index.update(Codes(codes.packed, codes.bits, np.array(names)), labels, [str((images / name).resolve()) for name in names])
+    index.save(folder)
 
 
 def _images(settings: DemoSettings, say: Say) -> tuple[LabelledImages, Source]:

@@ -129,7 +129,7 @@ def test_a_full_disk_at_save_is_one_line_and_leaves_the_old_model(trained: tuple
     before = {path.name: path.read_bytes() for path in folder.glob("model-*.safetensors")}
     program = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from hadahash.cli import main; "
-        f"import hadahash.hasher; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); sys.argv = {['hadahash', 'train', str(photos), '--out', str(folder), *TINY, '--seed', '1']!r}; main()"  # noqa: E501
+        f"import hadahash.hasher; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); sys.argv = {['hadahash', 'train', str(photos), '--out', str(folder), *TINY, '--seed', '1']!r}; main()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 1 and "Traceback" not in done.stderr

@@ -15,6 +15,7 @@ from PIL import Image
 from serving import WRITE, opened
 
 from hadahash.codes import Codes, hamming
+from hadahash.errors import StorageError, UsageError
 
 RED = "red/002.png"
 
@@ -285,6 +286,28 @@ def test_an_empty_index_is_served(own_place):
         auth = {"Authorization": f"Bearer {WRITE}"}
         assert client.post("/v1/items", json={"id": "first", "code": "0000"}, headers=auth).status_code == 201
         assert search(client, code="0001").json()["hits"][0]["distance"] == 1
+
+
+def test_what_the_library_raises_stays_in_the_log(own_place, caplog):
+    """A message may name paths of this machine; a client is told no more than that it may come back, or not."""
+    with opened(own_place) as client:
+        service, secret = client.app.state.service, "/home/someone/photos.index is damaged."
+        for error, status in ((StorageError(secret), 503), (UsageError(secret), 500)):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(service, "search", lambda *_, error=error: (_ for _ in ()).throw(error))
+                answer = search(client, id=RED)
+            error_of(answer, status)
+            assert "someone" not in answer.text and secret in caplog.text
+        assert search(client, id=RED).status_code == 200
+
+
+def test_thumbnails_are_kept_up_to_a_limit(own_place):
+    with opened(own_place, cache_bytes=20_000) as client:
+        service = client.app.state.service
+        for name in own_place.index.ids.tolist():
+            assert client.get(f"/v1/thumbnails/{name}").content == client.get(f"/v1/thumbnails/{name}").content
+        kept = [len(picture.content) for picture in service._thumbnails.values()]
+        assert 0 < sum(kept) == service._kept_bytes <= 20_000
 
 
 def test_the_page_names_no_outside_resource(client):

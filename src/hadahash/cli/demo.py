@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..demo import DemoSettings, run_demo
+from ..demo import INDEX, DemoSettings, run_demo
 from . import options, show
 
 
@@ -22,3 +22,4 @@ def demo(
     """
     page = run_demo(DemoSettings(out, data_root, bits, size, seed), show.say)
     show.result(f"Open this page in a browser: {page.resolve().as_uri()}")
+    show.result(f"Or search the images there:  hadahash serve {out / INDEX}")

@@ -76,6 +76,16 @@ class Snapshot:
         found = known[places] == wanted
         return [self.codes.packed[place] if ok else None for place, ok in zip(places, found, strict=True)]
 
+    def items_of(self, ids: Sequence[Id]) -> list[Item]:
+        """The items with these ids; on an engine that others change too, as far as they are still there."""
+        if not len(ids):
+            return []
+        try:
+            return self.index.get(ids)
+        except UsageError:
+            there = self.index.has(np.asarray(ids))
+            return self.index.get(np.asarray(ids)[there]) if there.any() else []
+
     def find(self, text: Id) -> Item | None:
         """The item with this id; ids that are numbers may come as text."""
         kind = self.index.ids_are

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from ..errors import HadaHashError
+from ..errors import HadaHashError, StorageError
 
 LOG = logging.getLogger("hadahash.serve")
 
@@ -66,6 +66,8 @@ def install(app: FastAPI) -> None:
     async def of_the_library(request: Request, error: HadaHashError) -> JSONResponse:
         """Parameters are checked before the library sees them, so this is the service's fault; paths stay in the log."""
         LOG.error("%s %s: %s", request.method, request.url.path, error)
+        if isinstance(error, StorageError):
+            return answer(busy("The index cannot be reached just now."))
         return answer(Problem(500, "internal", "The service could not answer.", "Its log says why; tell who runs it."))
 
 

@@ -84,6 +84,7 @@ class Service:
         self._searching = Batcher(self._search_batch, most=settings.batch, seen=batches.labels("search").observe)
         self._writing = asyncio.Lock()
         self._thumbnails: OrderedDict[tuple[object, Id], Picture] = OrderedDict()
+        self._kept_bytes = 0
 
     # ---- life ----------------------------------------------------------------------------------------------------
 
@@ -239,9 +240,11 @@ class Service:
         return picture
 
     def _keep(self, key: tuple[object, Id], picture: Picture) -> None:
-        self._thumbnails[key] = picture
-        while sum(len(kept.content) for kept in self._thumbnails.values()) > self.settings.cache_bytes:
-            self._thumbnails.popitem(last=False)
+        if key not in self._thumbnails:
+            self._thumbnails[key] = picture
+            self._kept_bytes += len(picture.content)
+        while self._kept_bytes > self.settings.cache_bytes:
+            self._kept_bytes -= len(self._thumbnails.popitem(last=False)[1].content)
 
     # ---- changes -------------------------------------------------------------------------------------------------
 
@@ -303,20 +306,21 @@ def _search_together(snapshot: Snapshot, questions: Sequence[Question]) -> list[
 
 
 def _hits(found: Found) -> list[Hit]:
-    if not found.ids:
-        return []
-    items = found.snapshot.index.get(found.ids)
-    codes = found.snapshot.codes_of(found.ids)
+    """Hits with what the index knows of them, less those that someone removed since they were found."""
+    snapshot = found.snapshot
+    near = dict(zip(found.ids, found.distances, strict=True))
+    items = snapshot.items_of(found.ids)
+    codes = snapshot.codes_of([item.id for item in items])
     return [
         Hit(
             id=_text(item.id),
             name=name_of(item),
             labels=list(item.labels),
-            distance=distance,
+            distance=near[item.id],
             code=None if code is None else code.tobytes().hex(),
-            has_image=found.snapshot.picture_path(item) is not None,
+            has_image=snapshot.picture_path(item) is not None,
         )
-        for item, distance, code in zip(items, found.distances, codes, strict=True)
+        for item, code in zip(items, codes, strict=True)
     ]
 
 
