@@ -28,7 +28,10 @@ def serve(
         typer.Option(envvar="HADAHASH_WRITE_TOKEN", help="Who adds and removes must show it.", show_default=False),
     ] = None,
     device: options.Device = "auto",
-    set_: options.Set = None,
+    set_: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--set", metavar="NAME=VALUE", help="Change a limit, for example --set queue=128. May be repeated."),
+    ] = None,
 ) -> None:
     """Search in the browser: a page and an HTTP API on an index. Reachable from this machine only, unless a token is set.
 

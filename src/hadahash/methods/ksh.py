@@ -93,7 +93,7 @@ def refine(kernel: Tensor, residual: Tensor, start: Tensor, steps: int) -> Tenso
         return -(y @ pull), -(kernel.T @ (pull * (1 - y.square())))
 
     a = before = start
-    scale, momentum, last = 1.0, 1.0, float(cost(start)[0])
+    scale, momentum, last = 1.0, 0.0, float(cost(start)[0])
     for _ in range(steps):
         momentum, previous = (1 + (1 + 4 * momentum**2) ** 0.5) / 2, momentum
         ahead = a + (previous - 1) / momentum * (a - before)
