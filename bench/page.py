@@ -80,10 +80,29 @@ def trained(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def serve(result: dict[str, Any]) -> list[str]:
+    lines = [
+        "## The service",
+        "",
+        f"{result['backbone']} at {result['pixels']} px on the CPU, {result['items']:,} codes of {result['bits']} bits, uploads: "
+        f"{result['upload']}; the clients run on the same cores. Load before: {result['load_before']:.1f}.",
+        "",
+        "| search by | clients | requests/s | p50, ms | p95, ms | refused |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case in result["cases"]:
+        lines.append(
+            f"| {case['kind']} | {case['clients']} | {case['per_second']:.0f} | {case['p50_ms']:.0f} | {case['p95_ms']:.0f} "
+            f"| {case['refused']} |"
+        )
+    return lines
+
+
 SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "evaluation": evaluation,
     "search": search,
     "trained": trained,
+    "serve": serve,
 }
 
 
