@@ -75,7 +75,7 @@ def train_run(
     hasher.save(out)
     for done in (out / "checkpoint.safetensors", out / "report.json", *(out / "codes").glob("*.npz")):
         done.unlink(missing_ok=True)  # they speak of the model before
-    about = describe(hasher, source, split, len(train)) | {"ids_sha256": ids_digest(dataset.ids)}
+    about = describe(hasher, source, split, len(train) - len(hasher.skipped)) | {"ids_sha256": ids_digest(dataset.ids)}
     if source.validation:
         about["validation_map"] = validate(hasher, dataset.take(held_out))
     files.write_json(out / "run.json", about)
