@@ -60,7 +60,7 @@ def test_a_gigabyte_in_chunks_is_cut_at_the_limit(server):
         except ConnectionError:
             pass
     assert sent < 60_000_000
-    assert memory(server) - before < 40_000_000
+    assert memory(server) - before < 20_000_000
     with server.connect() as connection:  # who stops to listen hears why
         connection.sendall((HEAD + "Transfer-Encoding: chunked\r\n\r\n").encode())
         for _ in range(40):
@@ -178,7 +178,7 @@ def test_two_hundred_clients_get_answers_or_are_told_to_wait(busy_server):
     assert len(seen) == 200 and set(statuses) == {200, 503} and statuses.count(200) >= 32
     assert all("retry-after: 1" in head for status, head, _ in seen if status == 503)
     assert len({json.dumps(body["hits"]) for status, _, body in seen if status == 200}) == 1, "all the same answer"
-    assert sorted(health)[len(health) // 2] < 0.25 and max(health) < 3, "health answers throughout"
+    assert sorted(health)[len(health) // 2] < 0.05 and max(health) < 3, "health answers throughout"
     metrics = httpx.get(f"{server.url}/metrics").text
     batches = float(metrics.split('hadahash_batch_queries_count{stage="encode"} ')[1].split()[0])
     assert batches < statuses.count(200), "queries were encoded together"
