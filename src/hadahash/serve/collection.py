@@ -121,8 +121,10 @@ class Snapshot:
 
     @cached_property
     def labels(self) -> list[tuple[str, int]]:
-        """The labels of the sample with their counts there, the most frequent first."""
-        counts = Counter(str(label) for item in self._sample for label in item.labels)
+        """All labels with their counts, the most frequent first."""
+        ids, counts = self.index.ids, Counter[str]()
+        for start in range(0, len(ids), 8192):
+            counts.update(str(label) for item in self.index.get(ids[start : start + 8192]) for label in item.labels)
         return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
     @cached_property
