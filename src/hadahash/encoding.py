@@ -76,11 +76,16 @@ class Encoder:
         kept = np.concatenate(rows)
         return Codes(np.concatenate(packed), self.bits, ids[kept], name_failures([row for f in failed for row in f], ids))
 
-    def encode_features(self, features: Outputs, ids: NDArray[Any]) -> Codes:
-        """The codes of images whose features are at hand."""
+    def values_of(self, features: Outputs) -> Outputs:
+        """The values before sign of images whose features are at hand."""
         with torch.inference_mode():
             values = self.network.code_values(features.values.to(self.network.threshold.device)).cpu()
-        return Codes(bits_of.pack(values.numpy()), self.bits, ids[features.rows], name_failures(features.failed, ids))
+        return features._replace(values=values)
+
+    def codes_of(self, values: Outputs, ids: NDArray[Any]) -> Codes:
+        """The codes of images whose values before sign are at hand."""
+        packed = bits_of.pack(values.values.numpy())
+        return Codes(packed, self.bits, ids[values.rows], name_failures(values.failed, ids))
 
     def _stream(
         self, images: Images, head: Callable[[Tensor], Tensor], width: int, advance: Advance | None

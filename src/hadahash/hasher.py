@@ -205,7 +205,7 @@ class Hasher:
         """
         images = open_source(source)
         if cache is not None and self.fixed_backbone:
-            codes = self.encoder().encode_features(self._features(images, cache, advance), images.ids)
+            codes = self.encoder().codes_of(self.values(images, advance=advance, cache=cache), images.ids)
         else:
             codes = self.encoder().encode(images.images, images.ids, advance)
         if isinstance(source, (str, Path)) and Path(source).is_file() and codes.skipped:
@@ -224,9 +224,18 @@ class Hasher:
         images, ids = open_source(source)
         return encode_to_file(self.encoder(), images, ids, Path(out), model=self.weights_sha256, shard=shard, advance=advance)
 
-    def values(self, source: Any) -> Outputs:
-        """The real values before sign, for looking at their distribution."""
-        return self.encoder().values(open_source(source)[0])
+    def values(self, source: Any, *, advance: Advance | None = None, cache: FeatureCache | None = None) -> Outputs:
+        """The real values before sign, of anything that `encode` takes."""
+        images = open_source(source)
+        if cache is not None and self.fixed_backbone:
+            return self.encoder().values_of(self._features(images, cache, advance))
+        return self.encoder().values(images.images, advance)
+
+    @torch.inference_mode()
+    def relaxed(self, values: Outputs) -> NDArray[np.float16]:
+        """Values before sign as the method's loss sees them (HashNet's tanh(beta u), say), to look at their distribution."""
+        found = self.network.method.relaxed(values.values.to(self.network.threshold.device))
+        return found.cpu().numpy().astype(np.float16)
 
     # ------------------------------------------------------------------ save and load
 

@@ -3,7 +3,8 @@
 run.json          data set, protocol, seed, command, hardware, versions, time
 split.json        which images are queries, training images and database
 hasher.json, model-*.safetensors, log.jsonl, checkpoint.safetensors
-codes/            query.npz and database.npz, once evaluated
+codes/            once evaluated: query.npz and database.npz, labels.npz with the labels of both and the names of the classes,
+                  and values.npy, the queries' values before sign
 report.json       the evaluation
 skipped.csv       images that could not be read
 """
@@ -14,6 +15,7 @@ import datetime
 import platform
 import shlex
 import sys
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -30,7 +32,7 @@ from .codes import Codes
 from .data import LabelledImages, Split, find_dataset, make_split, open_dataset, validation_split
 from .data.transforms import AugmentSettings
 from .encoding import Advance, FeatureCache, ids_digest
-from .errors import DataError
+from .errors import DataError, StorageError
 from .evaluation import Report, evaluate
 from .hasher import Hasher, ModelSettings
 from .settings import require
@@ -73,7 +75,7 @@ def train_run(
     if not first:
         return hasher
     hasher.save(out)
-    for done in (out / "checkpoint.safetensors", out / "report.json", *(out / "codes").glob("*.npz")):
+    for done in (out / "checkpoint.safetensors", out / "report.json", *(out / "codes").glob("*.np[yz]")):
         done.unlink(missing_ok=True)  # they speak of the model before
     about = describe(hasher, source, split, len(train) - len(hasher.skipped)) | {"ids_sha256": ids_digest(dataset.ids)}
     if source.validation:
@@ -103,12 +105,14 @@ def evaluate_run(
     if about.get("ids_sha256", "") not in ("", ids_digest(dataset.ids)):
         raise DataError(f"Images have been added to {about['data']}, or removed, since {run} was trained. Train again.")
     split = Split.load(run / "split.json")
-    codes, labels = {}, {}
-    for part, rows in (("query", split.query), ("database", split.database)):
-        images = dataset.take(rows)
-        codes[part] = hasher.encode(images, advance=advance, cache=cache)
-        codes[part].save(run / "codes" / f"{part}.npz")
-        labels[part] = labels_of(codes[part], images)
+    parts = {"query": dataset.take(split.query), "database": dataset.take(split.database)}
+    values = hasher.values(parts["query"], advance=advance, cache=cache)
+    codes = {
+        "query": hasher.encoder().codes_of(values, parts["query"].ids),
+        "database": hasher.encode(parts["database"], advance=advance, cache=cache),
+    }
+    labels = {part: labels_of(codes[part], images) for part, images in parts.items()}
+    _keep(run / "codes", codes, labels, dataset.classes, hasher.relaxed(values))
     depth = depth or find_dataset(about["data"]).depth
     report = evaluate(codes["query"], labels["query"], codes["database"], labels["database"], depth=depth)
     report.to_json(run / "report.json")
@@ -116,6 +120,53 @@ def evaluate_run(
     if skipped:
         Codes(codes["query"].packed[:0], hasher.bits, skipped=skipped).save_skipped(run / "skipped.csv")
     return report
+
+
+def _keep(
+    folder: Path, codes: dict[str, Codes], labels: dict[str, NDArray[np.int64]], classes: tuple[str, ...],
+    values: NDArray[np.float16],
+) -> None:  # fmt: skip
+    for part, own in codes.items():
+        own.save(folder / f"{part}.npz")
+    with files.replacing(folder / "labels.npz") as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, classes=np.array(classes, str), **labels)  # type: ignore[arg-type]
+    with files.replacing(folder / "values.npy") as temporary, temporary.open("wb") as file:
+        np.save(file, values)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """What an evaluated run left in its folder."""
+
+    folder: Path
+    about: dict[str, Any]  # run.json
+    report: dict[str, Any]  # report.json
+    query: Codes
+    database: Codes
+    query_labels: NDArray[np.int64]  # (n,) class numbers, or (n, C) of 0 and 1
+    database_labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    values: NDArray[np.float16]  # (queries, bits): the values before sign
+
+
+def read_evaluated(run: str | Path) -> Evaluated:
+    """All that `evaluate_run` wrote; no model is loaded and no image is read."""
+    run = Path(run)
+    if not (run / "codes" / "labels.npz").exists() or not (run / "report.json").exists():
+        known = (run / "run.json").exists()
+        raise StorageError(
+            f"{run} has not been evaluated. Do it with: hadahash evaluate {run}" if known
+            else f"{run} is not the folder of a run (run.json is missing). Train one: hadahash train DATA --out {run}"
+        )  # fmt: skip
+    try:
+        with np.load(run / "codes" / "labels.npz", allow_pickle=False) as stored:
+            query, database, classes = stored["query"], stored["database"], tuple(map(str, stored["classes"]))
+        values = np.load(run / "codes" / "values.npy", allow_pickle=False)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise StorageError(f"The codes of {run} are damaged ({error}). Make them again: hadahash evaluate {run}") from error
+    codes = [Codes.load(run / "codes" / f"{part}.npz") for part in ("query", "database")]
+    about, report = files.read_json(run / "run.json"), files.read_json(run / "report.json")
+    return Evaluated(run, about, report, codes[0], codes[1], query, database, classes, values)
 
 
 def evaluate_files(queries: str | Path, database: str | Path, *, depth: int | None = None) -> Report:

@@ -55,6 +55,10 @@ class Method(nn.Module, ABC):
     def values(self, features: Tensor) -> Tensor:
         """features (n, d) to real values (n, bits); a bit is 1 where its value is >= 0"""
 
+    def relaxed(self, values: Tensor) -> Tensor:
+        """The values (n, bits) as the loss sees them, where it puts a tanh or the like around them: the code before sign."""
+        return values
+
 
 class DeepMethod(Method):
     """Learns by gradient, together with the backbone or alone on its features.

@@ -43,13 +43,16 @@ class CSQ(DeepMethod):
         values: Tensor = self.hash(features)
         return values
 
+    def relaxed(self, values: Tensor) -> Tensor:
+        return torch.tanh(values)
+
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         outputs = self.values(batch.features).to(batch.targets.dtype)
         if self.task.multilabel:
             goal = majority(batch.targets, self.centers.to(outputs.dtype), self.tie_break.to(outputs.dtype))
         else:
             goal = batch.targets @ self.centers.to(outputs.dtype)
-        quantisation = (torch.tanh(outputs).abs() - 1).square().mean()
+        quantisation = (self.relaxed(outputs).abs() - 1).square().mean()
         return {
             "center": F.binary_cross_entropy_with_logits(2 * outputs, (goal + 1) / 2),
             "quantisation": self.settings.csq_quantisation * quantisation,

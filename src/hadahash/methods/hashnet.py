@@ -38,12 +38,15 @@ class HashNet(DeepMethod):
         values: Tensor = self.hash(features)  # tanh(beta u) has the same sign
         return values
 
+    def relaxed(self, values: Tensor) -> Tensor:
+        return torch.tanh(self.beta * values)
+
     def before_step(self, step: int, steps: int) -> None:
         started = step - step % self.settings.hashnet_refresh
         self.beta.fill_((1 + self.settings.hashnet_gamma * started) ** 0.5)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        codes = torch.tanh(self.beta * self.values(batch.features).to(batch.targets.dtype))
+        codes = self.relaxed(self.values(batch.features).to(batch.targets.dtype))
         similar = share_a_label(batch.targets, batch.targets)
         theta = self.settings.hashnet_alpha / self.task.bits * products(codes, codes)
         weights = pair_weights(batch.targets, similar)

@@ -38,8 +38,11 @@ class MIHash(DeepMethod):
         values: Tensor = self.hash(features)
         return values
 
+    def relaxed(self, values: Tensor) -> Tensor:
+        return torch.tanh(self.settings.mihash_slope / 2 * values)
+
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        codes = torch.tanh(self.settings.mihash_slope / 2 * self.values(batch.features).to(batch.targets.dtype))
+        codes = self.relaxed(self.values(batch.features).to(batch.targets.dtype))
         distances = (self.task.bits - products(codes, codes)) / 2
         similar = share_a_label(batch.targets, batch.targets)
         return {"information": -mutual_information(distances, similar, self.centers.to(distances.dtype)).mean()}

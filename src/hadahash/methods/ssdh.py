@@ -36,6 +36,9 @@ class SSDH(DeepMethod):
         values: Tensor = self.hash(features)  # sigmoid(u) >= .5 exactly where u >= 0
         return values
 
+    def relaxed(self, values: Tensor) -> Tensor:
+        return 2 * torch.sigmoid(values) - 1  # the paper's values lie between 0 and 1
+
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         active = torch.sigmoid(self.hash(batch.features))
         scores = self.classifier(active)
