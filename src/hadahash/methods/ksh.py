@@ -3,7 +3,8 @@
 Bits are signs of a linear function of kernel features. They are learned one after the other so that the inner products of
 codes come near to S0, +1 for pairs that share a label and -1 for others: min ||H H^T / K - S0||^2. For each bit the relaxed
 problem is an eigenproblem; its solution is then refined on a smooth version of the sign by accelerated descent and kept
-only if it is better. The kernel's width is the mean squared distance to the anchors, as the authors' code has it, and 1e-6
+only if it is better. S0 depends on an image's labels alone, so its products are taken over the different sets of labels and
+no matrix of images by images is ever made. The kernel's width is the mean squared distance to the anchors, as the authors' code has it, and 1e-6
 I is added to the matrix of the eigenproblem so that it can be solved.
 """
 
@@ -22,7 +23,7 @@ from .kernels import choose_anchors, gaussian, squared_distances
 @dataclass(frozen=True)
 class KSHSettings:
     ksh_anchors: int = 300
-    ksh_images: int = 5000  # labelled images used at most: memory grows with their square
+    ksh_images: int = 20_000  # labelled images used at most
     ksh_refinements: int = 500  # steps of the refinement at most
 
 
@@ -50,41 +51,57 @@ class KSH(ShallowMethod):
         self.width.copy_(squared_distances(features, self.anchors).mean().clamp(min=1e-12))
         kernel = gaussian(features, self.anchors, self.width)
         self.center.copy_(kernel.mean(0))
-        self.directions.copy_(
-            learn_bits(kernel - self.center, 2 * share_a_label(targets, targets) - 1, self.task.bits, self.settings)
-        )
+        residual = Residual(targets, self.task.bits)
+        self.directions.copy_(learn_bits(kernel - self.center, residual, self.task.bits, self.settings))
 
     def values(self, features: Tensor) -> Tensor:
         return (gaussian(features.float(), self.anchors, self.width) - self.center) @ self.directions
 
 
-def learn_bits(kernel: Tensor, similar: Tensor, bits: int, settings: KSHSettings) -> Tensor:
-    """The directions (anchors, bits), greedily; the residual R = K S0 - sum of y y^T shrinks with every bit."""
-    residual, directions = bits * similar, []
+class Residual:
+    """R = K S0 - the sum of y y^T over the bits y found so far, as something that vectors can be multiplied by."""
+
+    def __init__(self, targets: Tensor, bits: int) -> None:
+        kinds, self.kind = torch.unique(targets, dim=0, return_inverse=True)  # the different sets of labels
+        self.table = bits * (2 * share_a_label(kinds, kinds) - 1)
+        self.found = torch.zeros(len(targets), 0)
+
+    def __matmul__(self, x: Tensor) -> Tensor:
+        """R x for x (n,) or (n, m)"""
+        sums = torch.zeros(len(self.table), *x.shape[1:], dtype=x.dtype).index_add_(0, self.kind, x)
+        found = self.found.to(x.dtype)
+        return (self.table.to(x.dtype) @ sums)[self.kind] - found @ (found.T @ x)
+
+    def remove(self, y: Tensor) -> None:
+        self.found = torch.cat([self.found, y[:, None].to(self.found.dtype)], dim=1)
+
+
+def learn_bits(kernel: Tensor, residual: Residual, bits: int, settings: KSHSettings) -> Tensor:
+    """The directions (anchors, bits), greedily; the residual shrinks with every bit."""
+    directions = []
     for _ in range(bits):
         start = first_guess(kernel, residual)
         refined = refine(kernel, residual, start, settings.ksh_refinements)
         best = max((start, refined), key=lambda a: float(_gain(sign(kernel @ a), residual)))
-        y = sign(kernel @ best)
-        residual = residual - y[:, None] * y[None, :]
+        residual.remove(sign(kernel @ best))
         directions.append(best)
     return torch.stack(directions, dim=1)
 
 
-def first_guess(kernel: Tensor, residual: Tensor) -> Tensor:
+def first_guess(kernel: Tensor, residual: Residual) -> Tensor:
     """The largest generalised eigenvector of (Kl^T R Kl) a = lam (Kl^T Kl) a, scaled so that |Kl a|^2 = number of images."""
     exact = kernel.double()  # a smooth kernel is nearly singular: in single precision its smallest directions are noise
     gram = exact.T @ exact
     gram += 1e-6 * torch.eye(len(gram), dtype=gram.dtype)
     values, vectors = torch.linalg.eigh(gram)
     whiten = vectors / values.clamp(min=1e-6).sqrt()
-    a = whiten @ torch.linalg.eigh(whiten.T @ (exact.T @ (residual.double() @ exact)) @ whiten).eigenvectors[:, -1]
+    a = whiten @ torch.linalg.eigh(whiten.T @ (exact.T @ (residual @ exact)) @ whiten).eigenvectors[:, -1]
     a = a.to(kernel.dtype)
     scaled: Tensor = a * (len(kernel) ** 0.5 / (kernel @ a).norm().clamp(min=1e-12))
     return scaled
 
 
-def refine(kernel: Tensor, residual: Tensor, start: Tensor, steps: int) -> Tensor:
+def refine(kernel: Tensor, residual: Residual, start: Tensor, steps: int) -> Tensor:
     """Nesterov's accelerated descent on -y^T R y, y = tanh(Kl a / 2), with a step that is halved until it is safe."""
 
     def cost(a: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,5 +129,5 @@ def refine(kernel: Tensor, residual: Tensor, start: Tensor, steps: int) -> Tenso
     return a
 
 
-def _gain(y: Tensor, residual: Tensor) -> Tensor:
+def _gain(y: Tensor, residual: Residual) -> Tensor:
     return y @ (residual @ y)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..settings import require
 from .base import METHODS, Batch, DeepMethod, Task
 from .common import products, share_a_label
 
@@ -22,6 +23,9 @@ from .common import products, share_a_label
 class MIHashSettings:
     mihash_bins: int = 16
     mihash_slope: float = 5.0  # a in tanh(a u / 2); the authors use 1 to 30
+
+    def __post_init__(self) -> None:
+        require(self.mihash_bins >= 1, f"mihash_bins={self.mihash_bins} is not possible: a histogram has at least 1 step.")
 
 
 @METHODS.register("mihash")
