@@ -12,42 +12,102 @@ from toys import make_toy
 
 import hadahash.reproduce.cells as cells
 from hadahash.data import ArrayImages, LabelledImages
-from hadahash.errors import UsageError
-from hadahash.reproduce import read_recipe, recipes, run_cells, write_page
+from hadahash.errors import HadaHashError, UsageError
+from hadahash.reproduce import Bench, Cell, Recipe, read_recipe, recipes, run_recipes, write_page
 from hadahash.reproduce.tables import entries, paper_values, read_results
+from hadahash.runs import read_evaluated
 
 ROOT = Path(__file__).parents[1]
 
 
+SMALL = {"epochs": 1, "size": 32, "batch": 32}
+
+
 @pytest.fixture
-def toy_cells(monkeypatch: pytest.MonkeyPatch) -> list[cells.Cell]:
+def toy_recipe(monkeypatch: pytest.MonkeyPatch) -> Recipe:
+    """One method, one length, three seeds on a toy, and a grid of two points."""
     pixels, labels = make_toy(80, seed=0)
     data = LabelledImages(ArrayImages(pixels), np.array([f"{i:03d}" for i in range(80)]), labels, tuple("abcd"), "cifar10")
     monkeypatch.setattr(cells, "open_dataset", lambda *a, **k: data)
-    small = {"epochs": 1, "size": 32, "batch": 32}
-    chosen = [cell for cell in read_recipe("table2") if cell.method == "hcdh" and cell.bits == 16]
-    return [replace(cell, backbone="test_efficientnet", protocol="holdout", settings=small) for cell in chosen]
+    cell = Cell("cifar10", "hcdh", 16, "test_efficientnet", 0, "holdout", settings=SMALL, depths=(5,))
+    points = [{"lam": 1.0}, {"lam": 0.5}]
+    trials = [
+        replace(cell, mark=f"point{n}", settings={**SMALL, **point}, validation=0.25) for n, point in enumerate(points)
+    ]
+    key = ("cifar10", "hcdh")
+    return Recipe("toy", [replace(cell, seed=seed) for seed in range(3)], {key: trials}, {key: points})
 
 
-def test_missing_cells_are_run_and_present_ones_are_not(toy_cells: list[cells.Cell], tmp_path: Path) -> None:
-    results, said = tmp_path / "results", []  # type: ignore[var-annotated]
-    options = {"results": results, "runs": tmp_path / "runs", "roots": {}, "weights": "none", "device": "cpu"}
-    run_cells(toy_cells[:2], **options, say=said.append)  # type: ignore[arg-type]
-    assert len(said) == 2
-    run_cells(toy_cells, **options, say=said.append)  # type: ignore[arg-type]
-    assert len(said) == 3, "only the third was missing"
-    result = json.loads(toy_cells[0].path(results).read_text())
+def _bench(folder: Path, said: list[str], **changes: object) -> Bench:
+    return Bench(folder / "results", folder / "runs", weights="none", device="cpu", say=said.append, **changes)  # type: ignore[arg-type]
+
+
+def test_trials_choose_and_missing_cells_are_run_once(toy_recipe: Recipe, tmp_path: Path) -> None:
+    said: list[str] = []
+    bench, recipe = _bench(tmp_path, said), toy_recipe
+    run_recipes([(recipe, recipe.cells[:2])], bench)
+    assert len(said) == 4, "two trials, two cells"
+    run_recipes([(recipe, recipe.cells)], bench)
+    assert len(said) == 5, "only the third was missing"
+    result = json.loads(recipe.cells[0].path(bench.results).read_text())
     schema = (
         "dataset protocol method bits backbone seed map depth queries database train_images epochs train_seconds "
         "images_per_second hardware versions command date"
     )
     assert set(schema.split()) <= set(result) and result["depth"] is None and "root" not in result
-    entry = entries(toy_cells, results)["cifar10", "hcdh", 16]
+    assert 0 < result["map_at"]["5"] <= 1
+    scores = [json.loads(t.path(bench.results).read_text())["validation_map"] for t in recipe.trials["cifar10", "hcdh"]]
+    best = recipe.points["cifar10", "hcdh"][int(np.argmax(scores))]
+    assert result["settings"]["lam"] == best["lam"] and recipe.choice("cifar10", "hcdh", bench.results) == np.argmax(scores)
+    entry = entries(recipe.cells, bench.results)["cifar10", "hcdh", 16]
     assert len(entry.maps) == 3 and entry.paper == 0.769 and "±" in entry.text and "/ .769" in entry.text
+    assert read_evaluated(recipe.cells[0].folder(bench.runs)).report["map"] == result["map"]
+
+
+def test_a_trial_sees_no_query(toy_recipe: Recipe, tmp_path: Path) -> None:
+    bench = _bench(tmp_path, [])
+    trial = toy_recipe.trials["cifar10", "hcdh"][0]
+    run_recipes([(toy_recipe, toy_recipe.cells[:1])], bench)
+    about = json.loads(trial.path(bench.results).read_text())
+    assert about["validation"] == 0.25 and about["train_images"] == 56 and "map" not in about
+    assert not (trial.folder(bench.runs) / "codes").exists()
+
+
+def test_a_cell_that_fails_is_named_and_the_others_are_run(toy_recipe: Recipe, tmp_path: Path) -> None:
+    bench, said = _bench(tmp_path, []), []  # type: ignore[var-annotated]
+    bad = replace(toy_recipe.cells[0], settings={**SMALL, "lam": -1.0})
+    recipe = replace(toy_recipe, trials={}, points={})
+    with pytest.raises(HadaHashError, match=r"1 cells failed: cifar10 hcdh-16-test_efficientnet-s0.*lam=-1"):
+        run_recipes([(recipe, [bad, recipe.cells[1]])], replace(bench, say=said.append))
+    assert recipe.cells[1].path(bench.results).exists() and not bad.path(bench.results).exists()
+
+
+def test_a_trial_that_fails_is_not_chosen(toy_recipe: Recipe, tmp_path: Path) -> None:
+    key = ("cifar10", "hcdh")
+    first = replace(toy_recipe.trials[key][0], settings={**SMALL, "lam": -1.0})
+    recipe = replace(toy_recipe, trials={key: [first, toy_recipe.trials[key][1]]})
+    bench = _bench(tmp_path, [])
+    with pytest.raises(HadaHashError, match="point0"):
+        run_recipes([(recipe, recipe.cells[:1])], bench)
+    assert recipe.choice(*key, bench.results) == 1 and recipe.cells[0].path(bench.results).exists()
+
+
+def test_what_is_varied_is_in_the_name_and_no_grid_changes_it() -> None:
+    recipe = read_recipe("lambda")
+    found = {cell.varied["lam"]: cell.name for cell in recipe.cells if cell.dataset == "cifar10"}
+    assert sorted(found) == [0, 0.01, 0.05, 0.1, 0.5, 1, 5, 10] and found[0.05].endswith("-lam0.05")
+    assert recipe.trials == read_recipe("table1").trials
+
+
+def test_every_name_is_different() -> None:
+    for name in recipes():
+        recipe = read_recipe(name)
+        paths = [cell.path(Path()) for cell in [*recipe.cells, *(t for trials in recipe.trials.values() for t in trials)]]
+        assert len(set(paths)) == len(paths)
 
 
 def test_recipes_cover_the_paper_and_unknown_ones_are_refused() -> None:
-    found = {(cell.method, cell.bits) for cell in read_recipe("table2") if cell.dataset == "cifar10"}
+    found = {(cell.method, cell.bits) for cell in read_recipe("table2").cells if cell.dataset == "cifar10"}
     assert found == {(m, k) for m in ("hcdh", "hcdh-h", "hcdh-c", "hcdh-2") for k in (16, 32, 64, 128)}
     assert all(len(values) == 4 for rows in paper_values().values() for values in rows.values())
     with pytest.raises(UsageError, match="table2"):
@@ -56,7 +116,7 @@ def test_recipes_cover_the_paper_and_unknown_ones_are_refused() -> None:
 
 def test_the_page_in_the_documents_is_made_from_the_results(tmp_path: Path) -> None:
     page = tmp_path / "results.md"
-    tables = {name: read_recipe(name) for name in recipes()}
+    tables = {name: read_recipe(name).cells for name in recipes()}
     write_page(page, tables, ROOT / "results", ROOT / "docs" / "results-notes.md")
     assert page.read_text() == (ROOT / "docs" / "results.md").read_text(), "run: hadahash reproduce table2 --no-run"
 

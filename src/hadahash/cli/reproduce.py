@@ -20,21 +20,23 @@ def reproduce(
     bits: Annotated[Optional[list[int]], typer.Option(help="Only these lengths. May be repeated.")] = None,  # noqa: UP045
     seed: Annotated[Optional[list[int]], typer.Option(help="Only these seeds. May be repeated.")] = None,  # noqa: UP045
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run the missing cells, or only write the page.")] = True,
+    jobs: Annotated[int, typer.Option(help="Cells that are run at once, each in a process of its own.")] = 1,
     device: options.Device = "auto",
 ) -> None:
     """Run the missing cells of one of the paper's tables and write the page of results.
 
     Example: hadahash reproduce table2 --only hcdh --bits 64
     """
-    cells = room.read_recipe(name)
+    recipe = room.read_recipe(name)
     wanted = [
         cell
-        for cell in cells
+        for cell in recipe.cells
         if cell.method in (only or [cell.method]) and cell.bits in (bits or [cell.bits]) and cell.seed in (seed or [cell.seed])
     ]
     if run:
         roots = {cell.dataset: str(data_root) for cell in wanted} if data_root else {}
-        room.run_cells(wanted, results=results, runs=runs, roots=roots, weights=weights, device=device, say=show.say)
-    tables = {recipe: room.read_recipe(recipe) for recipe in room.recipes()}
+        bench = room.Bench(results, runs, roots, weights=weights, device=device, jobs=jobs, say=show.say)
+        room.run_recipes([(recipe, wanted)], bench)
+    tables = {name: room.read_recipe(name).cells for name in room.recipes()}
     room.write_page(page, tables, results, page.with_name("results-notes.md"))
     show.result(f"written: {page}")

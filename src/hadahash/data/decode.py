@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..codes import Skipped
 from ..errors import ImageError
-from .base import ArrayImages, Images
+from .base import ArrayImages, Images, LabelledImages
 from .images import shrink_to_square
 from .transforms import Preprocess
 
@@ -45,6 +47,22 @@ def decode(images: Images, preprocess: Preprocess, *, batch: int, workers: int |
                 waiting.append(pool.submit(_square, images, next(numbers), preprocess))
             squares = [waiting.popleft().result() for _ in range(min(batch, len(images) - start))]
             yield _gather(squares, start, preprocess.side)
+
+
+def in_memory(data: LabelledImages, preprocess: Preprocess, *, limit: int = 8 << 30) -> LabelledImages:
+    """The same data set as decoded squares, for whoever goes through it often.
+
+    Left as it is where the squares would take more than `limit` bytes or an image is broken, which is then found on reading.
+    """
+    shape = (len(data), preprocess.side, preprocess.side, 3)
+    if isinstance(data.images, ArrayImages) or math.prod(shape) > limit:
+        return data
+    squares = np.empty(shape, np.uint8)
+    for part in decode(data.images, preprocess, batch=1024):
+        if part.failed:
+            return data
+        squares[part.rows] = part.pixels.transpose(0, 2, 3, 1)
+    return replace(data, images=ArrayImages(squares))
 
 
 def _slices(images: ArrayImages, batch: int) -> Iterator[Decoded]:

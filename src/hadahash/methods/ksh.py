@@ -4,8 +4,8 @@ Bits are signs of a linear function of kernel features. They are learned one aft
 codes come near to S0, +1 for pairs that share a label and -1 for others: min ||H H^T / K - S0||^2. For each bit the relaxed
 problem is an eigenproblem; its solution is then refined on a smooth version of the sign by accelerated descent and kept
 only if it is better. S0 depends on an image's labels alone, so its products are taken over the different sets of labels and
-no matrix of images by images is ever made. The kernel's width is the mean squared distance to the anchors, as the authors' code has it, and 1e-6
-I is added to the matrix of the eigenproblem so that it can be solved.
+no matrix of images by images is ever made. The kernel's width is the mean squared distance to the anchors, as the authors'
+code has it, and 1e-6 I is added to the matrix of the eigenproblem so that it can be solved.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class KSHSettings:
     ksh_anchors: int = 300
     ksh_images: int = 20_000  # labelled images used at most
     ksh_refinements: int = 500  # steps of the refinement at most
+    ksh_width: float = 1.0  # of the kernel, times the mean squared distance to the anchors
 
 
 @METHODS.register("ksh")
@@ -48,7 +49,7 @@ class KSH(ShallowMethod):
         features, targets = features[used].float(), targets[used]
         anchors = choose_anchors(features, len(self.anchors), generator)
         self.anchors[: len(anchors)].copy_(anchors)
-        self.width.copy_(squared_distances(features, self.anchors).mean().clamp(min=1e-12))
+        self.width.copy_(self.settings.ksh_width * squared_distances(features, self.anchors).mean().clamp(min=1e-12))
         kernel = gaussian(features, self.anchors, self.width)
         self.center.copy_(kernel.mean(0))
         residual = Residual(targets, self.task.bits)
@@ -78,9 +79,9 @@ class Residual:
 
 def learn_bits(kernel: Tensor, residual: Residual, bits: int, settings: KSHSettings) -> Tensor:
     """The directions (anchors, bits), greedily; the residual shrinks with every bit."""
-    directions = []
+    directions, white = [], whitening(kernel)
     for _ in range(bits):
-        start = first_guess(kernel, residual)
+        start = first_guess(kernel, residual, white)
         refined = refine(kernel, residual, start, settings.ksh_refinements)
         best = max((start, refined), key=lambda a: float(_gain(sign(kernel @ a), residual)))
         residual.remove(sign(kernel @ best))
@@ -88,15 +89,20 @@ def learn_bits(kernel: Tensor, residual: Residual, bits: int, settings: KSHSetti
     return torch.stack(directions, dim=1)
 
 
-def first_guess(kernel: Tensor, residual: Residual) -> Tensor:
+def whitening(kernel: Tensor) -> Tensor:
+    """V (anchors, anchors) with V^T (Kl^T Kl + 1e-6 I) V = I, in double precision.
+
+    A smooth kernel is nearly singular: in single precision its smallest directions are noise.
+    """
+    exact = kernel.double()
+    values, vectors = torch.linalg.eigh(exact.T @ exact + 1e-6 * torch.eye(kernel.shape[1], dtype=torch.float64))
+    return torch.as_tensor(vectors / values.clamp(min=1e-6).sqrt())
+
+
+def first_guess(kernel: Tensor, residual: Residual, white: Tensor) -> Tensor:
     """The largest generalised eigenvector of (Kl^T R Kl) a = lam (Kl^T Kl) a, scaled so that |Kl a|^2 = number of images."""
-    exact = kernel.double()  # a smooth kernel is nearly singular: in single precision its smallest directions are noise
-    gram = exact.T @ exact
-    gram += 1e-6 * torch.eye(len(gram), dtype=gram.dtype)
-    values, vectors = torch.linalg.eigh(gram)
-    whiten = vectors / values.clamp(min=1e-6).sqrt()
-    a = whiten @ torch.linalg.eigh(whiten.T @ (exact.T @ (residual @ exact)) @ whiten).eigenvectors[:, -1]
-    a = a.to(kernel.dtype)
+    exact = kernel.double() @ white
+    a = (white @ torch.linalg.eigh(exact.T @ (residual @ exact)).eigenvectors[:, -1]).to(kernel.dtype)
     scaled: Tensor = a * (len(kernel) ** 0.5 / (kernel @ a).norm().clamp(min=1e-12))
     return scaled
 

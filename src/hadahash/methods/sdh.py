@@ -25,6 +25,7 @@ class SDHSettings:
     sdh_sweeps: int = 10
     sdh_lam: float = 1.0
     sdh_nu: float = 1e-5
+    sdh_width: float = 1.0  # of the kernel, times the mean squared distance to the anchors
 
 
 @METHODS.register("sdh")
@@ -44,7 +45,8 @@ class SDH(ShallowMethod):
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
         anchors = choose_anchors(features.float(), len(self.anchors), generator)
         self.anchors[: len(anchors)].copy_(anchors)
-        self.width.copy_(squared_distances(features.float(), self.anchors).mean().clamp(min=1e-12))
+        distance = squared_distances(features.float(), self.anchors).mean().clamp(min=1e-12)
+        self.width.copy_(self.settings.sdh_width * distance)
         phi, Y = self.kernel(features).double(), targets.double()
         B = sign(torch.randn(len(phi), self.task.bits, generator=generator, dtype=torch.float64))
         hash_function = ridge(phi, 1e-2)

@@ -1,98 +1,159 @@
-"""Cells: one trained and measured model each, described by a recipe, written to `results/` as it finishes."""
+"""Cells, trained and measured: one file in `results/` each, written as soon as it is there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import multiprocessing
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
 from .. import files
-from ..data import LabelledImages, find_dataset, open_dataset
-from ..errors import unknown
-from ..hasher import Hasher
-from ..runs import Source, evaluate_run, train_run
+from ..data import LabelledImages, open_dataset
+from ..data.decode import in_memory
+from ..data.transforms import Preprocess
+from ..encoding import FeatureCache
+from ..errors import HadaHashError
+from ..evaluation import evaluate
+from ..hasher import Hasher, ModelSettings, choose_preprocess
+from ..runs import Source, evaluate_run, read_evaluated, train_run
+from ..settings import fields_of, make
+from .recipes import Cell, Recipe
+
+
+def say_nothing(text: str) -> None:
+    pass
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One number of a table: a method at a length on a data set, with one seed."""
+class Bench:
+    """Where cells are run, and what with."""
 
-    dataset: str
-    method: str
-    bits: int
-    backbone: str
-    seed: int
-    protocol: str
-    settings: dict[str, Any] = field(default_factory=dict, compare=False)
-
-    def path(self, results: Path) -> Path:
-        """<dataset>/<method>-<bits>-<backbone>-s<seed>.json; a protocol that is not the data set's own is in the name."""
-        own = find_dataset(self.dataset).protocol == self.protocol
-        name = f"{self.method}-{self.bits}-{self.backbone}-s{self.seed}" + ("" if own else f"-{self.protocol}")
-        return results / self.dataset / f"{name}.json"
+    results: Path
+    runs: Path
+    roots: dict[str, str] = field(default_factory=dict)  # data set: folder of its files
+    weights: str = "imagenet"
+    device: str = "auto"
+    jobs: int = 1  # cells at once, each in a process of its own
+    say: Callable[[str], object] = say_nothing
 
 
-def recipes() -> list[str]:
-    return sorted(path.name[:-5] for path in _folder().iterdir() if path.name.endswith(".toml"))
+def run_recipes(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], bench: Bench) -> None:
+    """Run what is missing of these cells: first the trials that choose their settings, then the cells themselves.
+
+    One that fails does not stop the others; all failures are named at the end.
+    """
+    with Workers(bench) as workers:
+        keys = {(r.name, cell.dataset, cell.method): r for r, cells in wanted for cell in _missing(cells, bench)}
+        trials = [trial for (_, *key), recipe in keys.items() for trial in recipe.trials.get((key[0], key[1]), [])]
+        failures = workers.run(list(dict.fromkeys(trials)))
+        settled = [recipe.settle(cell, bench.results) for recipe, cells in wanted for cell in _missing(cells, bench)]
+        failures += workers.run(list(dict.fromkeys(settled)))
+    if failures:
+        raise HadaHashError(f"{len(failures)} cells failed: {'; '.join(failures)}")
 
 
-def read_recipe(name: str) -> list[Cell]:
-    """All cells of a recipe, those of the first seed first, so that an interrupted table has all its rows."""
-    if name not in recipes():
-        raise unknown("recipe", name, recipes())
-    content = files.read_toml(_folder() / f"{name}.toml")
-    cells = [cell for dataset, table in content.items() for cell in _cells(dataset, table)]
-    return sorted(cells, key=lambda cell: cell.seed)
+def _missing(cells: Iterable[Cell], bench: Bench) -> list[Cell]:
+    return [cell for cell in cells if not cell.path(bench.results).exists()]
 
 
-def _cells(dataset: str, table: dict[str, Any]) -> Iterator[Cell]:
-    protocol = table.get("protocol") or find_dataset(dataset).protocol
-    for method, seeds in table["methods"].items():
-        settings = {**table.get("settings", {}), **table.get("for", {}).get(method, {})}
-        for bits in table["bits"]:
-            for seed in seeds:
-                yield Cell(dataset, method, bits, table["backbone"], seed, protocol, settings)
+class Workers:
+    """Whoever runs cells: this process, or several others that take the next cell as soon as they are done with one."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench: Bench = bench
+        self._pool: Pool | None = None
+
+    def __enter__(self) -> Workers:
+        if self._bench.jobs > 1:
+            self._pool = multiprocessing.get_context("spawn").Pool(self._bench.jobs, _start, (self._bench,))
+        else:
+            _start(self._bench)
+        return self
+
+    def run(self, cells: Sequence[Cell]) -> list[str]:
+        """Run those of the cells that have no result yet; what went wrong, a line each."""
+        missing = _missing(cells, self._bench)
+        found = map(_next, missing) if self._pool is None else self._pool.imap_unordered(_next, missing)
+        return [failure for failure in found if failure]
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.terminate()
 
 
-def run_cells(
-    cells: list[Cell], *, results: Path, runs: Path, roots: dict[str, str], weights: str = "imagenet", device: str = "auto",
-    say: Callable[[str], object] = lambda text: None, again: bool = False,
-) -> None:  # fmt: skip
-    """Run the cells that have no result yet; each is written as soon as it is measured."""
-    opened: dict[str, LabelledImages] = {}
-    for cell in cells:
-        path = cell.path(results)
-        if path.exists() and not again:
-            continue
-        if cell.dataset not in opened:
-            opened[cell.dataset] = open_dataset(cell.dataset, roots.get(cell.dataset), say=say)
-        result = _run(cell, opened[cell.dataset], runs / cell.dataset / path.stem, weights, device)
-        files.write_json(path, result)
-        say(f"{cell.dataset} {cell.method} {cell.bits} bits seed {cell.seed}: mAP {result['map']:.4f}")
+class Opened:
+    """Data sets, opened once and decoded once for each input size, since many cells go through them."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._files: dict[str, LabelledImages] = {}
+        self._squares: dict[tuple[str, Preprocess], LabelledImages] = {}
+
+    def get(self, cell: Cell) -> LabelledImages:
+        if cell.dataset not in self._files:
+            root = self._bench.roots.get(cell.dataset)
+            self._files[cell.dataset] = open_dataset(cell.dataset, root, say=self._bench.say)
+        data = self._files[cell.dataset]
+        model = make(ModelSettings, {key: cell.settings[key] for key in fields_of(ModelSettings) if key in cell.settings})
+        if model.size is None:
+            return data
+        preprocess = choose_preprocess(data.images, model.size, model)
+        key = (cell.dataset, preprocess)
+        if key not in self._squares:
+            self._squares[key] = in_memory(data, preprocess)
+        return self._squares[key]
 
 
-def _run(cell: Cell, dataset: LabelledImages, out: Path, weights: str, device: str) -> dict[str, Any]:
+_desk: tuple[Bench, Opened, FeatureCache]  # of this process, if it runs cells
+
+
+def _start(bench: Bench) -> None:
+    global _desk
+    _desk = bench, Opened(bench), FeatureCache()
+
+
+def _next(cell: Cell) -> str:
+    """Run a cell and write its result; the text says what went wrong, if anything."""
+    bench, opened, cache = _desk
+    failure = ""
+    try:
+        result = run_cell(cell, opened.get(cell), bench, cache)
+    except HadaHashError as error:
+        failure = f"{cell.dataset} {cell.name}: {error}"
+        bench.say(f"failed: {failure}")
+        if not cell.validation:
+            return failure
+        result = {"validation_map": 0.0, "failed": str(error), "settings": cell.settings}  # a point nobody should choose
+    files.write_json(cell.path(bench.results), result)
+    measured = result["validation_map"] if cell.validation else result["map"]
+    bench.say(f"{cell.dataset} {cell.name}: {'validation ' if cell.validation else ''}mAP {measured:.4f}")
+    return failure
+
+
+def run_cell(cell: Cell, dataset: LabelledImages, bench: Bench, cache: FeatureCache | None = None) -> dict[str, Any]:
+    """Train and measure one cell: what is to be written to `results/`."""
     hasher = Hasher(
-        cell.method, bits=cell.bits, backbone=cell.backbone, seed=cell.seed, weights=weights, device=device, **cell.settings
-    )
-    train_run(hasher, Source(cell.dataset, protocol=cell.protocol), out, dataset=dataset)
-    report = evaluate_run(out, hasher=hasher, dataset=dataset)
+        cell.method, bits=cell.bits, backbone=cell.backbone, seed=cell.seed, weights=bench.weights, device=bench.device,
+        **{**cell.settings, **cell.varied},
+    )  # fmt: skip
+    out = cell.folder(bench.runs)
+    source = Source(cell.dataset, protocol=cell.protocol, validation=cell.validation)
+    train_run(hasher, source, out, dataset=dataset, cache=cache)
+    if not cell.validation:
+        evaluate_run(out, hasher=hasher, dataset=dataset, cache=cache)
     about = files.read_json(out / "run.json")
     for private in ("data", "root"):
         del about[private]
-    measured = {
-        "map": report.map,
-        "depth": report.depth,
-        "denominator": report.denominator,
-        "precision_at": {str(k): value for k, value in report.precision_at.items()},
-        "precision_recall": report.to_dict()["precision_recall"],
-        "per_class": {str(c): value for c, value in report.per_class.items()},
-        "bit_balance": report.to_dict()["bit_balance"],
+    return {**about, **({} if cell.validation else _measured(cell, out))}
+
+
+def _measured(cell: Cell, out: Path) -> dict[str, Any]:
+    run = read_evaluated(out)
+    kept = ("map", "depth", "denominator", "precision_at", "precision_recall", "per_class", "bit_balance")
+    deeper = {
+        str(depth): evaluate(run.query, run.query_labels, run.database, run.database_labels, depth=depth).map
+        for depth in cell.depths
     }
-    return {**about, **measured}
-
-
-def _folder() -> Any:
-    return resources.files(__package__) / "recipes"
+    return {**{key: run.report[key] for key in kept}, **({"map_at": deeper} if deeper else {})}

@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import files
-from .cells import Cell
-
-_NAMES = {
-    "hcdh": "HCDH", "hcdh-h": "HCDH-H", "hcdh-c": "HCDH-C", "hcdh-2": "HCDH-2", "lsh": "LSH", "cifar10": "CIFAR-10",
-}  # fmt: skip
+from .names import written
+from .recipes import Cell
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ def markdown_table(dataset: str, table: dict[tuple[str, str, int], Entry]) -> st
     bits = sorted({key[1] for key in own})
     rows = ["| method | " + " | ".join(f"{k} bits" for k in bits) + " |", "|---|" + "---|" * len(bits)]
     for method in dict.fromkeys(key[0] for key in own):
-        rows.append(f"| {_NAMES.get(method, method)} | " + " | ".join(own[method, k].text for k in bits) + " |")
+        rows.append(f"| {written(method)} | " + " | ".join(own[method, k].text for k in bits) + " |")
     return "\n".join(rows)
 
 
@@ -112,7 +109,7 @@ def write_page(path: Path, recipes: dict[str, list[Cell]], results: Path, notes:
     for name, cells in recipes.items():
         table = entries(cells, results)
         for dataset in dict.fromkeys(cell.dataset for cell in cells):
-            parts += [f"## {name}: {_NAMES.get(dataset, dataset)}", "", markdown_table(dataset, table), ""]
+            parts += [f"## {name}: {written(dataset)}", "", markdown_table(dataset, table), ""]
             parts += [setting(dataset, results), "", f"Command: `hadahash reproduce {name}`", ""]
     if notes.exists():
         parts += [notes.read_text("utf-8").rstrip(), ""]

@@ -1,0 +1,165 @@
+"""Recipes: TOML files that say which cells a table has, and between which settings each method may choose.
+
+A table of a recipe describes the cells of one data set; what all of them share may stand in `[common]`:
+
+    [cifar10]
+    backbone = "efficientnet_lite0"
+    bits = [16, 32]
+    methods = { hcdh = [0, 1], lsh = [0] }              # method = seeds
+    settings = { epochs = 18 }                          # for all methods
+    mark = "128px"                                      # added to the names of the results, where the method and length are not
+                                                        # enough to tell them from those of another recipe
+    depths = [5000]                                     # mAP is also taken at these depths
+    vary = { lam = [0, 1] }                             # a cell for each value, which is added to the name
+
+and `[grid]` the points that a method's settings are chosen from, on a part of the training images that is held out:
+
+    [grid]
+    share = 0.2                                         # of the training images
+    bits = 64                                           # at one length; the choice holds for all
+    settings = { epochs = 9 }                           # what is different from the cells
+    [grid.points]
+    dpsh = [{ lr = 0.1 }, { lr = 0.03 }]
+    [grid.voc2012]                                      # points for one data set only
+    hcdh = [{ lam = 1 }, { lam = 5 }]
+
+A recipe that says `grid_of = "table1"` uses what that recipe's grid has chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from .. import files
+from ..data import find_dataset
+from ..errors import DataError, unknown
+
+Key = tuple[str, str]  # data set, method
+
+_NOT_DATA = ("common", "grid", "grid_of")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table: a method at a length on a data set, with one seed."""
+
+    dataset: str
+    method: str
+    bits: int
+    backbone: str
+    seed: int
+    protocol: str
+    mark: str = ""  # tells it from cells of the same method and length that were made in another way
+    settings: dict[str, Any] = field(default_factory=dict, compare=False)
+    varied: dict[str, Any] = field(default_factory=dict, compare=False)  # settings that no grid may change; also in the mark
+    depths: tuple[int, ...] = ()  # mAP is also taken at these
+    validation: float = 0.0  # > 0: a trial, measured on this share of the training images; queries are not touched
+
+    @property
+    def name(self) -> str:
+        """<method>-<bits>-<backbone>-s<seed>, then the protocol if it is not the data set's own, then the mark."""
+        own = find_dataset(self.dataset).protocol == self.protocol
+        parts = [self.method, str(self.bits), self.backbone, f"s{self.seed}", "" if own else self.protocol, self.mark]
+        return "-".join(part for part in parts if part)
+
+    def path(self, results: Path) -> Path:
+        """Where its result is written; those of trials lie apart."""
+        return (results / "validation" if self.validation else results) / self.dataset / f"{self.name}.json"
+
+    def folder(self, runs: Path) -> Path:
+        """The folder of its run."""
+        return (runs / "validation" if self.validation else runs) / self.dataset / self.name
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The cells of a table and, for the methods that have a choice, the trials it is made by."""
+
+    name: str
+    cells: list[Cell]
+    trials: dict[Key, list[Cell]]
+    points: dict[Key, list[dict[str, Any]]]
+
+    def settle(self, cell: Cell, results: Path) -> Cell:
+        """The cell with the settings that did best in its method's trials, all of which must have been run."""
+        chosen = self.choice(cell.dataset, cell.method, results)
+        if chosen is None:
+            return cell
+        return replace(cell, settings={**cell.settings, **self.points[cell.dataset, cell.method][chosen]})
+
+    def choice(self, dataset: str, method: str, results: Path) -> int | None:
+        """The number of the best point; None where there is nothing to choose from."""
+        trials = self.trials.get((dataset, method), [])
+        if not trials:
+            return None
+        missing = [trial.name for trial in trials if not trial.path(results).exists()]
+        if missing:
+            raise DataError(f"{len(missing)} trials of {method} on {dataset} have not been run ({missing[0]}, ...).")
+        scores = [files.read_json(trial.path(results))["validation_map"] for trial in trials]
+        return scores.index(max(scores))
+
+
+def recipes() -> list[str]:
+    return sorted(path.name[:-5] for path in _folder().iterdir() if path.name.endswith(".toml"))
+
+
+def read_recipe(name: str) -> Recipe:
+    """A recipe by its name; its cells are in the order of seeds, so that an interrupted table has all its rows."""
+    if name not in recipes():
+        raise unknown("recipe", name, recipes())
+    content = _content(name)
+    tables = {key: {**content.get("common", {}), **table} for key, table in content.items() if key not in _NOT_DATA}
+    cells = [cell for dataset, table in tables.items() for cell in _cells(dataset, table)]
+    ordered = sorted(cells, key=lambda cell: cell.seed)
+    if "grid_of" in content:
+        other = read_recipe(content["grid_of"])
+        return Recipe(name, ordered, other.trials, other.points)
+    points = {
+        (dataset, method): found
+        for dataset, table in tables.items()
+        for method in table["methods"]
+        if len(found := _points(content.get("grid", {}), dataset, method)) > 1
+    }
+    trials = {key: list(_trials(*key, tables[key[0]], content["grid"], found)) for key, found in points.items()}
+    return Recipe(name, ordered, trials, points)
+
+
+def _points(grid: dict[str, Any], dataset: str, method: str) -> list[dict[str, Any]]:
+    points: list[dict[str, Any]] = {**grid.get("points", {}), **grid.get(dataset, {})}.get(method, [])
+    return points
+
+
+def _content(name: str) -> dict[str, Any]:
+    return files.read_toml(_folder() / f"{name}.toml")
+
+
+def _cells(dataset: str, table: dict[str, Any]) -> Iterator[Cell]:
+    vary = table.get("vary", {})
+    for method, seeds in table["methods"].items():
+        settings = {**table.get("settings", {}), **table.get("for", {}).get(method, {})}
+        for bits, seed, *values in product(table["bits"], seeds, *vary.values()):
+            varied = dict(zip(vary, values, strict=True))
+            mark = "-".join([table.get("mark", ""), *(f"{key}{value:g}" for key, value in varied.items())]).strip("-")
+            yield Cell(
+                dataset, method, bits, table["backbone"], seed, table.get("protocol") or find_dataset(dataset).protocol,
+                mark, settings, varied, tuple(table.get("depths", ())),
+            )  # fmt: skip
+
+
+def _trials(
+    dataset: str, method: str, table: dict[str, Any], grid: dict[str, Any], points: list[dict[str, Any]]
+) -> Iterator[Cell]:
+    base = next(_cells(dataset, {**table, "methods": {method: [0]}, "bits": [grid["bits"]], "vary": {}}))
+    for number, point in enumerate(points):
+        mark = f"{base.mark}-point{number}".strip("-")
+        settings = {**base.settings, **grid.get("settings", {}), **point}
+        yield replace(base, settings=settings, mark=mark, validation=grid["share"])
+
+
+def _folder() -> Any:
+    return resources.files(__package__) / "recipes"
