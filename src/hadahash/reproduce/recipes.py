@@ -144,7 +144,7 @@ def _cells(dataset: str, table: dict[str, Any]) -> Iterator[Cell]:
         settings = {**table.get("settings", {}), **table.get("for", {}).get(method, {})}
         for bits, seed, *values in product(table["bits"], seeds, *vary.values()):
             varied = dict(zip(vary, values, strict=True))
-            mark = "-".join([table.get("mark", ""), *(f"{key}{value:g}" for key, value in varied.items())]).strip("-")
+            mark = "-".join([table.get("mark", ""), *(f"{key}{value}" for key, value in varied.items())]).strip("-")
             yield Cell(
                 dataset, method, bits, table["backbone"], seed, table.get("protocol") or find_dataset(dataset).protocol,
                 mark, settings, varied, tuple(table.get("depths", ())),
