@@ -21,8 +21,8 @@ setup(
     ext_modules=[
         Extension(
             "hadahash.native._hamming",
-            sources=["src/hadahash/native/hamming.c", "src/hadahash/native/search.c"],
-            depends=["src/hadahash/native/hamming.h"],
+            sources=[f"src/hadahash/native/{name}.c" for name in ("hamming", "search", "route")],
+            depends=[f"src/hadahash/native/{name}.h" for name in ("hamming", "search")],
             extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-std=c99"],
             export_symbols=[
                 "hadahash_interface",

@@ -13,19 +13,20 @@ import numpy as np
 from PIL import Image
 
 from .codebook import codebook, quality
-from .codes import Codes, hamming
+from .codes import Codes
 from .data import LabelledImages, open_dataset
 from .encoding import FeatureCache
 from .errors import HadaHashError
 from .evaluation import Report
-from .evaluation.report import Shown, bit_picture, heading, paragraph, sheet, table, write_page
+from .evaluation.report import bit_picture, heading, paragraph, sheet, table, write_page
 from .hasher import Hasher
 from .photos import PhotoIndex
-from .runs import Source, evaluate_run, train_run
+from .report.neighbours import Pictures, neighbour_rows
+from .runs import Source, evaluate_run, read_evaluated, train_run
 
 Say = Callable[[str], object]
 
-ROWS, NEIGHBOURS = 20, 10  # of the sheet of pictures
+ROWS = 20  # of the sheet of pictures
 INDEX = "photos.index"
 
 
@@ -102,7 +103,7 @@ def _images(settings: DemoSettings, say: Say) -> tuple[LabelledImages, Source]:
 
 def _write(page: Path, settings: DemoSettings, dataset: LabelledImages, reports: dict[str, Report]) -> None:
     book = codebook(len(dataset.classes), settings.bits, seed=settings.seed)
-    first = next(iter(reports.values()))
+    first, shown = next(iter(reports.values())), read_evaluated(settings.out / CONTESTANTS[0].method)
     measured = [
         (title, f"{report.map:.4f}", *(f"{report.precision_at[k]:.4f}" for k in (1, 10, 100)))
         for title, report in reports.items()
@@ -118,29 +119,13 @@ def _write(page: Path, settings: DemoSettings, dataset: LabelledImages, reports:
         table(("method", "mAP", "P@1", "P@10", "P@100"), measured),
         heading("The nearest images (HCDH)"),
         paragraph(
-            "The query stands first. Solid frames are of the query's class, dashed ones are not; under each its distance."
+            "The query stands first, with its average precision. ✓ and a solid frame: of the query's class; ✗ and a dashed "
+            "frame: not. Under each its class and the bits that differ."
         ),
-        sheet(_neighbours(settings.out / CONTESTANTS[0].method / "codes", dataset)),
+        sheet(neighbour_rows(shown, Pictures(dataset), np.linspace(0, len(shown.query) - 1, ROWS).astype(int))),
         heading("The codebook"),
         paragraph("One codeword for each class, which the codes of its images are pulled to."),
         bit_picture(book, dataset.classes),
         table(("figure", "value"), figures),
     ]
     write_page(page, "HadaHash: a first look", sections)
-
-
-def _neighbours(folder: Path, dataset: LabelledImages) -> list[list[Shown]]:
-    """Every so-many-th query with its nearest images."""
-    query, database = Codes.load(folder / "query.npz"), Codes.load(folder / "database.npz")
-    row_of = {name: row for row, name in enumerate(dataset.ids)}
-    rows = []
-    for place in np.linspace(0, len(query) - 1, ROWS).astype(int):
-        distances = hamming(query.packed[place : place + 1], database.packed)[0]
-        own = row_of[query.ids[place]]
-        shown = [Shown(dataset.images[own], dataset.classes[dataset.labels[own]])]
-        for hit in np.lexsort((database.ids, distances))[:NEIGHBOURS]:
-            row = row_of[database.ids[hit]]
-            right = bool(dataset.labels[row] == dataset.labels[own])
-            shown.append(Shown(dataset.images[row], f"{dataset.classes[dataset.labels[row]]} {distances[hit]}", right))
-        rows.append(shown)
-    return rows

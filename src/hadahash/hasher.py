@@ -83,7 +83,7 @@ class Hasher:
         self, data: str | Path | LabelledImages | NDArray[np.uint8], labels: NDArray[Any] | None = None, *,
         out: str | Path | None = None, resume: bool = False, progress: bool = False, cache: FeatureCache | None = None,
     ) -> Hasher:  # fmt: skip
-        """Learn from a folder of class folders, a LabelledImages, or pixels (n, h, w, 3) with labels (n,) or (n, C).
+        """Learn from a folder of class folders, a table, a LabelledImages, or pixels (n, h, w, 3) with labels (n,) or (n, C).
 
         With `out`, a log and checkpoints are kept there, and `resume` goes on from the last checkpoint. A `cache` keeps the
         features of a frozen backbone for other hashers that use the same one.

@@ -46,7 +46,7 @@ _PACKAGES = ("torch", "torchvision", "timm", "numpy")
 class Source:
     """Where a run's images come from and how they are divided."""
 
-    data: str  # a data set's name, or a folder
+    data: str  # a data set's name, a table, or a folder
     root: str | None = None  # where the data set's files are; None: the cache
     protocol: str | None = None  # None: the data set's own
     validation: float = 0.0  # share of the training images held out to choose settings by; queries are not touched

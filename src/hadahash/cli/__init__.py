@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 
 def main() -> None:
     """Run the command line; bad input ends in one line and an exit code, never in a traceback."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin beside a busy neighbour cost it 30 times the time
+    from ..data import DataWarning
     from ..errors import HadaHashError
     from .app import app
 
+    plain = warnings.formatwarning
+    warnings.formatwarning = lambda message, category, *where: (
+        f"warning: {message}\n" if issubclass(category, DataWarning) else plain(message, category, *where)
+    )
     try:
         app()
     except HadaHashError as error:

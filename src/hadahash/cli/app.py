@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .._version import __version__
-from . import codebook, data, demo, doctor, encode, evaluate, index, reproduce, search, serve, train
+from . import codebook, data, demo, doctor, encode, evaluate, index, report, reproduce, search, serve, train
 
 app = typer.Typer(
     help="Supervised image hashing: learn compact binary codes, compare methods honestly, search exactly.",
@@ -36,6 +36,7 @@ app.add_typer(data.app, name="data")
 app.command()(train.train)
 app.command()(encode.encode)
 app.command()(evaluate.evaluate)
+app.command()(report.report)
 app.add_typer(index.app, name="index")
 app.command()(search.search)
 app.command()(serve.serve)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..data import DATASETS, find_dataset
+from ..data import DATASETS, DataSet, make_split
+from ..errors import HadaHashError
 from . import options, show
 
 app = typer.Typer(help="Fetch or check the files of a benchmark.", no_args_is_help=True)
@@ -23,14 +25,25 @@ def get(
     place = entry.get(data_root, download=True, say=show.say)
     images = entry.read(place)
     show.result(f"{name}: {len(images):,} images, {len(images.classes)} classes, in {place}")
+    sizes = ", ".join(f"{part} {size:,}" for part, size in make_split(images, entry.protocol).sizes.items())
+    show.result(f"protocol {entry.protocol}: {sizes}; mAP@{entry.depth or 'all'}")
 
 
 @app.command("list")
-def list_() -> None:
-    """List the data sets that are known by name.
+def list_(data_root: options.Root = None) -> None:
+    """List the data sets that are known by name, and where their files are; `data get NAME` shows the sizes of one.
 
     Example: hadahash data list
     """
     for name in DATASETS.names():
-        entry = find_dataset(name)
-        show.result(f"{name:<20}protocol {entry.protocol}, mAP@{entry.depth or 'all'}")
+        entry = DATASETS.get(name)
+        measure = f"protocol {entry.protocol}, mAP@{entry.depth or 'all'}"
+        show.result(f"{name:<20}{measure:<42}{_place(entry, data_root)}")
+
+
+def _place(entry: DataSet, root: Path | None) -> str:
+    try:
+        place = entry.get(root, download=False)
+    except HadaHashError:
+        return "not here"
+    return "needs no files" if place == Path() else f"in {place}"

@@ -32,7 +32,7 @@ def _machine() -> dict[str, str]:
     import torch
 
     from .. import native
-    from ..data.cifar10 import cache_folder
+    from ..data.places import cache_folder
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none: use --frozen to train on the CPU"
     free = shutil.disk_usage(cache_folder() if cache_folder().exists() else os.curdir).free

@@ -14,7 +14,7 @@ from . import options, show
 
 
 def train(
-    data: Annotated[str, typer.Argument(help="A folder with one sub-folder per class, or a data set's name (cifar10).")],
+    data: Annotated[str, typer.Argument(help="A folder of class folders, a table (.csv), or a data set's name (cifar10).")],
     out: Annotated[Path, typer.Option(help="Folder for the run: model, log, split, checkpoint.")],
     method: options.Method = "hcdh",
     bits: options.Bits = 64,

@@ -58,7 +58,8 @@ def quality(book: ArrayLike) -> Quality:
     for products in _products(signs):
         total += float(np.abs(products).sum(dtype=np.float64))
         largest, highest = max(largest, int(np.abs(products).max())), max(highest, int(products.max()))
-    correlation = _bit_correlation(signs, sums)
+    reals = signs.astype(np.float64)
+    correlation = bit_correlation(reals.T @ reals, sums, classes)[np.triu_indices(bits, 1)]
     return Quality(
         classes=classes,
         bits=bits,
@@ -110,14 +111,14 @@ def _products(book: NDArray[np.int8]) -> Iterator[NDArray[np.float32]]:
             yield block @ later.T
 
 
-def _bit_correlation(signs: NDArray[np.int8], sums: NDArray[np.int64]) -> NDArray[np.float64]:
-    """|Pearson's correlation| over the classes of every two different bits, flat."""
-    classes, bits = signs.shape
-    B = signs.astype(np.float64)
-    covariance = B.T @ B * classes - np.outer(sums, sums)  # classes^2 times it: whole numbers
+def bit_correlation(products: NDArray[np.float64], sums: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    """|Pearson's correlation| of every two bits, (bits, bits), from sums over `count` codes; a constant bit correlates 0.
+
+    `products` (bits, bits) are the sums of b_i b_j, `sums` (bits,) those of b_i, with bits of +1 and -1.
+    """
+    covariance = products * count - np.outer(sums, sums)  # count^2 times it: whole numbers
     spread = np.sqrt(np.maximum(np.diagonal(covariance), 1))
-    correlation: NDArray[np.float64] = np.abs(covariance / np.outer(spread, spread))
-    return correlation[np.triu_indices(bits, 1)]
+    return np.asarray(np.abs(covariance / np.outer(spread, spread)))
 
 
 def _checked(book: ArrayLike) -> NDArray[np.int8]:

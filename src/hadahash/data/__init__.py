@@ -1,4 +1,4 @@
-"""Images and data sets: what is read, by name or from a folder, and how it is divided into queries and database.
+"""Images and data sets: what is read, by name, from a table or from a folder, and how it is divided into queries and database.
 
 A new data set is one file with a reader (and, if it can be fetched, a getter), and one line in `DATASETS` below.
 """
@@ -11,22 +11,29 @@ from pathlib import Path
 
 from ..errors import unknown
 from ..registry import Registry
-from .base import ArrayImages, FileImages, Images, LabelledImages
+from .base import ArrayImages, DataWarning, FileImages, Images, LabelledImages
 from .cifar10 import ChangedDataWarning, get_cifar10, pixels_sha256, read_cifar10
 from .digits import get_digits, read_digits
 from .folder import list_images, read_folder
+from .imagenet import get_imagenet100, get_tinyimagenet100, read_imagenet100, read_tinyimagenet100
 from .images import ImageLimits, image_size, open_image, shrink_to_square
+from .nuswide import MissingImagesWarning, get_nuswide21, read_nuswide21
 from .protocols import Split, make_split, protocols, validation_split
+from .table import DoubtfulLabelWarning, is_table, read_table, table_protocol
+from .voc import get_voc2012, read_voc2012
 
 __all__ = [
     "DATASETS",
     "ArrayImages",
     "ChangedDataWarning",
     "DataSet",
+    "DataWarning",
+    "DoubtfulLabelWarning",
     "FileImages",
     "ImageLimits",
     "Images",
     "LabelledImages",
+    "MissingImagesWarning",
     "Split",
     "datasets",
     "find_dataset",
@@ -38,6 +45,7 @@ __all__ = [
     "pixels_sha256",
     "protocols",
     "read_folder",
+    "read_table",
     "shrink_to_square",
     "validation_split",
 ]
@@ -60,6 +68,12 @@ class DataSet:
 DATASETS: Registry[DataSet] = Registry("data set")
 DATASETS.register("cifar10")(DataSet("cifar10", "cifar10", None, read_cifar10, get_cifar10))
 DATASETS.register("digits")(DataSet("digits", "holdout", None, read_digits, get_digits))
+DATASETS.register("imagenet100")(DataSet("imagenet100", "imagenet100", 1_000, read_imagenet100, get_imagenet100))
+DATASETS.register("nuswide21")(DataSet("nuswide21", "nuswide21", 5_000, read_nuswide21, get_nuswide21))
+DATASETS.register("tinyimagenet100")(
+    DataSet("tinyimagenet100", "tinyimagenet100", 1_000, read_tinyimagenet100, get_tinyimagenet100)
+)
+DATASETS.register("voc2012")(DataSet("voc2012", "voc2012", None, read_voc2012, get_voc2012))
 
 
 def datasets() -> list[str]:
@@ -68,18 +82,20 @@ def datasets() -> list[str]:
 
 
 def find_dataset(spec: str | Path) -> DataSet:
-    """The data set of this name, or a folder of class folders. A folder called like a data set is given as ./name."""
+    """The data set of this name, a table, or a folder of class folders. A folder called like a data set is given as ./name."""
     if isinstance(spec, str) and spec in DATASETS:
         return DATASETS.get(spec)
-    folder = Path(spec)
-    if isinstance(spec, str) and folder.name == spec and not folder.exists():
+    path = Path(spec)
+    if is_table(path):
+        return DataSet(path.stem, table_protocol(path), None, read_table, lambda root, **options: path)
+    if isinstance(spec, str) and path.name == spec and not path.exists():
         raise unknown("data set or folder", spec, datasets())
-    return DataSet(folder.resolve().name, "holdout", None, read_folder, lambda root, **options: folder)
+    return DataSet(path.resolve().name, "holdout", None, read_folder, lambda root, **options: path)
 
 
 def open_dataset(
     spec: str | Path, root: str | Path | None = None, *, download: bool = True, say: Say = lambda text: None
 ) -> LabelledImages:
-    """A data set by its name (its files are in `root`, in the cache, or fetched), or a folder of class folders."""
+    """A data set by its name (its files are in `root`, in the cache, or fetched), a table, or a folder of class folders."""
     entry = find_dataset(spec)
     return entry.read(entry.get(root, download=download, say=say))

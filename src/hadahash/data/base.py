@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 from ..errors import DataError
 
 
+class DataWarning(UserWarning):
+    """The data can be used, but something about them should be known before results are believed."""
+
+
 class Images(Protocol):
     """Images by number. Reading one may raise an ImageError; that never concerns the others."""
 
@@ -69,6 +73,7 @@ class LabelledImages:
     labels: NDArray[np.int64]  # (n,) class numbers, or (n, C) of 0 and 1
     classes: tuple[str, ...]
     name: str = ""
+    parts: NDArray[np.str_] | None = None  # (n,) train, query or database, where the data set itself says so
 
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.ids) == len(self.labels):
@@ -85,4 +90,7 @@ class LabelledImages:
 
     def take(self, indices: NDArray[np.integer[Any]]) -> LabelledImages:
         """The images with these numbers, in this order."""
-        return LabelledImages(self.images.take(indices), self.ids[indices], self.labels[indices], self.classes, self.name)
+        parts = None if self.parts is None else self.parts[indices]
+        return LabelledImages(
+            self.images.take(indices), self.ids[indices], self.labels[indices], self.classes, self.name, parts
+        )

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import tarfile
@@ -31,8 +30,9 @@ from numpy.typing import NDArray
 
 from .. import files
 from ..errors import DataError, HadaHashError
-from .base import ArrayImages, Images, LabelledImages
+from .base import ArrayImages, DataWarning, Images, LabelledImages
 from .images import open_image
+from .places import cache_folder
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOLDER = "cifar-10-batches-bin"
@@ -51,7 +51,7 @@ _FAILURES = (HadaHashError, HTTPException, OSError, subprocess.SubprocessError, 
 Say = Callable[[str], object]
 
 
-class ChangedDataWarning(UserWarning):
+class ChangedDataWarning(DataWarning):
     """The files on the disk are not the official ones, so results are not comparable with published ones."""
 
 
@@ -85,11 +85,6 @@ def pixels_sha256(images: Images) -> str:
     for index in range(len(images)):
         digest.update(images[index].tobytes())
     return digest.hexdigest()
-
-
-def cache_folder() -> Path:
-    """Where data sets are kept: the environment variable HADAHASH_DATA, or ~/.cache/hadahash."""
-    return Path(os.environ.get("HADAHASH_DATA") or Path.home() / ".cache" / "hadahash")
 
 
 def get_cifar10(

@@ -12,12 +12,19 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from .base import ArrayImages, FileImages, Images, LabelledImages
 from .folder import list_images, read_folder
+from .table import is_table, read_table
 
 
 def read_collection(data: Any, labels: Any = None) -> LabelledImages:
-    """Labelled images from a folder of class folders, a LabelledImages, or pixels (n, h, w, 3) with their labels."""
+    """Labelled images to learn from: a folder of class folders, a table, a LabelledImages, or pixels with their labels.
+
+    Of a table with a column split only the rows of the split train are given. Pixels are uint8 (n, h, w, 3).
+    """
     if isinstance(data, LabelledImages):
         return data
+    if isinstance(data, (str, Path)) and is_table(data):
+        table = read_table(data)
+        return table if table.parts is None else table.take(np.flatnonzero(table.parts == "train"))
     if isinstance(data, (str, Path)):
         return read_folder(Path(data))
     images, ids = open_source(data)

@@ -56,7 +56,7 @@ def read_folder(root: str | Path) -> LabelledImages:
         passed = f"{listing.others} other and {listing.hidden} hidden files were passed over"
         raise DataError(f"{root} holds no images ({passed}). Images end in: {', '.join(sorted(IMAGE_SUFFIXES))}.")
     parts = [path.relative_to(root).parts for path in listing.images]
-    classes = _class_folders(root)
+    classes = class_folders(root)
     _require_classes(root, classes, parts)
     number = {name: label for label, name in enumerate(classes)}
     return LabelledImages(
@@ -85,7 +85,8 @@ def _require_classes(root: Path, classes: tuple[str, ...], parts: list[tuple[str
         raise DataError(f"{root} has one class only ({_some(classes)}): hashing needs at least 2 class folders in it.")
 
 
-def _class_folders(root: Path) -> tuple[str, ...]:
+def class_folders(root: Path) -> tuple[str, ...]:
+    """The names of the folders in a folder, in order, without hidden ones."""
     with os.scandir(root) as entries:
         return tuple(sorted(entry.name for entry in entries if _is_shown_folder(entry)))
 

@@ -1,11 +1,21 @@
 """Which images are queries, which are trained on and which are searched: a Split, made by a named protocol and a seed.
 
-    cifar10        100 images a class are queries, 500 others a class are trained on, the other 54,000 are the database
-    cifar10-59k    the same queries and training images; the database is all but the queries
-    cifar10-demo   of the same queries 50 a class, the same training images, and of the database 800 a class
-    cifar10-full   the official test set are the queries; the 50,000 others are trained on and searched
-    holdout        for any collection: a tenth of each class, at least one image (but never the only one), are queries;
-                   the rest is both trained on and searched
+    cifar10          100 images a class are queries, 500 others a class are trained on, the other 54,000 are the database
+    cifar10-59k      the same queries and training images; the database is all but the queries
+    cifar10-demo     of the same queries 50 a class, the same training images, and of the database 800 a class
+    cifar10-full     the official test set are the queries; the 50,000 others are trained on and searched
+    imagenet100      the validation images of the 100 classes are the queries, all their training images the database, and
+                     100 a class of these are trained on
+    tinyimagenet100  the same of Tiny-ImageNet
+    nuswide21        of each class in turn 100 images are queries and 500 others are trained on, of those that no class
+                     before has taken; the rest is the database
+    nuswide21-all    the same queries and training images; the database is all but the queries
+    voc2012          the validation set are the queries; the training set is trained on and searched
+    table            as the data set itself says of each image: train, query or database. Where it names no database, the
+                     training images are searched
+    holdout          for any collection: a tenth of each class, at least one image (but never the only one), are queries;
+                     the rest is both trained on and searched. Of images with several labels a tenth in all, and none
+                     that is the last one left with one of its labels
 
 A split follows from the seed alone: each class in turn is put in the order of as many raw 64-bit numbers of numpy's
 PCG64 generator, whose stream never changes, and the first ones are taken. Indices are kept in ascending order.
@@ -15,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,6 +143,61 @@ def _cifar10_full(data: LabelledImages, seed: int) -> Split:
     return _sized(Split("cifar10-full", seed, query, rest, rest), (10_000, 50_000, 50_000))
 
 
+@PROTOCOLS.register("imagenet100")
+def _imagenet100(data: LabelledImages, seed: int) -> Split:
+    split = train_on_some(data, "imagenet100", 100, seed)
+    return _sized(split, (5_000, 10_000, range(73_200, 130_001)))  # a class of ImageNet has 732 to 1,300 training images
+
+
+@PROTOCOLS.register("tinyimagenet100")
+def _tinyimagenet100(data: LabelledImages, seed: int) -> Split:
+    split = train_on_some(data, "tinyimagenet100", 100, seed)
+    return _sized(split, (5_000, 10_000, 40_000), (5_000, 10_000, 50_000))
+
+
+@PROTOCOLS.register("voc2012")
+def _voc2012(data: LabelledImages, seed: int) -> Split:
+    return _sized(as_given(data, "voc2012", seed), (5_823, 5_717, 5_717))
+
+
+@PROTOCOLS.register("nuswide21")
+def _nuswide21(data: LabelledImages, seed: int) -> Split:
+    query, train, rest = _per_class(data, "nuswide21", (100, 500), seed)
+    return _sized(Split("nuswide21", seed, query, train, rest), (2_100, 10_500, range(183_235)))
+
+
+@PROTOCOLS.register("nuswide21-all")
+def _nuswide21_all(data: LabelledImages, seed: int) -> Split:
+    query, train, rest = _per_class(data, "nuswide21-all", (100, 500), seed)
+    return _sized(Split("nuswide21-all", seed, query, train, np.union1d(train, rest)), (2_100, 10_500, range(193_735)))
+
+
+@PROTOCOLS.register("table")
+def _table(data: LabelledImages, seed: int) -> Split:
+    return as_given(data, "table", seed)
+
+
+def as_given(data: LabelledImages, name: str, seed: int) -> Split:
+    """The parts that the data set itself has; without a database the training images are searched."""
+    query, train, database = _given_parts(data, name)
+    return Split(name, seed, query, train, database if len(database) else train)
+
+
+def train_on_some(data: LabelledImages, name: str, count: int, seed: int) -> Split:
+    """The data set's own queries; its training images are the database, and `count` a class of them are trained on."""
+    query, database, _ = _given_parts(data, name)
+    (train,) = _draw(data, name, database, (count,), seed)
+    return Split(name, seed, query, train, database)
+
+
+def _given_parts(data: LabelledImages, name: str) -> tuple[Indices, Indices, Indices]:
+    """(query, train, database) as the data set itself has them."""
+    if data.parts is None:
+        raise DataError(f"Protocol {name} needs images that are marked as query or train. Use the protocol holdout.")
+    query, train, database = (np.flatnonzero(data.parts == part) for part in _PARTS)
+    return query, train, database
+
+
 @PROTOCOLS.register("holdout")
 def _holdout(data: LabelledImages, seed: int) -> Split:
     query, rest = _hold_out(np.arange(len(data)), data.labels, 0.1, np.random.PCG64(seed))
@@ -160,41 +225,70 @@ def validation_split(train: Indices, labels: ArrayLike, *, fraction: float, seed
 
 def _per_class(data: LabelledImages, name: str, counts: tuple[int, int], seed: int) -> tuple[Indices, Indices, Indices]:
     """For each class so many images for the first and the second part; all others are the third."""
-    if data.multilabel:
+    if data.multilabel and name.startswith("cifar10"):
         raise DataError(f"Protocol {name} needs one label an image, got labels of the shape {data.labels.shape}.")
-    bits, first, second = np.random.PCG64(seed), [], []
+    everything = np.arange(len(data))
+    query, train = _draw(data, name, everything, counts, seed)
+    return query, train, np.setdiff1d(everything, np.concatenate([query, train]))
+
+
+def _draw(data: LabelledImages, name: str, pool: Indices, counts: tuple[int, ...], seed: int) -> list[Indices]:
+    """One part for each of `counts`: of each class in turn so many images of `pool` that no class before has drawn."""
+    bits, drawn = np.random.PCG64(seed), np.zeros((0, sum(counts)), np.int64)
+    labels, free = data.labels[pool], np.ones(len(pool), bool)
     for label, class_name in enumerate(data.classes):
-        own = np.flatnonzero(data.labels == label)
+        own = np.flatnonzero(free & (labels[:, label] == 1 if data.multilabel else labels == label))
         if len(own) < sum(counts):
             raise DataError(
                 f"Protocol {name} takes {sum(counts)} images of each class, but class {class_name!r} has {len(own)}. "
                 "Use the protocol holdout for a small collection."
             )
-        own = _shuffled(own, bits)
-        first.append(own[: counts[0]])
-        second.append(own[counts[0] : sum(counts)])
-    query, train = np.sort(np.concatenate(first)), np.sort(np.concatenate(second))
-    return query, train, np.setdiff1d(np.arange(len(data)), np.concatenate([query, train]))
+        own = _shuffled(own, bits)[: sum(counts)]
+        free[own] = False
+        drawn = np.vstack([drawn, pool[own]])  # (classes so far, images a class)
+    return [np.sort(part, axis=None) for part in np.split(drawn, np.cumsum(counts)[:-1], axis=1)]
 
 
 def _hold_out(indices: Indices, labels: NDArray[Any], fraction: float, bits: np.random.PCG64) -> tuple[Indices, Indices]:
     """(held out, rest): `fraction` of each class, at least 1 image and never all; `labels` are those of `indices`."""
-    groups = [indices] if labels.ndim == 2 else [indices[labels == label] for label in np.unique(labels)]
+    groups = [np.arange(len(indices))] if labels.ndim == 2 else [np.flatnonzero(labels == label) for label in np.unique(labels)]
     held = []
     for group in groups:
-        count = max(1, round(fraction * len(group))) if fraction else 0
-        held.append(_shuffled(group, bits)[: min(count, len(group) - 1)])
-    taken = np.sort(np.concatenate(held)) if held else indices[:0]
+        count = min(max(1, round(fraction * len(group))), len(group) - 1) if fraction else 0
+        order = _shuffled(group, bits)
+        held.append((_spared(order, labels) if labels.ndim == 2 else order)[: max(count, 0)])
+    taken = np.sort(indices[np.concatenate(held)]) if held else indices[:0]
     return taken, np.setdiff1d(indices, taken)
+
+
+def _spared(order: Indices, labels: NDArray[Any]) -> Indices:
+    """`order` without the images that would take the last one of a label away, if all before them are taken."""
+    left = labels.sum(axis=0)
+    kept = []
+    for row in order:
+        if (left[labels[row] == 1] > 1).all():
+            left = left - labels[row]
+            kept.append(row)
+    return np.array(kept, np.int64)
 
 
 def _shuffled(indices: Indices, bits: np.random.PCG64) -> Indices:
     return indices[np.argsort(bits.random_raw(len(indices)), kind="stable")]
 
 
-def _sized(split: Split, expected: tuple[int, int, int]) -> Split:
-    if tuple(split.sizes.values()) != expected:
-        wanted = ", ".join(f"{part} {size:,}" for part, size in zip(_PARTS, expected, strict=True))
-        got = ", ".join(f"{part} {size:,}" for part, size in split.sizes.items())
-        raise DataError(f"Protocol {split.name} must give {wanted}; this data set gives {got}. Use the whole CIFAR-10.")
-    return split
+def _sized(split: Split, *allowed: tuple[int | range, ...]) -> Split:
+    """The split, if its sizes are among those `allowed` for query, train and database: a number each, or a range."""
+    for sizes in allowed:
+        pairs = zip(split.sizes.values(), sizes, strict=True)
+        if all(size in wanted if isinstance(wanted, range) else size == wanted for size, wanted in pairs):
+            return split
+    wanted = " or ".join(_listed(sizes) for sizes in allowed)
+    raise DataError(
+        f"Protocol {split.name} must give {wanted}; this data set gives {_listed(split.sizes.values())}. "
+        "Use the whole data set, or the protocol holdout."
+    )
+
+
+def _listed(sizes: Iterable[int | range]) -> str:
+    words = [f"{size[0]:,} to {size[-1]:,}" if isinstance(size, range) else f"{size:,}" for size in sizes]
+    return ", ".join(f"{part} {word}" for part, word in zip(_PARTS, words, strict=True))
