@@ -6,37 +6,48 @@ from typing import Annotated, Optional
 import typer
 
 from .. import reproduce as room
+from ..errors import UsageError
 from . import options, show
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="What to reproduce: table2.")],
+    names: Annotated[Optional[list[str]], typer.Argument(help=f"{', '.join(room.everything())}, or all.")] = None,  # noqa: UP045
     results: Annotated[Path, typer.Option(help="Folder of the measured cells, one JSON file each.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Folder for the runs: models, codes, logs.")] = Path("runs"),
-    page: Annotated[Path, typer.Option(help="The page that is written.")] = Path("docs/results.md"),
-    data_root: options.Root = None,
+    docs: Annotated[Path, typer.Option(help="Folder for results.md, tables/ and figures/.")] = Path("docs"),
+    data_root: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(help="Where a data set's files are: NAME=FOLDER. May be repeated.", metavar="NAME=FOLDER"),
+    ] = None,
     weights: options.Weights = "imagenet",
+    dataset: Annotated[Optional[list[str]], typer.Option(help="Only these data sets. May be repeated.")] = None,  # noqa: UP045
     only: Annotated[Optional[list[str]], typer.Option(help="Only these methods. May be repeated.")] = None,  # noqa: UP045
     bits: Annotated[Optional[list[int]], typer.Option(help="Only these lengths. May be repeated.")] = None,  # noqa: UP045
     seed: Annotated[Optional[list[int]], typer.Option(help="Only these seeds. May be repeated.")] = None,  # noqa: UP045
-    run: Annotated[bool, typer.Option("--run/--no-run", help="Run the missing cells, or only write the page.")] = True,
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Run the missing cells, or only write what is there.")] = True,
+    smoke: Annotated[bool, typer.Option("--smoke", help="A tiny version, in ./smoke: all of it in minutes on a CPU.")] = False,
     jobs: Annotated[int, typer.Option(help="Cells that are run at once, each in a process of its own.")] = 1,
     device: options.Device = "auto",
 ) -> None:
-    """Run the missing cells of one of the paper's tables and write the page of results.
+    """Run the missing cells of the paper's tables, write them as Markdown, CSV and LaTeX, and draw its figures.
 
-    Example: hadahash reproduce table2 --only hcdh --bits 64
+    Example: hadahash reproduce table1 --dataset cifar10 --only hcdh --bits 64
     """
-    recipe = room.read_recipe(name)
-    wanted = [
-        cell
-        for cell in recipe.cells
-        if cell.method in (only or [cell.method]) and cell.bits in (bits or [cell.bits]) and cell.seed in (seed or [cell.seed])
-    ]
-    if run:
-        roots = {cell.dataset: str(data_root) for cell in wanted} if data_root else {}
-        bench = room.Bench(results, runs, roots, weights=weights, device=device, jobs=jobs, say=show.say)
-        room.run_recipes([(recipe, wanted)], bench)
-    tables = {name: room.read_recipe(name).cells for name in room.recipes()}
-    room.write_page(page, tables, results, page.with_name("results-notes.md"))
-    show.result(f"written: {page}")
+    if not names and not smoke:
+        raise UsageError(f"Say what to reproduce: {', '.join(room.everything())}, or all. Example: hadahash reproduce table1")
+    bench = room.Bench(results, runs, _roots(data_root or []), weights=weights, device=device, jobs=jobs, say=show.say)
+    if smoke:
+        bench, docs = room.in_folder(Path("smoke"), bench)
+
+    def wanted(cell: room.Cell) -> bool:
+        rules = ((dataset, cell.dataset), (only, cell.method), (bits, cell.bits), (seed, cell.seed))
+        return all(not allowed or value in allowed for allowed, value in rules)
+
+    for path in room.reproduce(names or ["all"], bench, docs, run=run, smoke=smoke, wanted=wanted):
+        show.result(f"written: {path}")
+
+
+def _roots(pairs: list[str]) -> dict[str, str]:
+    if not all("=" in pair for pair in pairs):
+        raise UsageError("--data-root takes NAME=FOLDER here, for example --data-root cifar10=data/cifar10.")
+    return {name: folder for name, _, folder in (pair.partition("=") for pair in pairs)}

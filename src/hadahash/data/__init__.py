@@ -13,7 +13,7 @@ from ..errors import unknown
 from ..registry import Registry
 from .base import ArrayImages, DataWarning, FileImages, Images, LabelledImages
 from .cifar10 import ChangedDataWarning, get_cifar10, pixels_sha256, read_cifar10
-from .digits import get_digits, read_digits
+from .digits import get_digits, read_digit_pairs, read_digits
 from .folder import list_images, read_folder
 from .imagenet import get_imagenet100, get_tinyimagenet100, read_imagenet100, read_tinyimagenet100
 from .images import ImageLimits, image_size, open_image, shrink_to_square
@@ -68,6 +68,7 @@ class DataSet:
 DATASETS: Registry[DataSet] = Registry("data set")
 DATASETS.register("cifar10")(DataSet("cifar10", "cifar10", None, read_cifar10, get_cifar10))
 DATASETS.register("digits")(DataSet("digits", "holdout", None, read_digits, get_digits))
+DATASETS.register("digit-pairs")(DataSet("digit-pairs", "holdout", None, read_digit_pairs, get_digits))
 DATASETS.register("imagenet100")(DataSet("imagenet100", "imagenet100", 1_000, read_imagenet100, get_imagenet100))
 DATASETS.register("nuswide21")(DataSet("nuswide21", "nuswide21", 5_000, read_nuswide21, get_nuswide21))
 DATASETS.register("tinyimagenet100")(

@@ -45,8 +45,8 @@ def run_recipes(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], bench: Bench) -
     One that fails does not stop the others; all failures are named at the end.
     """
     with Workers(bench) as workers:
-        keys = {(r.name, cell.dataset, cell.method): r for r, cells in wanted for cell in _missing(cells, bench)}
-        trials = [trial for (_, *key), recipe in keys.items() for trial in recipe.trials.get((key[0], key[1]), [])]
+        chosen = [(recipe, cell) for recipe, cells in wanted for cell in _missing(cells, bench) if cell.choose]
+        trials = [trial for recipe, cell in chosen for trial in recipe.trials.get((cell.dataset, cell.method), [])]
         failures = workers.run(list(dict.fromkeys(trials)))
         settled = [recipe.settle(cell, bench.results) for recipe, cells in wanted for cell in _missing(cells, bench)]
         failures += workers.run(list(dict.fromkeys(settled)))

@@ -23,7 +23,7 @@ and `[grid]` the points that a method's settings are chosen from, on a part of t
     [grid.voc2012]                                      # points for one data set only
     hcdh = [{ lam = 1 }, { lam = 5 }]
 
-A recipe that says `grid_of = "table1"` uses what that recipe's grid has chosen.
+A recipe that says `grid_of = "table1"` uses what that recipe's grid has chosen, but not for tables that say `choose = false`.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Cell:
     settings: dict[str, Any] = field(default_factory=dict, compare=False)
     varied: dict[str, Any] = field(default_factory=dict, compare=False)  # settings that no grid may change; also in the mark
     depths: tuple[int, ...] = ()  # mAP is also taken at these
+    choose: bool = True  # may the grid choose its settings?
     validation: float = 0.0  # > 0: a trial, measured on this share of the training images; queries are not touched
 
     @property
@@ -84,10 +85,11 @@ class Recipe:
     cells: list[Cell]
     trials: dict[Key, list[Cell]]
     points: dict[Key, list[dict[str, Any]]]
+    owns_grid: bool = True  # False: the trials are those of another recipe
 
     def settle(self, cell: Cell, results: Path) -> Cell:
         """The cell with the settings that did best in its method's trials, all of which must have been run."""
-        chosen = self.choice(cell.dataset, cell.method, results)
+        chosen = self.choice(cell.dataset, cell.method, results) if cell.choose else None
         if chosen is None:
             return cell
         return replace(cell, settings={**cell.settings, **self.points[cell.dataset, cell.method][chosen]})
@@ -118,7 +120,7 @@ def read_recipe(name: str) -> Recipe:
     ordered = sorted(cells, key=lambda cell: cell.seed)
     if "grid_of" in content:
         other = read_recipe(content["grid_of"])
-        return Recipe(name, ordered, other.trials, other.points)
+        return Recipe(name, ordered, other.trials, other.points, owns_grid=False)
     points = {
         (dataset, method): found
         for dataset, table in tables.items()
@@ -147,7 +149,7 @@ def _cells(dataset: str, table: dict[str, Any]) -> Iterator[Cell]:
             mark = "-".join([table.get("mark", ""), *(f"{key}{value}" for key, value in varied.items())]).strip("-")
             yield Cell(
                 dataset, method, bits, table["backbone"], seed, table.get("protocol") or find_dataset(dataset).protocol,
-                mark, settings, varied, tuple(table.get("depths", ())),
+                mark, settings, varied, tuple(table.get("depths", ())), table.get("choose", True),
             )  # fmt: skip
 
 

@@ -1,18 +1,31 @@
-"""Tables out of `results/`: no number in them is typed by hand."""
+"""Tables out of `results/`, as Markdown, CSV and LaTeX: no number in them is typed by hand."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import statistics
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from .. import files
+from ..data import find_dataset
 from .names import written
-from .recipes import Cell
+from .recipes import Cell, Recipe
+
+_PAPER_BITS = (16, 32, 64, 128)
+_TITLES = {
+    "table1": "Table 1: all methods",
+    "table2": "Table 2: HCDH and its variants",
+    "lambda": "The weight λ of the classification loss",
+    "threshold": "The mean instead of 0 as threshold",
+    "alexnet": "HCDH with AlexNet",
+}
 
 
 @dataclass(frozen=True)
@@ -20,18 +33,63 @@ class Entry:
     """What the results say of one place in a table."""
 
     maps: tuple[float, ...]  # one for each seed
-    paper: float | None
+    paper: float | None = None
 
     @property
-    def text(self) -> str:
-        """.812 ±.003 (3) beside the paper's value"""
-        if not self.maps:
+    def mean(self) -> float | None:
+        return statistics.mean(self.maps) if self.maps else None
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation over seeds."""
+        return statistics.stdev(self.maps) if len(self.maps) > 1 else None
+
+    def text(self, *, best: bool = False, bold: str = "**{}**", plus_minus: str = "±") -> str:
+        """.812 ±.003 (3) / .790: the mean, the spread, the number of seeds and the paper's value"""
+        if self.mean is None:
             ours = "not run"
-        elif len(self.maps) == 1:
-            ours = f"**{_short(self.maps[0])}** (1)"
         else:
-            ours = f"**{_short(statistics.mean(self.maps))}** ±{_short(statistics.stdev(self.maps))} ({len(self.maps)})"
+            shown = _short(self.mean)
+            spread = "" if self.spread is None else f" {plus_minus}{_short(self.spread)}"
+            ours = f"{bold.format(shown) if best else shown}{spread} ({len(self.maps)})"
         return ours if self.paper is None else f"{ours} / {_short(self.paper)}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The results of a recipe on one data set: rows of methods, columns of lengths."""
+
+    dataset: str
+    depth: int | None  # of the mean average precision; None: all
+    entries: dict[tuple[str, int], Entry]  # (row, bits)
+
+    @property
+    def rows(self) -> list[str]:
+        return list(dict.fromkeys(row for row, _ in self.entries))
+
+    @property
+    def bits(self) -> list[int]:
+        return sorted({bits for _, bits in self.entries})
+
+    @property
+    def measure(self) -> str:
+        return f"mAP@{self.depth or 'all'}"
+
+    def best(self, bits: int) -> str | None:
+        """The row with the largest mean."""
+        run = {row: e.mean for (row, own), e in self.entries.items() if own == bits and e.mean is not None}
+        return max(run, key=lambda row: run[row]) if len(run) > 1 else None
+
+    def cells(self, row: str, **style: str) -> list[str]:
+        """The texts of a row, one for each length."""
+        return [
+            self.entries[row, bits].text(best=self.best(bits) == row, **style) if (row, bits) in self.entries else ""
+            for bits in self.bits
+        ]
+
+    @property
+    def missing(self) -> int:
+        return sum(not entry.maps for entry in self.entries.values())
 
 
 def paper_values() -> dict[str, dict[str, list[float]]]:
@@ -39,53 +97,149 @@ def paper_values() -> dict[str, dict[str, list[float]]]:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*/*.json"))]
+    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*/*.json")) if path.parent.name != "validation"]
 
 
-def entries(cells: list[Cell], results: Path) -> dict[tuple[str, str, int], Entry]:
-    """(dataset, method, bits) to what was measured, in the order of the recipe."""
-    paper, measured = paper_values(), defaultdict(list)
+def tables(cells: Sequence[Cell], results: Path) -> list[Table]:
+    """One table for each data set, and one more for each further depth that mAP is taken at."""
+    found = []
+    for dataset in dict.fromkeys(cell.dataset for cell in cells):
+        own = [cell for cell in cells if cell.dataset == dataset]
+        found += [_table(own, results, depth) for depth in (None, *own[0].depths)]
+    return found
+
+
+def _table(cells: Sequence[Cell], results: Path, depth: int | None) -> Table:
+    """`depth`: one of the further depths, or None for the data set's own."""
+    printed = paper_values().get(cells[0].dataset, {})
+    maps: dict[tuple[str, int], list[float]] = defaultdict(list)
+    papers, own_depth = {}, depth or find_dataset(cells[0].dataset).depth
     for cell in cells:
+        key = (row_name(cell), cell.bits)
+        values = printed.get(cell.method, []) if depth is None and not cell.varied else []
+        papers[key] = dict(zip(_PAPER_BITS, values, strict=False)).get(cell.bits)
         path = cell.path(results)
         if path.exists():
-            measured[cell.dataset, cell.method, cell.bits].append(float(files.read_json(path)["map"]))
-    table = {}
-    for cell in cells:
-        key = (cell.dataset, cell.method, cell.bits)
-        printed = paper.get(cell.dataset, {}).get(cell.method)
-        value = printed[(16, 32, 64, 128).index(cell.bits)] if printed and cell.bits in (16, 32, 64, 128) else None
-        table[key] = Entry(tuple(measured[key]), value)
-    return table
+            result = files.read_json(path)
+            maps[key].append(float(result["map"] if depth is None else result["map_at"][str(depth)]))
+    return Table(cells[0].dataset, own_depth, {key: Entry(tuple(maps[key]), paper) for key, paper in papers.items()})
 
 
-def markdown_table(dataset: str, table: dict[tuple[str, str, int], Entry]) -> str:
-    own = {key[1:]: entry for key, entry in table.items() if key[0] == dataset}
-    bits = sorted({key[1] for key in own})
-    rows = ["| method | " + " | ".join(f"{k} bits" for k in bits) + " |", "|---|" + "---|" * len(bits)]
-    for method in dict.fromkeys(key[0] for key in own):
-        rows.append(f"| {written(method)} | " + " | ".join(own[method, k].text for k in bits) + " |")
-    return "\n".join(rows)
+def row_name(cell: Cell) -> str:
+    varied = ", ".join(f"{key} {value}" for key, value in cell.varied.items())
+    return f"{written(cell.method)}, {varied}" if varied else written(cell.method)
 
 
-def setting(dataset: str, results: Path) -> str:
-    """One paragraph of what all results of a data set have in common, and the range of what they do not."""
-    found = [result for result in read_results(results) if result["dataset"] == dataset]
+def markdown(table: Table) -> str:
+    head = ["method", *(f"{bits} bits" for bits in table.bits)]
+    rows = [head, ["---"] * len(head), *([row, *table.cells(row)] for row in table.rows)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def latex(table: Table, caption: str) -> str:
+    columns = " & ".join(["method", *(f"{bits} bits" for bits in table.bits)])
+    rows = [
+        " & ".join([_escape(row), *table.cells(row, bold=r"\textbf{{{}}}", plus_minus=r"$\pm$")]) + r" \\" for row in table.rows
+    ]
+    body = "\n".join([r"\toprule", columns + r" \\", r"\midrule", *rows, r"\bottomrule"])
+    columns_spec = "l" + "c" * len(table.bits)
+    top = f"\\begin{{table}}\n\\centering\n\\caption{{{_escape(caption)}}}\n\\begin{{tabular}}{{{columns_spec}}}\n"
+    return f"{top}{body}\n\\end{{tabular}}\n\\end{{table}}\n"
+
+
+def comma_separated(found: Sequence[Table]) -> str:
+    """All tables in one: a line for each place."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["dataset", "measure", "method", "bits", "status", "map", "standard_deviation", "seeds", "paper"])
+    for table in found:
+        for (row, bits), entry in table.entries.items():
+            status = "run" if entry.maps else "not run"
+            numbers = ["" if value is None else f"{value:.5f}" for value in (entry.mean, entry.spread)]
+            printed = "" if entry.paper is None else entry.paper
+            writer.writerow([table.dataset, table.measure, row, bits, status, *numbers, len(entry.maps), printed])
+    return text.getvalue()
+
+
+def setting(cells: Sequence[Cell], results: Path) -> str:
+    """One paragraph of what all results of these cells have in common, and the range of what they do not."""
+    found = [files.read_json(path) for path in dict.fromkeys(cell.path(results) for cell in cells) if path.exists()]
     if not found:
         return "No result yet."
 
     def common(*keys: str) -> str:
-        return ", ".join(sorted({str(_at(result, keys)) for result in found}))
+        return ", ".join(sorted({str(_at(result, keys)) for result in found} - {"None"})) or "none"
 
     rates = [result["images_per_second"] for result in found if result["images_per_second"]]
-    depth = {"None": "all"}.get(common("depth"), common("depth"))
+    speed = f"{min(rates):,.0f} to {max(rates):,.0f} training images a second" if rates else "no network was trained"
     return (
         f"{found[0]['queries']:,} queries, {found[0]['train_images']:,} training images, database of "
         f"{found[0]['database']:,}; backbone {common('backbone')}, trained at "
         f"{common('preprocess', 'train_size')} px, encoding at {common('preprocess', 'size')} px; "
-        f"{common('epochs')} epochs, last epoch, codebook {common('settings', 'codebook')}; mAP@{depth}, exact expectation "
-        f"over ties. {common('hardware')}, torch {common('versions', 'torch')}; {min(rates):,.0f} to {max(rates):,.0f} "
-        f"training images a second. Dates: {common('date')}."
+        f"{common('epochs')} epochs, last epoch, codebook {common('settings', 'codebook')}; exact expectation "
+        f"over ties. {common('hardware')}, torch {common('versions', 'torch')}; {speed}. Dates: {common('date')}."
     )
+
+
+def choices(recipe: Recipe, dataset: str, results: Path) -> str:
+    """What each method chose in its trials, as a table; empty where there was nothing to choose."""
+    rows = []
+    for (own, method), trials in recipe.trials.items():
+        if own != dataset or not all(trial.path(results).exists() for trial in trials):
+            continue
+        scores = [files.read_json(trial.path(results))["validation_map"] for trial in trials]
+        best = recipe.choice(dataset, method, results) or 0
+        point = ", ".join(f"{key} {value}" for key, value in recipe.points[own, method][best].items())
+        rows.append(f"| {written(method)} | {len(trials)} | {point} | {_short(scores[best])} | {_short(min(scores))} |")
+    head = "| method | points | chosen | its validation mAP | the worst point's |\n|---|---|---|---|---|\n"
+    return head + "\n".join(rows) if rows else ""
+
+
+def write_tables(recipe: Recipe, results: Path, folder: Path) -> list[Path]:
+    """The tables of a recipe as CSV and LaTeX."""
+    found = tables(recipe.cells, results)
+    texts = {
+        "csv": comma_separated(found),
+        "tex": "\n".join(latex(table, f"{_title(recipe.name)}, {written(table.dataset)}, {table.measure}") for table in found),
+    }
+    paths = []
+    for ending, text in texts.items():
+        paths.append(folder / f"{recipe.name}.{ending}")
+        files.write_text(paths[-1], text)
+    return paths
+
+
+def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path) -> None:
+    """docs/results.md: the tables, the settings, and the notes that people wrote about them."""
+    parts = [
+        "# Results", "",
+        "This page is generated by `hadahash reproduce` from the files in `results/`; edit `docs/results-notes.md` instead.",
+        "The same tables as CSV and LaTeX are in `docs/tables/`.", "",
+        "A cell reads: ours ± standard deviation over seeds (number of seeds) / the paper's value, which is for AlexNet. The",
+        "best of a column is bold.", "",
+    ]  # fmt: skip
+    if notes.exists():
+        parts += [notes.read_text("utf-8").rstrip(), ""]
+    for recipe in sorted(recipes, key=lambda recipe: list(_TITLES).index(recipe.name)):
+        parts += [f"## {_title(recipe.name)}", "", f"`hadahash reproduce {recipe.name}`", ""]
+        parts += [text for table in tables(recipe.cells, results) for text in _section(recipe, table, results)]
+    files.write_text(path, "\n".join(parts))
+
+
+def _section(recipe: Recipe, table: Table, results: Path) -> list[str]:
+    own = [cell for cell in recipe.cells if cell.dataset == table.dataset]
+    parts = [f"### {written(table.dataset)}, {table.measure}", "", markdown(table), ""]
+    if table.depth in own[0].depths:
+        return parts
+    parts += [setting(own, results), ""]
+    if table.missing:
+        parts += [f"Not run: {table.missing} of {len(table.entries)} cells.", ""]
+    grid = choices(recipe, table.dataset, results) if recipe.owns_grid else ""
+    return parts + ([f"<details><summary>Settings chosen</summary>\n\n{grid}\n\n</details>", ""] if grid else [])
+
+
+def _title(name: str) -> str:
+    return _TITLES.get(name, name)
 
 
 def _at(value: Any, keys: tuple[str, ...]) -> Any:
@@ -98,19 +252,5 @@ def _short(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
 
 
-def write_page(path: Path, recipes: dict[str, list[Cell]], results: Path, notes: Path) -> None:
-    """docs/results.md: the tables, the settings, and the notes that people wrote under them."""
-    parts = [
-        "# Results", "",
-        "This page is generated by `hadahash reproduce` from the files in `results/`; edit `docs/results-notes.md` instead.",
-        "A cell reads **ours** ± standard deviation over seeds (number of seeds) / the paper's value, which is for AlexNet.",
-        "",
-    ]  # fmt: skip
-    for name, cells in recipes.items():
-        table = entries(cells, results)
-        for dataset in dict.fromkeys(cell.dataset for cell in cells):
-            parts += [f"## {name}: {written(dataset)}", "", markdown_table(dataset, table), ""]
-            parts += [setting(dataset, results), "", f"Command: `hadahash reproduce {name}`", ""]
-    if notes.exists():
-        parts += [notes.read_text("utf-8").rstrip(), ""]
-    files.write_text(path, "\n".join(parts))
+def _escape(text: str) -> str:
+    return text.replace("%", r"\%").replace("&", r"\&").replace("_", r"\_").replace("λ", r"$\lambda$")
