@@ -43,11 +43,13 @@ def search(result: dict[str, Any]) -> list[str]:
     lines = [
         "## Search",
         "",
-        f"The {result['k']} nearest of each query, medians of {result['rounds']} rounds in which all engines take their turn. *exact* is "
+        f"The {result['k']} nearest of each query, medians of {result['rounds']} rounds in which all engines take their turn; the ratios "
+        "are medians of the rounds' ratios. *exact* is "
         "the default scan, *routed* goes by codewords; both give exactly what brute force gives. Clustered codes lie around "
         "100 codewords with 5 % of the bits flipped. faiss flat is IndexBinaryFlat; faiss IVF has the fewest probes that find all "
         "true distances. The last column is the scan's share of the read bandwidth that numpy reaches on the same bytes.",
         "",
+        *least(result.get("least", {})),
         "| codes | bits | kind | queries at once | threads | exact, ms | faiss flat / exact | exact / routed | faiss IVF / routed "
         "| bandwidth share |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -62,13 +64,23 @@ def search(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def least(worst: dict[str, Any]) -> list[str]:
+    """A line for each promise: its worst ratio, and where."""
+    lines = [
+        f"- least *{name}*: {case['ratio']:.2f} ({case['codes']:.0e} {case['kind']} codes of {case['bits']} bits, "
+        f"{case['batch']} at once, {case['threads']} thread(s))"
+        for name, case in worst.items()
+    ]
+    return [*lines, ""] if lines else []
+
+
 def trained(result: dict[str, Any]) -> list[str]:
     lines = [
         "## Search on codes of trained models",
         "",
         "Single queries on one thread: the codes of the database as they are, and drawn from them with repetition. cifar10: HCDH, "
         "EfficientNet-Lite0 trained end to end; tinyimagenet100: HCDH on frozen features at 96 px, a weak model whose codes lie far "
-        "from their codewords, so that routing gains little.",
+        "from their codewords. Collections of less than half a megabyte are scanned by either engine.",
         "",
         "| codes of | codes | bits | k | exact, ms | routed, ms | exact / routed | same answers | certified |",
         "|---|---|---|---|---|---|---|---|---|",

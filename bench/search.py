@@ -1,10 +1,11 @@
 """How long a search takes, beside faiss: the flat scan and the routed search, on random and on clustered codes.
 
     python bench/search.py                                        1e5, 1e6 and 1e7 codes of 32, 64 and 128 bits
-    python bench/search.py --sizes 100000 --bits 64 --rounds 3 --out /tmp/small.json
+    python bench/search.py --sizes 100000 --bits 64 --rounds 4 --out small.json
 
-All engines take their turn in every round, so that a busy neighbour disturbs them alike; the medians and their ratios
-are written. Clustered codes lie around 100 codewords with 5 % of the bits flipped. "exact" is the default engine, "routed"
+All engines take their turn in every round, each time another one first, so that a busy neighbour or a warm cache favours
+none; a turn takes at least 8 queries and 30 ms. Written are the median times, and of each ratio the median of all
+rounds with its quartiles; `least` names the worst ratios of all. Clustered codes lie around 100 codewords with 5 % of the bits flipped. "exact" is the default engine, "routed"
 has the codewords on clustered codes and learns centres on random ones. faiss is IndexBinaryFlat, and on clustered codes
 IndexBinaryIVF with 100 lists and the fewest probes that find all the true distances. The read bandwidth is that of numpy's
 fastest reduction over the same number of bytes. Threads wait passively everywhere.
@@ -18,6 +19,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import argparse
 import datetime
+import itertools
 import json
 import platform
 import shlex
@@ -37,6 +39,9 @@ import hadahash as hh
 from hadahash import files, native
 
 CODEWORDS, FLIPS = 100, 0.05
+QUERIES = 256  # different ones, so that what one query leaves in the cache seldom serves the next
+FEWEST, TURN = 8, 0.03  # queries and seconds that a turn of an engine takes at least
+CASE = ("kind", "codes", "bits", "batch", "threads")
 Packed = NDArray[np.uint8]
 Search = Callable[[Packed, int], NDArray[Any]]  # queries, threads -> distances (q, k)
 
@@ -65,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 for row in compare(kind, size, bits, options):
                     result["cases"].append(row)
                     print(json.dumps(row), file=sys.stderr)
+    result["least"] = least(result["cases"])
     files.write_json(options.out, result)
     print(json.dumps(result, indent=2))
 
@@ -77,7 +83,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64], help="queries in one call")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--k", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "search.json")
     return parser.parse_args(arguments)
 
@@ -89,7 +95,7 @@ def compare(kind: str, size: int, bits: int, options: argparse.Namespace) -> lis
     engines, facts = searchers(kind, packed, bits, options.k, make)
     rows = []
     for batch in options.batches:
-        queries = make(max(batch, 8))
+        queries = make(-(-QUERIES // batch) * batch)
         for threads in options.threads:
             times, equal = measure(engines, packed, queries, batch, threads, options.rounds)
             rows.append(
@@ -103,40 +109,71 @@ def compare(kind: str, size: int, bits: int, options: argparse.Namespace) -> lis
 
 def measure(
     engines: dict[str, Search], packed: Packed, queries: Packed, batch: int, threads: int, rounds: int
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Median seconds a query of each engine, and how many rows have the distances of faiss' flat scan."""
-    times: dict[str, list[float]] = {}
-    found: dict[str, list[NDArray[Any]]] = {}
+) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    """Seconds a query of each engine in each round, and how many rows have the distances of faiss' flat scan."""
     words = packed.reshape(-1).view(np.uint32 if packed.size % 8 else np.uint64)
-    for turn in range(rounds + 1):  # the first is not counted
-        for name, search in engines.items():
+    batches = [queries[first : first + batch] for first in range(0, len(queries), batch)]
+    few = -(-FEWEST // batch)
+    times: dict[str, list[float]] = {}
+    found, calls = {}, {}
+    for name, search in engines.items():  # not counted
+        found[name] = [search(part, threads) for part in batches[:few]]
+        start = time.perf_counter()
+        search(batches[0], threads)
+        calls[name] = max(few, int(TURN / (time.perf_counter() - start)))
+    coming = {name: itertools.cycle(batches) for name in engines}  # a turn goes on where the last one stopped
+    names = list(engines)
+    for turn in range(rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            parts = [next(coming[name]) for _ in range(calls[name])]
             start = time.perf_counter()
-            answers = [search(queries[first : first + batch], threads) for first in range(0, len(queries), batch)]
-            times.setdefault(name, []).append((time.perf_counter() - start) / len(queries))
-            found[name] = answers if turn == 0 else found[name]
+            for part in parts:
+                engines[name](part, threads)
+            times.setdefault(name, []).append((time.perf_counter() - start) / (calls[name] * batch))
         for name, reduce in (("max", np.max), ("sum", np.sum), ("xor", np.bitwise_xor.reduce)):
             start = time.perf_counter()
             reduce(words)
             times.setdefault(f"read {name}", []).append(time.perf_counter() - start)
     shares = {name: same_rows(answers, found["faiss flat"]) for name, answers in found.items()}
-    return {name: median(values[1:]) for name, values in times.items()}, {"rows_with_the_true_distances": shares}
+    return times, {"rows_with_the_true_distances": shares}
 
 
 def same_rows(answers: list[NDArray[Any]], true: list[NDArray[Any]]) -> float:
     return float((np.concatenate(answers) == np.concatenate(true)).all(axis=1).mean())
 
 
-def summary(times: dict[str, float], packed: Packed) -> dict[str, Any]:
-    read = min(seconds for name, seconds in times.items() if name.startswith("read"))
-    engines = {name: seconds for name, seconds in times.items() if not name.startswith("read")}
-    ours = {name: engines[name] for name in ("exact", "routed")}
-    ratios = {f"{peer} / {name}": engines[peer] / ours[name] for peer in engines if peer.startswith("faiss") for name in ours}
+def summary(times: dict[str, list[float]], packed: Packed) -> dict[str, Any]:
+    middle = {name: median(values) for name, values in times.items()}
+    read = min(seconds for name, seconds in middle.items() if name.startswith("read"))
+    engines = [name for name in times if not name.startswith("read")]
+    pairs = [(peer, name) for peer in engines if peer.startswith("faiss") for name in ("exact", "routed")]
+    rounds = {f"{peer} / {name}": np.divide(times[peer], times[name]) for peer, name in [*pairs, ("exact", "routed")]}
     return {
-        "milliseconds_per_query": {name: 1000 * seconds for name, seconds in engines.items()},
-        "ratios": ratios | {"exact / routed": ours["exact"] / ours["routed"]},
+        "milliseconds_per_query": {name: 1000 * middle[name] for name in engines},
+        "ratios": {name: float(np.median(values)) for name, values in rounds.items()},
+        "quartiles": {name: np.quantile(values, [0.25, 0.75]).tolist() for name, values in rounds.items()},
         "read_bandwidth_gb_per_s": packed.nbytes / read / 1e9,
-        "exact_share_of_bandwidth": read / ours["exact"],
+        "exact_share_of_bandwidth": read / middle["exact"],
     }
+
+
+def least(cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """The worst of what is promised: the scan beside faiss, and routing where it gains most and where it can gain nothing."""
+    largest = max(case["codes"] for case in cases)
+    promised = {
+        "faiss flat / exact": cases,
+        "exact / routed, random": [case for case in cases if case["kind"] == "random"],
+        "exact / routed, clustered, most codes": [
+            case for case in cases if case["kind"] == "clustered" and case["codes"] == largest
+        ],
+    }
+    worst = {}
+    for name, among in promised.items():
+        ratio = name.split(",")[0]
+        if among:
+            case = min(among, key=lambda case: case["ratios"][ratio])
+            worst[name] = {"ratio": case["ratios"][ratio]} | {key: case[key] for key in CASE}
+    return worst
 
 
 def searchers(

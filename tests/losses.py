@@ -40,6 +40,14 @@ def through(layer, rows) -> list[list[float]]:
     return [[dot(w, x) + b for w, b in zip(weight, bias, strict=True)] for x in rows]
 
 
+def centred(rows) -> list[list[float]]:
+    """Features of a batch less their means, over the root of their mean square, number by number."""
+    means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    rest = [[x - m for x, m in zip(row, means, strict=True)] for row in rows]
+    spread = math.sqrt(sum(x * x for row in rest for x in row) / (len(rows) * len(means)) + 1e-5)
+    return [[x / spread for x in row] for row in rest]
+
+
 def dot(left, right) -> float:
     return sum(a * b for a, b in zip(left, right, strict=True))
 

@@ -10,7 +10,7 @@ import hadahash.index as room
 from hadahash import native
 from hadahash.codes import Codes, pack, unpack
 from hadahash.errors import UsageError
-from hadahash.index import Index
+from hadahash.index import Index, routed
 
 BITS = [8, 12, 16, 24, 32, 33, 48, 64, 96, 128, 255, 512]
 ENGINES = room.index_engines()
@@ -19,6 +19,13 @@ ENGINES = room.index_engines()
 @pytest.fixture
 def rng():
     return np.random.default_rng(3)
+
+
+@pytest.fixture(autouse=True)
+def route_all(monkeypatch):
+    """The routed engine scans small tables, and those it gains nothing on: here it routes."""
+    for name, value in {"_WORTH_ROUTING": 0, "_MOST_COMPARED": np.inf, "_FEWEST_IN_A_RUN": 0}.items():
+        monkeypatch.setattr(routed, name, value)
 
 
 def clustered(rng, n, bits, ids=None, flips=0.1, centres=5):
@@ -150,6 +157,28 @@ def test_adding_removing_and_updating(rng, engine, tmp_path):
     codes = index.codes()
     assert codes.ids.tolist() == index.ids.tolist()
     assert all((row == brute.items[each][0]).all() for row, each in zip(codes.signs(), codes.ids.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", [int, str])
+def test_codes_of_some_items(rng, engine, kind, tmp_path):
+    index, brute = both(rng, 200, 40, engine=engine, kind=kind, codebook=rng.choice([-1, 1], (5, 40)))
+    new = clustered(rng, 20, 40, np.array([10**6 + each if kind is int else f"z {each}" for each in range(20)]))
+    index.add(new)
+    brute.put(new)
+    gone = index.ids[50]
+    index.remove([gone])
+    for turn in range(2):
+        some = rng.permutation(index.ids)[:60]
+        codes = index.codes(some)
+        assert codes.bits == 40 and codes.ids.tolist() == some.tolist()
+        assert all((row == brute.items[each][0]).all() for row, each in zip(codes.signs(), some.tolist(), strict=True))
+        assert len(index.codes([])) == 0 and index.codes(some[[3, 3]]).ids.tolist() == some[[3, 3]].tolist()
+        with pytest.raises(UsageError, match="does not have"):
+            index.codes([some[0], gone])
+        if turn == 0:
+            index.save(tmp_path / "i")
+            index = Index.open(tmp_path / "i")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 
 from hadahash.codes import Codes, pack
+from hadahash.index import routed
 
 
 @pytest.fixture
 def rng():
     return np.random.default_rng(11)
+
+
+@pytest.fixture(autouse=True)
+def route_all(monkeypatch):
+    """Small tables are routed too, by quarters, whether it pays or not."""
+    for name, value in {"_WORTH_ROUTING": 0, "_MOST_COMPARED": np.inf, "_FEWEST_IN_A_RUN": 0}.items():
+        monkeypatch.setattr(routed, name, value)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import numpy as np
@@ -10,7 +11,8 @@ from brute_force import LOCAL_ENGINES
 
 from hadahash.codes import Codes
 from hadahash.errors import StorageError
-from hadahash.index import Index
+from hadahash.index import Index, routed
+from hadahash.index.store import MANIFEST, _checksum
 
 
 def times(folder):
@@ -125,3 +127,24 @@ def test_adding_one_by_one_keeps_few_segments(make):
     assert len(index) == 300 and len(index._segments) <= 9
     index.remove(np.arange(299))
     assert index.ids.tolist() == [299] and len(index._segments) == 1
+
+
+@pytest.mark.parametrize("fewest", [0, np.inf])
+def test_routed_tables_come_back_whatever_they_are_cut_by(make, tmp_path, fewest, monkeypatch):
+    """A folder may be cut by quarters or, as all were once, only by rings; and who does not know of quarters may open both."""
+    monkeypatch.setattr(routed, "_FEWEST_IN_A_RUN", fewest)
+    codes, queries = make(3000), make(20)
+    Index.build(codes, engine="routed", codebook=np.eye(6, 64) - 0.5).save(tmp_path / "i")
+    true = Index.build(codes).search(queries, 15)
+    manifest = json.loads((tmp_path / "i" / MANIFEST).read_text())
+    assert manifest["segments"][0].pop("by_quarters", False) is (fewest == 0)
+    for turn in range(2):
+        index = Index.open(tmp_path / "i")
+        hits, runs = index.search(queries, 15), index._segments[0].codes.load().runs
+        assert (runs.quarters is not None) is (fewest == 0 and turn == 0)
+        assert hits.exact and np.array_equal(hits.ids, true.ids) and np.array_equal(hits.distances, true.distances)
+        index.remove([5])
+        index.save(tmp_path / "again")
+        assert Index.open(tmp_path / "again")._segments[0].codes.load().runs.quarters is None or turn == 0
+        manifest["crc32"] = _checksum(manifest)
+        (tmp_path / "i" / MANIFEST).write_text(json.dumps(manifest))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import numpy as np
 import pytest
 
 from hadahash import native
-from hadahash.codes import hamming, pack
+from hadahash.codes import Codes, hamming, pack
 from hadahash.errors import UsageError
 from hadahash.index import Index, routed
 from hadahash.index.routed import learned_centres, routed_table
@@ -14,6 +18,7 @@ from hadahash.native import search
 
 WIDTHS = [8, 20, 32, 40, 64, 100, 128, 192, 256, 320, 384, 448, 512, 700]
 LEVELS = [0, 1, 2, 3]
+compiled = pytest.mark.skipif(not native.available(), reason="the numpy stand-in compares with every code")
 
 
 def sorted_keys(table, queries, k, limits, allowed=None):
@@ -33,18 +38,24 @@ def limits_of(queries, radius):
 
 
 def tables(rng, n, bits, centres=5):
-    """A flat and a routed table of the same codes, full of ties."""
+    """A flat table and two routed ones of the same codes, full of ties: cut by quarters, and into whole rings. And queries."""
     few = rng.choice([-1, 1], (12, bits))
     values = few[rng.integers(0, 12, n)] * rng.choice([1, -1], (n, bits), p=[0.97, 0.03])
-    rows = search.rows_of(pack(values))
-    return search.Table(rows), routed_table(rows, search.rows_of(pack(few[:centres])), bits), search.rows_of(pack(values[:5]))
+    rows, centres = search.rows_of(pack(values)), search.rows_of(pack(few[:centres]))
+    fine = routed_table(rows, centres, bits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(routed, "_FEWEST_IN_A_RUN", np.inf)
+        coarse = routed_table(rows, centres, bits)
+    assert fine.runs.quarters is not None and coarse.runs.quarters is None
+    return search.Table(rows), fine, coarse, search.rows_of(pack(values[:5]))
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("bits", WIDTHS)
 def test_every_level_equals_a_sort(rng, bits, level):
-    for table in tables(rng, 1500, bits)[:2]:
-        queries = search.rows_of(pack(rng.choice([-1, 1], (4, bits))))
+    *tables_of_codes, near = tables(rng, 1500, bits)
+    queries = np.concatenate([near[:2], search.rows_of(pack(rng.choice([-1, 1], (3, bits))))])
+    for table in tables_of_codes:
         mask = rng.random(1500) < 0.3
         mask[300:900] = False
         for allowed in (None, mask):
@@ -53,28 +64,28 @@ def test_every_level_equals_a_sort(rng, bits, level):
                 bits_of = None if allowed is None else search.bitmap(allowed)
                 found = search.nearest(table, queries, k=k, limits=limits, allowed=bits_of, level=level)
                 assert np.array_equal(found.keys, sorted_keys(table, queries, k, limits, allowed))
-                assert (found.unseen >= found.keys[:, -1]).all()
+                assert found.unseen is None or (found.unseen >= found.keys[:, -1]).all()
 
 
 @pytest.mark.parametrize("bits", [16, 64, 130])
 def test_numpy_gives_the_same(rng, bits, monkeypatch):
-    flat, cut, queries = tables(rng, 900, bits)
+    *tables_of_codes, queries = tables(rng, 900, bits)
     mask = search.bitmap(rng.random(900) < 0.5)
-    for table in (flat, cut):
+    for table in tables_of_codes:
         for allowed in (None, mask):
             options = {"k": 30, "limits": limits_of(queries, bits), "allowed": allowed}
-            compiled = search.nearest(table, queries, **options)
+            found = search.nearest(table, queries, **options)
             with monkeypatch.context() as patch:
                 patch.setenv("HADAHASH_NATIVE", "0")
                 plain = search.nearest(table, queries, **options)
-            assert np.array_equal(compiled.keys, plain.keys)
+            assert np.array_equal(found.keys, plain.keys)
 
 
 @pytest.mark.parametrize("queries", [1, 3, 70])
 @pytest.mark.parametrize("n", [63, 64, 511, 512, 513, 4097, 50_000])
 def test_threads_and_odd_sizes(rng, n, queries, monkeypatch):
     monkeypatch.setattr(search, "_WORTH_A_THREAD", 1)
-    for table in tables(rng, n, 64)[:2]:
+    for table in tables(rng, n, 64)[:3]:
         asked = search.rows_of(pack(rng.choice([-1, 1], (queries, 64))))
         expected = sorted_keys(table, asked, 20, limits_of(asked, 64))
         for threads in (1, 2, 3):
@@ -89,11 +100,29 @@ def test_all_codes_equal(rng):
     cut = routed_table(table.rows, np.zeros((1, 1), np.uint64), 64)
     found = search.nearest(cut, np.array([[7]], np.uint64), k=1000, limits=limits_of([0], 64))
     assert found.keys[0].tolist() == [(3 << 32) | rank for rank in range(1000)]
-    assert len(cut.runs.starts) > 2  # cut into pieces that fit the cache
+    assert len(cut.runs.starts) > 2 and len(cut.runs.ring_spans) > 1  # cut into pieces that fit the cache
 
 
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_runs_have_equal_quarters_and_ascending_ranks(rng, bits):
+    flat, fine, coarse, _ = tables(rng, 2000, bits)
+    quarter = np.arange(fine.rows.view(np.uint8).shape[1] * 8) * 4 // (fine.rows.view(np.uint8).shape[1] * 8)
+    for table in (fine, coarse):
+        assert np.array_equal(table.rows, flat.rows[table.ranks])
+        for (bucket, span, start), end in zip(table.runs.listed(), table.runs.starts[1:], strict=True):
+            differ = np.unpackbits((table.rows[start:end] ^ table.runs.centres[bucket]).view(np.uint8), axis=1)
+            assert (differ.sum(axis=1) == span).all() and (np.diff(table.ranks[start:end].astype(int)) > 0).all()
+            if table is fine:
+                run = np.searchsorted(table.runs.starts, start)
+                counts = np.stack([differ[:, quarter == each].sum(axis=1) for each in range(4)], axis=1)
+                assert (counts == table.runs.quarters[run]).all()
+    again = search.runs_of(fine.runs.centres, fine.runs.listed(), fine.rows, by_quarters=True)
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(again, fine.runs, strict=True))
+
+
+@compiled
 def test_probes_leave_something_unseen(rng):
-    _, table, _ = tables(rng, 3000, 64)
+    _, table, *_ = tables(rng, 3000, 64)
     queries = search.rows_of(pack(rng.choice([-1, 1], (8, 64))))
     options = {"k": 20, "limits": limits_of(queries, 64)}
     true = search.nearest(table, queries, **options).keys
@@ -106,6 +135,7 @@ def test_probes_leave_something_unseen(rng):
     assert sizes == sorted(sizes) and sizes[-1] == 8 and sizes[0] < 8 and (found.unseen == search.UNSEEN_NOTHING).all()
 
 
+@compiled
 def test_routing_looks_at_few_codes(rng):
     """In clusters, the certificate holds after the home bucket: almost nothing is left to sweep."""
     few = rng.choice([-1, 1], (50, 64))
@@ -114,6 +144,52 @@ def test_routing_looks_at_few_codes(rng):
     queries = search.rows_of(pack(values[:40]))
     found = search.nearest(table, queries, k=10, limits=limits_of(queries, 64), probes=1)
     assert (found.unseen >= found.keys[:, -1]).mean() > 0.9
+
+
+@compiled
+@pytest.mark.parametrize("flips, routes", [(0.05, True), (0.5, False)])
+def test_a_table_is_routed_only_where_that_pays(rng, flips, routes, monkeypatch):
+    monkeypatch.undo()
+    few = rng.choice([-1, 1], (20, 64))
+    values = few[rng.integers(0, 20, 70_000)] * rng.choice([1, -1], (70_000, 64), p=[1 - flips, flips])
+    for count, expected in ((70_000, routes), (60_000, False)):  # few codes are scanned in any case
+        index = Index.build(Codes(packed=pack(values[:count]), bits=64), engine="routed", codebook=few)
+        table = index._segments[0].codes.load()
+        assert (table.runs is not None) is expected
+    centres = search.rows_of(pack(few))
+    assert routed.pays(routed_table(search.rows_of(pack(values)), centres, 64), 64) is routes
+
+
+def test_queries_unlike_any_code(rng):
+    """Nothing can be left out, and the answer is still right."""
+    _, fine, coarse, _ = tables(rng, 20_000, 64)
+    queries = search.rows_of(pack(rng.choice([-1, 1], (70, 64))))
+    for table in (fine, coarse):
+        for count in (1, 70):
+            asked = queries[:count]
+            found = search.nearest(table, asked, k=40, limits=limits_of(asked, 64))
+            assert np.array_equal(found.keys, sorted_keys(table, asked, 40, limits_of(asked, 64)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_threads_after_a_fork(rng, monkeypatch):
+    """The threads that wait for work stay behind in the parent; the child has its own."""
+    monkeypatch.setattr(search, "_WORTH_A_THREAD", 1)
+    table, *_, queries = tables(rng, 5000, 64)
+    options = {"k": 3, "limits": limits_of(queries, 64), "threads": 2}
+    before = search.nearest(table, queries, **options).keys
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(search.nearest(table, queries, **options).keys, before) else 1)
+    for _ in range(100):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert done and os.waitstatus_to_exitcode(status) == 0
 
 
 def test_learned_centres_find_the_clusters(rng):
@@ -127,7 +203,7 @@ def test_learned_centres_find_the_clusters(rng):
 
 @pytest.mark.parametrize("flips", [0.03, 0.5])
 def test_routing_by_learned_centres_is_exact(make, flips, monkeypatch):
-    monkeypatch.setattr(routed, "_WORTH_ROUTING", 1000)
+    monkeypatch.setattr(routed, "_WORTH_LEARNING", 1000)
     codes, queries = make(8000, 64, flips=flips), make(30, 64, flips=flips)
     index = Index.build(codes, engine="routed")
     assert index._segments[0].codes.load().runs is not None
@@ -136,17 +212,15 @@ def test_routing_by_learned_centres_is_exact(make, flips, monkeypatch):
 
 
 def test_arrays_that_do_not_fit_are_refused(rng):
-    flat, cut, queries = tables(rng, 100, 64)
+    flat, cut, _, queries = tables(rng, 100, 64)
     for wrong in (queries.view(np.uint32), queries.astype(np.int64), queries[:, [0, 0]], queries[0]):
         with pytest.raises(UsageError):
             search.nearest(flat, wrong, k=1, limits=limits_of(queries, 64))
-    runs = cut.runs
-    buckets = np.array([0, 1])
-    for spans, starts in (([0, 0], [0, 200]), ([0, 0], [5, 50]), ([0, 1 << 20], [0, 50]), ([0, 0], [50, 0])):
+    wrong = [[(0, 0, 0), (1, 0, 200)], [(0, 0, 5), (1, 0, 50)], [(0, 0, 0), (1, 1 << 20, 50)], [(0, 0, 50), (1, 0, 0)]]
+    wrong += [[(0, 0, 0), (9, 0, 50)], [(1, 0, 0), (0, 0, 50)], [(0, 5, 0), (0, 4, 50)], [(0, -1, 0)], []]
+    for listed in wrong:
         with pytest.raises(UsageError, match="runs"):
-            search.runs_of(runs.centres, buckets, np.array(spans), np.array(starts), 100)
-    with pytest.raises(UsageError, match="runs"):
-        search.runs_of(runs.centres, np.array([0, 9]), np.array([0, 0]), np.array([0, 50]), 100)
+            search.runs_of(cut.runs.centres, np.array(listed, np.int64).reshape(-1, 3), flat.rows, by_quarters=False)
 
 
 def test_rows_and_back(rng):

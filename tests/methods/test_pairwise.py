@@ -14,6 +14,7 @@ from losses import (
     assert_full_precision,
     assert_gradcheck,
     assert_parts,
+    centred,
     deep_method,
     dot,
     random_batch,
@@ -56,7 +57,7 @@ def _likelihood(outputs, labels, bank):
 
 
 def _remember(bank, method, batch):
-    outputs, labels = through(method.hash, batch.features.tolist()), batch.targets.tolist()
+    outputs, labels = through(method.hash, centred(batch.features.tolist())), batch.targets.tolist()
     bank.update(zip(batch.indices.tolist(), zip(outputs, labels, strict=True), strict=True))
     return outputs, labels
 
@@ -96,6 +97,7 @@ def test_the_bank_keeps_the_last_output_of_each_image():
 def test_dpsh_gradient_is_the_documented_one(multilabel):
     """Theta = U0 U^T / 2 with the bank U held fixed: dJ/dU0 = (sigm(Theta) - S) U / 2 / pairs + 2 eta (U0 - B) / (n K)."""
     method = deep_method("dpsh", multilabel=multilabel, dpsh_eta=0.3)
+    _drift(method, 0)
     batches = _batches(5, multilabel)
     for batch in batches[:2]:
         method.loss(batch)
@@ -122,6 +124,25 @@ def test_gradients_are_those_of_the_loss_with_the_bank_held_fixed(name, multilab
         method.before_step(40, 100)
     method.bank.keep = lambda outputs, batch: None
     assert_gradcheck(method, batch)
+
+
+def test_the_centred_layer_is_a_plain_linear_one_outside_training():
+    method = deep_method("dpsh")
+    for seed in range(200):
+        method.loss(Batch(*(3 + 5 * t if i == 0 else t for i, t in enumerate(vars(random_batch(seed, count=8)).values()))))
+    layer = method.eval().hash
+    assert layer.mean.mean().item() == pytest.approx(3, abs=1) and layer.spread.item() == pytest.approx(10, rel=0.2)
+    features = 3 + 10 * torch.randn(4, 6, dtype=torch.float64)
+    plain = torch.nn.functional.linear(
+        features, layer.weight / layer.spread, layer.bias - layer.weight @ layer.mean / layer.spread
+    )
+    torch.testing.assert_close(method.values(features), plain)
+    torch.testing.assert_close(method.values(features[:1]), plain[:1])
+
+
+def test_what_all_images_share_does_not_reach_the_outputs_in_training():
+    method, batch = deep_method("dpsh"), random_batch(0, count=6)
+    torch.testing.assert_close(method.values(batch.features + 100), method.values(batch.features))
 
 
 def test_huge_outputs_do_not_overflow():

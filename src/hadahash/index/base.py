@@ -217,8 +217,8 @@ class Index(ABC):
         """All ids, in order"""
 
     @abstractmethod
-    def codes(self) -> Codes:
-        """All codes, in the order of ids"""
+    def codes(self, ids: ArrayLike | None = None) -> Codes:
+        """All codes, in the order of ids; or those of these items, in the order given. Ids that are not there are refused."""
 
     @abstractmethod
     def has(self, ids: Ids) -> Mask:
@@ -279,6 +279,12 @@ class Index(ABC):
 
 
 ENGINES: Registry[type[Index]] = Registry("index engine")
+
+
+def refuse_missing(wanted: Ids, there: Mask) -> None:
+    """Items were asked for that the index does not have."""
+    if not there.all():
+        raise UsageError(f"The index does not have {_named(wanted[~there])}.")
 
 
 def _kind(ids: Ids) -> type[Id]:

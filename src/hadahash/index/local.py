@@ -20,7 +20,7 @@ from ..codes import Codes, pack
 from ..errors import UsageError, unknown
 from ..native import search as native
 from . import store
-from .base import Hits, Index, Search
+from .base import Hits, Index, Search, refuse_missing
 from .items import Id, Ids, Item, ItemTable, Mask
 from .segment import Part, Segment, make_segment, merged
 
@@ -103,14 +103,26 @@ class LocalIndex(Index):
         parts = [segment.live_ids() for segment in self._segments]
         return np.sort(np.concatenate(parts), kind="stable") if parts else np.zeros(0, np.int64)
 
-    def codes(self) -> Codes:
+    def codes(self, ids: ArrayLike | None = None) -> Codes:
         segments = self._segments
+        if ids is not None:
+            return self._codes_of(segments, self._ids(ids))
         if not segments:
-            return Codes(packed=np.zeros((0, -(-self.bits // 8)), np.uint8), bits=self.bits)
+            return self._codes_of((), np.zeros(0, np.int64))
         rows = np.concatenate([segment.live_rows() for segment in segments])
-        ids = np.concatenate([segment.live_ids() for segment in segments])
-        order = np.argsort(ids, kind="stable")
-        return Codes(packed=native.packed_of(rows[order], self.bits), bits=self.bits, ids=ids[order])
+        known = np.concatenate([segment.live_ids() for segment in segments])
+        order = np.argsort(known, kind="stable")
+        return Codes(packed=native.packed_of(rows[order], self.bits), bits=self.bits, ids=known[order])
+
+    def _codes_of(self, segments: tuple[Segment, ...], wanted: Ids) -> Codes:
+        packed, there = np.zeros((len(wanted), -(-self.bits // 8)), np.uint8), np.zeros(len(wanted), bool)
+        for segment in segments:
+            ranks = segment.ranks_of(wanted)
+            here = ranks >= 0
+            packed[here] = native.packed_of(segment.rows_at(ranks[here]), self.bits)
+            there |= here
+        refuse_missing(wanted, there)
+        return Codes(packed=packed, bits=self.bits, ids=wanted)
 
     def has(self, ids: ArrayLike) -> Mask:
         wanted = self._ids(ids)
@@ -125,9 +137,7 @@ class LocalIndex(Index):
         for segment in self._segments:
             ranks = segment.ranks_of(wanted)
             found.update((item.id, item) for item in segment.items.at(ranks[ranks >= 0]))
-        missing = [each for each in wanted.tolist() if each not in found]
-        if missing:
-            raise UsageError(f"The index does not have {missing[0]!r}.")
+        refuse_missing(wanted, np.array([each in found for each in wanted.tolist()], bool))
         return [found[each] for each in wanted.tolist()]
 
     def _search(self, search: Search) -> Hits:

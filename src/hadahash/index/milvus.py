@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..codes import Codes
 from ..errors import StorageError, UsageError
 from . import store
-from .base import ENGINES, Filter, Hits, Index, Search
+from .base import ENGINES, Filter, Hits, Index, Search, refuse_missing
 from .items import Id, Ids, Item, ItemTable, Label, Mask
 from .local import packed_codebook
 from .milvus_server import MilvusSettings, Server, literal, one_of, read_settings, read_text, write_text
@@ -177,8 +177,14 @@ class MilvusIndex(Index):
     def ids(self) -> Ids:
         return self._id_array([_read_id(row["id"]) for row in self._all(["id"])])
 
-    def codes(self) -> Codes:
-        rows = self._all(["id", "code"])
+    def codes(self, ids: ArrayLike | None = None) -> Codes:
+        if ids is None:
+            rows = self._all(["id", "code"])
+        else:
+            wanted = self._ids(ids)
+            found = {_read_id(row["id"]): row for row in self._rows_of(wanted, ["id", "code"])}
+            refuse_missing(wanted, np.array([each in found for each in wanted.tolist()], bool))
+            rows = [found[each] for each in wanted.tolist()]
         packed = np.frombuffer(b"".join(_bytes(row["code"]) for row in rows), np.uint8).reshape(-1, self._width)
         return Codes(packed=packed.copy(), bits=self.bits, ids=self._id_array([_read_id(row["id"]) for row in rows]))
 
@@ -190,9 +196,7 @@ class MilvusIndex(Index):
     def get(self, ids: ArrayLike) -> list[Item]:
         wanted = self._ids(ids)
         found = {item.id: item for item in map(_read_item, self._rows_of(wanted, ["id", "item"]))}
-        missing = [each for each in wanted.tolist() if each not in found]
-        if missing:
-            raise UsageError(f"The index does not have {missing[0]!r}.")
+        refuse_missing(wanted, np.array([each in found for each in wanted.tolist()], bool))
         return [found[each] for each in wanted.tolist()]
 
     def _rows_of(self, ids: Ids, fields: list[str]) -> Iterator[dict[str, Any]]:

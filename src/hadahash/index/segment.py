@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,19 @@ class Segment:
             rows[table.ranks] = table.rows
         return rows if self.gone is None else rows[~self.gone]
 
+    def rows_at(self, ranks: Ranks) -> native.Rows:
+        """The codes of these places in the order of ids."""
+        table = self.codes.load()
+        return table.rows[ranks if table.ranks is None else self._positions[ranks]]
+
+    @cached_property
+    def _positions(self) -> NDArray[np.uint32]:
+        """Where in a routed table the code of each rank lies."""
+        ranks: NDArray[np.uint32] = self.codes.load().ranks  # type: ignore[assignment]
+        positions = np.empty_like(ranks)
+        positions[ranks] = np.arange(len(ranks), dtype=np.uint32)
+        return positions
+
     def live_items(self) -> ItemTable:
         table = self.items.table()
         return table if self.gone is None else table.take(~self.gone)
@@ -86,13 +99,14 @@ class Segment:
         table = self.codes.load()
         k = min(search.k, len(table))
         allowed = self._allowed(search.filter)
-        options: dict[str, Any] = {"probes": search.probes, "threads": search.threads}
-        found = native.nearest(table, queries, k=k, limits=limits, allowed=allowed, **options)
+        found = native.nearest(
+            table, queries, k=k, limits=limits, allowed=allowed, probes=search.probes, threads=search.threads
+        )
         keys = found.keys.view(np.int64)
         distances, ranks = (keys >> 32).astype(np.int32), keys & 0xFFFFFFFF
         worst = found.keys[:, -1] if k else np.zeros(len(queries), np.uint64)
-        certain = np.asarray(found.unseen >= worst)
-        missing = found.keys >= limits[:, None] if (worst >= limits).any() else None
+        certain = worst <= (native.UNSEEN_NOTHING if found.unseen is None else found.unseen)
+        missing = found.keys >= limits[:, None] if np.count_nonzero(worst >= limits) else None
         if missing is not None:
             ranks[missing], distances[missing] = 0, -1
         ids = self.items.ids_at(ranks.ravel()).reshape(ranks.shape)

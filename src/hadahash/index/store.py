@@ -4,7 +4,8 @@
     000003-0.codes    packed codes, memory-mapped as they are scanned (4 bytes a code up to 32 bits, else a multiple of 8)
     000003-0.items    SQLite: id, path and labels of each item
     000003-0.gone     one bit an item: removed since
-    000003-0.ranks    routed: the place of each code in the order of ids; .runs and .centres: how the table is cut
+    000003-0.ranks    routed: the place of each code in the order of ids; .runs and .centres: how the table is cut, by the
+                      distance to a centre or also by that in each quarter of the code ("by_quarters" in the manifest)
 
 No file is ever changed. `save` writes the files that are new, then replaces the manifest in one step, then removes what
 no manifest names: a crash or a full disk at any moment leaves the old index or the new one. Programs that have the old
@@ -129,7 +130,7 @@ def _open_segment(folder: Path, entry: dict[str, Any], manifest: dict[str, Any])
     opened = {kind: StoredFile(folder, file) for kind, file in entry["files"].items()}
     kind = str if manifest["ids"] == "str" else int
     gone = opened["gone"].mask(entry["count"]) if "gone" in opened else None
-    codes = StoredCodes(entry["count"], manifest["bits"], opened)
+    codes = StoredCodes(entry["count"], manifest["bits"], opened, by_quarters=entry.get("by_quarters", False))
     return Segment(codes, StoredItems(opened["items"], entry["count"], kind), gone, Stored(folder.resolve(), entry, gone))
 
 
@@ -162,6 +163,8 @@ def _problem(manifest: dict[str, Any]) -> str:
 def _segment_problem(entry: Any, width: int) -> str:
     if not isinstance(entry, dict) or not _whole(entry.get("count"), 1, native.MOST_ITEMS):
         return "a segment has no valid count"
+    if type(entry.get("by_quarters", False)) is not bool:
+        return "by_quarters must be true or false"
     listed = entry.get("files")
     if not isinstance(listed, dict) or not {"codes", "items"} <= set(listed):
         return "a segment does not list its codes and items"
@@ -230,6 +233,7 @@ def _next_generation(folder: Path, origin: Origin | None) -> int:
 def _save_segment(folder: Path, segment: Segment, name: str) -> Segment:
     """Write what of a segment is not there yet."""
     stored = segment.stored if isinstance(segment.stored, Stored) and segment.stored.folder == folder.resolve() else None
+    entry: dict[str, Any] = dict(stored.entry) if stored else {"count": len(segment.codes)}
     written: dict[str, Any] = dict(stored.entry["files"]) if stored else {}
     if not stored:
         table = segment.codes.load()
@@ -237,16 +241,14 @@ def _save_segment(folder: Path, segment: Segment, name: str) -> Segment:
         if table.runs is not None and table.ranks is not None:
             written["ranks"] = _write(folder / f"{name}.ranks", table.ranks)
             written["centres"] = _write(folder / f"{name}.centres", table.runs.centres)
-            buckets = np.repeat(np.arange(len(table.runs.centres)), np.diff(table.runs.bucket_runs))
-            runs = np.stack([buckets, table.runs.spans, table.runs.starts[:-1]], axis=1).astype(np.int64)
-            written["runs"] = _write(folder / f"{name}.runs", runs)
+            written["runs"] = _write(folder / f"{name}.runs", table.runs.listed())
+            entry |= {} if table.runs.quarters is None else {"by_quarters": True}
         with files.replacing(folder / f"{name}.items") as temporary:
             write_items(temporary, segment.items.table())
             written["items"] = _described(f"{name}.items", temporary.read_bytes())
     if segment.gone is not None and (stored is None or segment.gone is not stored.gone):
         written["gone"] = _write(folder / f"{name}.gone", np.packbits(segment.gone, bitorder="little"))
-    entry = {"count": len(segment.codes), "files": written}
-    return replace(segment, stored=Stored(folder.resolve(), entry, segment.gone))
+    return replace(segment, stored=Stored(folder.resolve(), entry | {"files": written}, segment.gone))
 
 
 def _write(path: Path, array: NDArray[Any]) -> dict[str, Any]:

@@ -72,8 +72,8 @@ class StoredFile:
 class StoredCodes:
     """The table of a segment, made when it is first searched."""
 
-    def __init__(self, count: int, bits: int, opened: dict[str, StoredFile]) -> None:
-        self._count, self._opened, self._lock = count, opened, Lock()
+    def __init__(self, count: int, bits: int, opened: dict[str, StoredFile], *, by_quarters: bool) -> None:
+        self._count, self._opened, self._by_quarters, self._lock = count, opened, by_quarters, Lock()
         self._dtype: type[np.unsignedinteger[Any]] = np.uint32 if row_width(bits) == 4 else np.uint64
         self._columns = max(1, row_width(bits) // 8)
         self._table: native.Table | None = None
@@ -93,9 +93,10 @@ class StoredCodes:
             return native.Table(rows)
         ranks = self._opened["ranks"].array(np.uint32, 1)[:, 0]
         centres = self._opened["centres"].array(self._dtype, self._columns)
-        buckets, spans, starts = self._opened["runs"].array(np.int64, 3).T
+        listed = self._opened["runs"].array(np.int64, 3)
         try:
-            return native.Table(rows, ranks=ranks, runs=native.runs_of(centres, buckets, spans, starts, len(rows)))
+            runs = native.runs_of(centres, listed, rows, by_quarters=self._by_quarters)
+            return native.Table(rows, ranks=ranks, runs=runs)
         except HadaHashError as error:
             raise damaged(self._opened["runs"].path, str(error)) from error
 

@@ -3,7 +3,8 @@
 min sum_ij [log(1 + e^Theta_ij) - S_ij Theta_ij] + eta sum_i ||sign(u_i) - u_i||^2, Theta_ij = u_i . u_j / 2, no tanh. A
 bank keeps the last output of every training image; a batch is compared with the whole bank, and the gradient flows through
 the batch's side only. Both terms are means (over pairs, and over images and bits), so eta does not depend on the sizes;
-images that have not been seen yet have outputs 0 in the bank and so no gradient.
+images that have not been seen yet have outputs 0 in the bank and so no gradient. The hash layer is a linear one on centred
+features (`CentredLinear`): on plain ones a few hundred steps at a useful rate blow the outputs up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import METHODS, Batch, DeepMethod, Task
-from .common import pair_likelihood, products, share_a_label, sign
+from .common import CentredLinear, pair_likelihood, products, share_a_label, sign
 
 
 class PairBank(nn.Module):
@@ -50,7 +51,7 @@ class DPSH(DeepMethod):
 
     def __init__(self, task: Task, settings: DPSHSettings) -> None:
         super().__init__(task, settings)
-        self.hash = nn.Linear(task.features, task.bits)
+        self.hash = CentredLinear(task.features, task.bits)
         self.bank = PairBank(task)
 
     def values(self, features: Tensor) -> Tensor:

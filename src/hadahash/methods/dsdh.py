@@ -4,7 +4,7 @@ DPSH's likelihood, and codes b of +-1 that are variables of their own: mu ||y - 
 is a ridge solution and B is solved bit by bit, for all training images, every `dsdh_refresh` steps (about once an epoch;
 the authors solve both anew in every batch). The network sees the likelihood and eta ||b - u||^2; without the latter B and W
 would never reach it. Until they are solved first, the codes are the signs of u; images that have not been seen yet have no
-code and no say in W. All terms are means.
+code and no say in W. All terms are means. The hash layer is DPSH's, centred.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .base import METHODS, Batch, DeepMethod, Task
-from .common import sign
+from .common import CentredLinear, sign
 from .dpsh import PairBank
 from .sdh import ridge, solve_codes
 
@@ -35,7 +35,7 @@ class DSDH(DeepMethod):
 
     def __init__(self, task: Task, settings: DSDHSettings) -> None:
         super().__init__(task, settings)
-        self.hash = nn.Linear(task.features, task.bits)
+        self.hash = CentredLinear(task.features, task.bits)
         self.bank = PairBank(task)
         self.register_buffer("codes", torch.zeros(task.train_images, task.bits))  # 0: not solved yet
 

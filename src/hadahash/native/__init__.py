@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..codes import hamming
 from ..errors import UsageError
 
-_INTERFACE = 3  # of hamming.c and search.c
+_INTERFACE = 4  # of hamming.c and search.c
 _MOST_BINS = 32_768  # the compiled code keeps bin numbers of two sets in 16 bits
 _QUERIES_AT_ONCE = 64  # in one call of the compiled code: the unit that threads share out
 _PAIRS_AT_ONCE = 1 << 19  # in one step of the numpy code, about 20 MB
@@ -211,6 +211,5 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     library.hadahash_scan.argtypes = [*heaps, number, number, ctypes.c_int]  # positions, level
     library.hadahash_probe.argtypes = [*heaps, number, *(3 * [pointer]), ctypes.c_int]  # probes; spans, work, unseen; level
     library.hadahash_sweep.argtypes = [*heaps, pointer, number, number, pointer, ctypes.c_int]  # spans, buckets, unseen, level
-    for function in (library.hadahash_scan, library.hadahash_probe, library.hadahash_sweep):
-        function.restype = None
+    library.hadahash_scan.restype = library.hadahash_sweep.restype = None
     return library

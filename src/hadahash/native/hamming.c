@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Raise it whenever a function here or in search.c changes its meaning: Python then ignores a library of older source. */
-#define INTERFACE 3
+#define INTERFACE 4
 
 #define TABLES 4              /* histograms filled in turn, so that equal neighbours do not wait for each other */
 #define RUN 2048              /* codes whose bins are found before they are counted; a multiple of TABLES */

@@ -8,6 +8,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define POPCOUNT(x) ((uint32_t)__builtin_popcountll(x))
 #define POPCOUNT32(x) ((uint32_t)__builtin_popcount(x))
+#define LOWEST_BIT(x) __builtin_ctzll(x) /* its number; x is not 0 */
 #else
 #define INLINE static __forceinline
 INLINE uint32_t POPCOUNT(uint64_t x)
@@ -18,6 +19,7 @@ INLINE uint32_t POPCOUNT(uint64_t x)
     return (uint32_t)((x * 0x0101010101010101u) >> 56);
 }
 #define POPCOUNT32(x) POPCOUNT(x)
+#define LOWEST_BIT(x) POPCOUNT(((x) & (0 - (x))) - 1)
 #endif
 
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)

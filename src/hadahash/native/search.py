@@ -7,9 +7,10 @@ distance, then id. What a query has not found is padded with its limit.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -30,37 +31,68 @@ _RUN_BYTES = 1 << 17  # as BLOCK_BYTES of search.c
 _WORTH_A_THREAD = 1 << 22  # bytes of codes to compare, about half a millisecond
 _MANY_QUERIES = 16  # for each thread: from here on threads share out queries, not codes
 _PAIRS_AT_ONCE = 1 << 19  # in one step of the numpy code
+_EVERYTHING = slice(None)
 
 
 class Runs(NamedTuple):
-    """How a routed table is cut: buckets of one centre each, runs of one distance to the centre (see search.c)."""
+    """How a routed table is cut: buckets of one centre each, rings of one distance to it, runs of equal `quarters`."""
 
     centres: Rows  # (buckets, words)
-    bucket_runs: NDArray[np.int64]  # (buckets + 1,)
+    bucket_rings: NDArray[np.int64]  # (buckets + 1,)
+    ring_spans: NDArray[np.int32]  # (rings,)
+    ring_runs: NDArray[np.int64]  # (rings + 1,)
     starts: NDArray[np.int64]  # (runs + 1,)
-    spans: NDArray[np.int32]  # (runs,)
+    quarters: NDArray[np.uint8] | None  # (runs, 4); None where a run is a whole ring
+
+    def listed(self) -> NDArray[np.int64]:
+        """(runs, 3): bucket, distance to its centre and first position of each run, which is what `runs_of` takes."""
+        buckets = np.repeat(np.arange(len(self.centres)), np.diff(self.bucket_rings))
+        rings = np.stack([buckets, self.ring_spans], axis=1).astype(np.int64)
+        return np.concatenate([np.repeat(rings, np.diff(self.ring_runs), axis=0), self.starts[:-1, None]], axis=1)
 
 
-def runs_of(centres: Rows, buckets: NDArray[np.int64], spans: NDArray[np.int64], starts: NDArray[np.int64], size: int) -> Runs:
-    """Runs from the bucket, the distance to its centre and the first position of each, in order of position.
+def runs_of(centres: Rows, listed: NDArray[np.int64], rows: Rows, *, by_quarters: bool) -> Runs:
+    """Runs from the bucket, the distance to its centre and the first position of each, (runs, 3) in order of position.
 
-    Long ones are cut so that a piece stays in the cache while all queries visit it.
+    `by_quarters`: the codes of a run have equal `quarters`. Long runs and rings are cut so that a piece stays in the cache
+    while all queries visit it.
     """
-    ends = np.append(starts, size)[1:]
-    _check_runs(len(centres), buckets, spans, starts, ends)
+    _check_runs(len(centres), listed, len(rows))
     longest = _RUN_BYTES // (centres.itemsize * centres.shape[1])
-    pieces = -(-(ends - starts) // longest)
-    number = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    cut = np.append(np.repeat(starts, pieces) + number * longest, size)
-    bucket_runs = np.searchsorted(np.repeat(buckets, pieces), np.arange(len(centres) + 1))
-    return Runs(centres, bucket_runs.astype(np.int64), cut.astype(np.int64), np.repeat(spans, pieces).astype(np.int32))
+    pieces = -(-np.diff(listed[:, 2], append=len(rows)) // longest)
+    buckets, spans, starts = np.repeat(listed, pieces, axis=0).T
+    starts = starts + longest * (np.arange(len(starts)) - np.repeat(np.cumsum(pieces) - pieces, pieces))
+    new = changes(buckets, spans)
+    ring_starts = np.repeat(starts[new], np.diff(new, append=len(starts)))
+    ring_runs = changes(buckets, spans, (starts - ring_starts) // longest)
+    bucket_rings = np.searchsorted(buckets[ring_runs], np.arange(len(centres) + 1))
+    return Runs(
+        centres,
+        bucket_rings.astype(np.int64),
+        spans[ring_runs].astype(np.int32),
+        np.append(ring_runs, len(starts)).astype(np.int64),
+        np.append(starts, len(rows)).astype(np.int64),
+        quarters(rows[starts], centres[buckets]) if by_quarters else None,
+    )
+
+
+def quarters(rows: Rows, others: Rows) -> NDArray[np.uint8]:
+    """The distance in each quarter of the bytes of a row, at most 255: uint8 (n, 4). Both (n, words), row by row."""
+    unit = np.uint8 if rows.itemsize == 4 else np.uint16  # a quarter is a whole number of them
+    counts = np.bitwise_count(rows.view(unit) ^ others.view(unit)).reshape(len(rows), 4, -1)
+    return np.asarray(counts.sum(axis=2, dtype=np.int32).clip(max=255), np.uint8)
+
+
+def changes(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where a row of the columns, none of them negative, differs from the one before; the first does."""
+    return np.flatnonzero(np.bitwise_or.reduce([np.diff(column, prepend=-1) for column in columns]))
 
 
 class Found(NamedTuple):
     """The best keys of each query, in order; and the least key that any item it did not look at may have."""
 
     keys: Keys  # (q, k)
-    unseen: Keys  # (q,)
+    unseen: Keys | None  # (q,); None: every item was looked at
 
 
 class _Table(ctypes.Structure):
@@ -69,7 +101,8 @@ class _Table(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("codes", "ranks", "allowed")),
         *((name, ctypes.c_int64) for name in ("size", "width")),
-        *((name, ctypes.c_void_p) for name in ("centres", "bucket_runs", "run_starts", "run_spans", "run_ranks")),
+        *((name, ctypes.c_void_p) for name in ("centres", "bucket_rings", "ring_spans", "ring_ranks", "ring_runs")),
+        *((name, ctypes.c_void_p) for name in ("run_starts", "run_ranks", "run_quarters")),
         ("buckets", ctypes.c_int64),
     )
 
@@ -82,11 +115,9 @@ class Table:
         _check_rows(rows)
         if len(rows) > MOST_ITEMS:
             raise UsageError(f"One table holds at most {MOST_ITEMS} codes, got {len(rows)}. Split them over several.")
-        parts: tuple[NDArray[Any] | None, ...] = (None,) * 5
-        if runs is not None and ranks is not None:
-            parts = (runs.centres, runs.bucket_runs, runs.starts, runs.spans, ranks[runs.starts[:-1]])
-        self._fields = (rows, ranks, *parts)
+        self._fields = (rows, ranks, *_fields(runs, ranks))
         self._all = self._structure(None)
+        self.all_allowed = ctypes.byref(self._all)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -97,8 +128,21 @@ class Table:
         buckets = 0 if self.runs is None else len(self.runs.centres)
         return _Table(rows, ranks, mask, len(self.rows), self.rows.itemsize * self.rows.shape[1], *parts, buckets)
 
-    def structure(self, allowed: NDArray[np.uint64] | None) -> _Table:
-        return self._all if allowed is None else self._structure(allowed)
+    def reference(self, allowed: NDArray[np.uint64] | None) -> Any:
+        """What compiled code is given."""
+        return self.all_allowed if allowed is None else ctypes.byref(self._structure(allowed))
+
+
+def _fields(runs: Runs | None, ranks: NDArray[np.uint32] | None) -> tuple[NDArray[Any] | None, ...]:
+    """From `centres` to `run_quarters` of a table."""
+    if runs is None or ranks is None:
+        return (None,) * 8
+    run_ranks = ranks[runs.starts[:-1]]
+    ring_ranks = np.minimum.reduceat(run_ranks, runs.ring_runs[:-1]) if len(run_ranks) else run_ranks
+    return (
+        *(runs.centres, runs.bucket_rings, runs.ring_spans, ring_ranks, runs.ring_runs),
+        *(runs.starts, run_ranks, None if runs.quarters is None else np.ascontiguousarray(runs.quarters)),
+    )
 
 
 def rows_of(packed: NDArray[np.uint8]) -> Rows:
@@ -155,55 +199,73 @@ def nearest(
         raise UsageError(
             f"Queries {queries.dtype} {queries.shape[1]} wide do not fit codes {table.rows.dtype} {table.rows.shape[1]}."
         )
-    heaps = np.repeat(limits[:, None], k, axis=1)
-    unseen = np.empty(len(queries), np.uint64)
-    unseen.fill(UNSEEN_NOTHING)
+    heaps = np.empty((len(queries), k), np.uint64)
+    heaps[:] = limits[:, None]
     if heaps.size == 0 or len(table) == 0:
-        return Found(heaps, unseen)
+        return Found(heaps, None)
     library = _library()
     if library is None:
-        return Found(_nearest_in_numpy(table, queries, heaps, allowed), unseen)
-    job = _Job(library, table.structure(allowed), queries, heaps, unseen, threads, level)
+        return Found(_nearest_in_numpy(table, queries, heaps, allowed), None)
+    job = _Job(library, table, allowed, queries, heaps, threads, level)
     if table.runs is None:
         job.scan()
     else:
-        job.route(probes)
+        job.route(table.runs, probes)
     job.heaps.sort(axis=1)
-    return Found(job.heaps, unseen)
+    return Found(job.heaps, job.unseen)
+
+
+def compared(table: Table, queries: Rows, *, k: int, bits: int) -> float | None:
+    """How many codes of a routed table a query is compared with, on average; None where no compiled code can tell."""
+    library = _library()
+    if library is None or table.runs is None:
+        return None
+    heaps = np.full((len(queries), k), (bits + 1) << 32, np.uint64)
+    job = _Job(library, table, None, queries, heaps, 1, -1)
+    return float(job.probe(len(table.runs.centres), 1).sum() / len(queries))
 
 
 class _Job:
     """One call of `nearest` in compiled code."""
 
+    unseen: Keys | None = None
+
     def __init__(
         self,
         library: ctypes.CDLL,
-        table: _Table,
+        table: Table,
+        allowed: NDArray[np.uint64] | None,
         queries: Rows,
         heaps: Keys,
-        unseen: Keys,
         threads: int | None,
         level: int,
     ) -> None:
-        self.library, self.table, self.queries, self.level = library, table, queries, level
-        self.heaps, self.unseen, self.threads, self.joining = heaps, unseen, threads, Lock()
+        self.library, self.table, self.queries, self.level = library, table.reference(allowed), queries, level
+        self.heaps, self.threads, self.size, self.nbytes = heaps, threads, len(table), table.rows.nbytes
 
     def scan(self) -> None:
         """All codes of a flat table."""
-        work = self.table.size * self.table.width * len(self.queries)
-        self._share(self._scan, self.table.size, work, 64)
+        self._share(self._scan, self.size, self.nbytes * len(self.queries), 64)
 
-    def route(self, probes: int | None) -> None:
+    def route(self, runs: Runs, probes: int | None) -> None:
         """First the nearest buckets; then, unless the number of probes is set, all that may hold something better."""
-        self.spans = np.empty((len(self.queries), self.table.buckets), np.uint16)
-        work = np.zeros(len(self.queries), np.int64)
-        threads = len(self.queries) // _MANY_QUERIES
+        left = int(self.probe(len(runs.centres), probes or 1)[:, 1].sum())
+        if probes is None and left:
+            self.unseen = np.full(len(self.queries), UNSEEN_NOTHING)
+            self.joining = Lock()
+            self._share(self._sweep, len(runs.centres), left * self.nbytes // self.size, 1)
+
+    def probe(self, buckets: int, probes: int) -> NDArray[np.int64]:
+        """The nearest buckets of each query; returns how many codes were compared and how many elsewhere may be better."""
+        count = len(self.queries)
+        self.spans, self.unseen = np.empty((count, buckets), np.uint16), np.empty(count, np.uint64)
+        self.unseen.fill(UNSEEN_NOTHING)
+        work = np.zeros((count, 2), np.int64)
+        threads = count // _MANY_QUERIES
         if threads > 1:
             threads = min(threads, self.threads or usable_cores())
-        self._by_queries(partial(self._probe, probes or 1, work), threads)
-        if probes is None and work.any():
-            self.unseen[:] = UNSEEN_NOTHING
-            self._share(self._sweep, self.table.buckets, int(work.sum()) * self.table.width, 1)
+        self._by_queries(partial(self._probe, probes, work, self.unseen), threads)
+        return work
 
     def _share(self, step: Callable[[slice, Keys, int, int], None], size: int, work: int, grain: int) -> None:
         """Share out the queries, or where they are few the codes (a multiple of `grain`), and join what is found."""
@@ -211,53 +273,66 @@ class _Job:
         if threads > 1:
             threads = min(threads, self.threads or usable_cores())
         if threads <= 1:
-            step(slice(0, len(self.queries)), self.heaps, 0, size)
+            step(_EVERYTHING, self.heaps, 0, size)
             return
         if len(self.queries) >= _MANY_QUERIES * threads:
             self._by_queries(lambda rows: step(rows, self.heaps[rows], 0, size), threads)
             return
         cuts = [size * part // threads // grain * grain for part in range(threads)] + [size]
         heaps = [self.heaps, *(np.repeat(self.heaps.max(axis=1, keepdims=True), self.heaps.shape[1], axis=1) for _ in cuts[2:])]
-        everything = slice(0, len(self.queries))
-        _together([partial(step, everything, heaps[part], cuts[part], cuts[part + 1]) for part in range(threads)])
+        _together([partial(step, _EVERYTHING, heaps[part], cuts[part], cuts[part + 1]) for part in range(threads)])
         joined = np.concatenate(heaps, axis=1)
         joined.sort(axis=1)
         self.heaps = np.ascontiguousarray(joined[:, : self.heaps.shape[1]])
 
     def _by_queries(self, step: Callable[[slice], None], threads: int) -> None:
-        count, parts = len(self.queries), max(1, threads)
-        cuts = [count * part // parts for part in range(parts + 1)]
-        _together([partial(step, slice(cuts[part], cuts[part + 1])) for part in range(parts)])
+        if threads <= 1:
+            return step(_EVERYTHING)
+        cuts = [len(self.queries) * part // threads for part in range(threads + 1)]
+        return _together([partial(step, slice(cuts[part], cuts[part + 1])) for part in range(threads)])
 
     def _arguments(self, rows: slice, heaps: Keys) -> tuple[Any, ...]:
-        queries = self.queries[rows]
-        return ctypes.byref(self.table), queries.ctypes.data, len(queries), heaps.ctypes.data, heaps.shape[1]
+        queries = self.queries if rows is _EVERYTHING else self.queries[rows]
+        return self.table, _address(queries), len(queries), _address(heaps), heaps.shape[1]
 
     def _scan(self, rows: slice, heaps: Keys, first: int, last: int) -> None:
         self.library.hadahash_scan(*self._arguments(rows, heaps), first, last, self.level)
 
-    def _probe(self, probes: int, work: NDArray[np.int64], rows: slice) -> None:
-        out = self.spans[rows].ctypes.data, work[rows].ctypes.data, self.unseen[rows].ctypes.data
-        self.library.hadahash_probe(*self._arguments(rows, self.heaps[rows]), probes, *out, self.level)
+    def _probe(self, probes: int, work: NDArray[np.int64], unseen: Keys, rows: slice) -> None:
+        out = _address(self.spans[rows]), _address(work[rows]), _address(unseen[rows])
+        if self.library.hadahash_probe(*self._arguments(rows, self.heaps[rows]), probes, *out, self.level):
+            raise MemoryError("no memory to put the runs of a bucket in order")
 
     def _sweep(self, rows: slice, heaps: Keys, first: int, last: int) -> None:
-        unseen = self.unseen[rows].copy()  # threads that share out the codes must not write to one place
-        buckets = self.spans[rows].ctypes.data, first, last
-        self.library.hadahash_sweep(*self._arguments(rows, heaps), *buckets, unseen.ctypes.data, self.level)
+        seen: Keys = self.unseen[rows]  # type: ignore[index]
+        unseen = seen.copy()  # threads that share out the codes must not write to one place
+        buckets = _address(self.spans[rows]), first, last
+        self.library.hadahash_sweep(*self._arguments(rows, heaps), *buckets, _address(unseen), self.level)
         with self.joining:
-            np.minimum(self.unseen[rows], unseen, out=self.unseen[rows])
+            np.minimum(seen, unseen, out=seen)
+
+
+def _address(array: NDArray[Any]) -> int:
+    """`array.ctypes.data`, in a third of its time where the array can be written to."""
+    if array.flags.writeable and array.size:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
+    return int(array.ctypes.data)
 
 
 def _together(steps: Sequence[Callable[[], None]]) -> None:
     """Run all steps at once, the first in this thread; waiting threads sleep."""
-    if len(steps) == 1:
-        return steps[0]()
-    with ThreadPoolExecutor(len(steps) - 1) as pool:
-        others = [pool.submit(step) for step in steps[1:]]
-        steps[0]()
-        for other in others:
-            other.result()
-    return None
+    others = [_pool().submit(step) for step in steps[1:]]
+    steps[0]()
+    for other in others:
+        other.result()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that wait for work: starting one takes longer than many a search. They do not live on in a forked process."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_pool.cache_clear)
+    return ThreadPoolExecutor(max(1, usable_cores() - 1), "hadahash-search")
 
 
 def _check_rows(rows: Rows) -> None:
@@ -267,9 +342,11 @@ def _check_rows(rows: Rows) -> None:
         raise UsageError("Codes to search must be contiguous uint32 (n, 1) or uint64 (n, words): rows_of makes them.")
 
 
-def _check_runs(centres: int, buckets: Any, spans: Any, starts: Any, ends: Any) -> None:
-    good = (ends > starts).all() and starts[:1].sum() == 0 and (np.diff(buckets) >= 0).all()
-    if not good or (len(buckets) and (buckets[0] < 0 or buckets[-1] >= centres or spans.min() < 0 or spans.max() >= 1 << 15)):
+def _check_runs(centres: int, listed: NDArray[np.int64], size: int) -> None:
+    buckets, spans, starts = listed.T
+    good = starts[:1].sum() == 0 and (np.diff(starts, append=size) > 0).all() and len(starts) >= min(size, 1)
+    good = good and (listed >= 0).all() and (buckets < centres).all() and (spans < 1 << 15).all()
+    if not good or (np.diff(buckets << 15 | spans) < 0).any():
         raise UsageError("The runs of a routed table must follow each other and cover it.")
 
 

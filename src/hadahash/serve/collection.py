@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..codes import Codes
 from ..errors import UsageError
 from ..index import Index, Item
 from .projection import project
@@ -59,22 +58,19 @@ class Snapshot:
     def warm(self) -> None:
         """Do what the first request would wait for."""
         with self._lock:
-            _ = self.codes, self.map
-
-    @cached_property
-    def codes(self) -> Codes:
-        """All codes in the order of ids: the contract of an index has no way to ask for a few."""
-        return self.index.codes()
+            _ = self.map
 
     def codes_of(self, ids: Sequence[Id]) -> list[NDArray[np.uint8] | None]:
         """The packed code of each item, (bytes,); None where an engine that others change too has since got the item."""
-        known = self.codes.ids
-        if len(known) == 0 or len(ids) == 0:
-            return [None] * len(ids)
         wanted = np.asarray(ids)
-        places = np.searchsorted(known, wanted).clip(max=len(known) - 1)
-        found = known[places] == wanted
-        return [self.codes.packed[place] if ok else None for place, ok in zip(places, found, strict=True)]
+        if not len(wanted):
+            return []
+        try:
+            return list(self.index.codes(wanted).packed)
+        except UsageError:
+            there = self.index.has(wanted)
+            found = iter(self.index.codes(wanted[there]).packed)
+            return [next(found) if ok else None for ok in there]
 
     def items_of(self, ids: Sequence[Id]) -> list[Item]:
         """The items with these ids; on an engine that others change too, as far as they are still there."""
@@ -110,14 +106,10 @@ class Snapshot:
         return next(filter(None, (_inside(root, name) for name in names for root in self._roots)), None)
 
     @cached_property
-    def _rows(self) -> NDArray[np.int64]:
-        """Places spread evenly over the ids, as many as the map shows."""
-        count = len(self.codes)
-        return np.linspace(0, count - 1, min(self._points, count)).astype(np.int64)
-
-    @cached_property
     def _sample(self) -> list[Item]:
-        return self.index.get(self.codes.ids[self._rows])
+        """Items spread evenly over the ids, as many as the map shows."""
+        ids = self.index.ids
+        return self.index.get(ids[np.linspace(0, len(ids) - 1, min(self._points, len(ids))).astype(np.int64)])
 
     @cached_property
     def labels(self) -> list[tuple[str, int]]:
@@ -133,7 +125,7 @@ class Snapshot:
         names = sorted(label for label, _ in self.labels)
         number = {name: place for place, name in enumerate(names)}
         items = self._sample
-        points = project(self.codes[self._rows]).round(4)
+        points = project(self.index.codes([item.id for item in items])).round(4)
         first = [number[str(item.labels[0])] if item.labels else -1 for item in items]
         return {
             "ids": [item.id for item in items],
