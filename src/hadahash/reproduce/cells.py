@@ -146,6 +146,7 @@ def run_cell(cell: Cell, dataset: LabelledImages, bench: Bench, cache: FeatureCa
     about = files.read_json(out / "run.json")
     for private in ("data", "root"):
         del about[private]
+    about["jobs"] = bench.jobs  # others at work beside it slow it down
     return {**about, **({} if cell.validation else _measured(cell, out))}
 
 

@@ -146,19 +146,32 @@ def _cells(dataset: str, table: dict[str, Any]) -> Iterator[Cell]:
         settings = {**table.get("settings", {}), **table.get("for", {}).get(method, {})}
         for bits, seed, *values in product(table["bits"], seeds, *vary.values()):
             varied = dict(zip(vary, values, strict=True))
-            mark = "-".join([table.get("mark", ""), *(f"{key}{value}" for key, value in varied.items())]).strip("-")
             yield Cell(
-                dataset, method, bits, table["backbone"], seed, table.get("protocol") or find_dataset(dataset).protocol,
-                mark, settings, varied, tuple(table.get("depths", ())), table.get("choose", True),
-            )  # fmt: skip
+                dataset,
+                method,
+                bits,
+                table["backbone"],
+                seed,
+                protocol=table.get("protocol") or find_dataset(dataset).protocol,
+                mark=_marked(table.get("mark", ""), varied),
+                settings=settings,
+                varied=varied,
+                depths=tuple(table.get("depths", ())),
+                choose=table.get("choose", True),
+            )
+
+
+def _marked(mark: str, settings: dict[str, Any]) -> str:
+    """The mark with these settings: 128px-lam0.1"""
+    return "-".join([mark, *(f"{key}{value}" for key, value in settings.items())]).strip("-")
 
 
 def _trials(
     dataset: str, method: str, table: dict[str, Any], grid: dict[str, Any], points: list[dict[str, Any]]
 ) -> Iterator[Cell]:
     base = next(_cells(dataset, {**table, "methods": {method: [0]}, "bits": [grid["bits"]], "vary": {}}))
-    for number, point in enumerate(points):
-        mark = f"{base.mark}-point{number}".strip("-")
+    for point in points:
+        mark = _marked(base.mark, point)
         settings = {**base.settings, **grid.get("settings", {}), **point}
         yield replace(base, settings=settings, mark=mark, validation=grid["share"])
 

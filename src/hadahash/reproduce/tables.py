@@ -170,14 +170,15 @@ def setting(cells: Sequence[Cell], results: Path) -> str:
     def common(*keys: str) -> str:
         return ", ".join(sorted({str(_at(result, keys)) for result in found} - {"None"})) or "none"
 
-    rates = [result["images_per_second"] for result in found if result["images_per_second"]]
-    speed = f"{min(rates):,.0f} to {max(rates):,.0f} training images a second" if rates else "no network was trained"
+    alone = [result for result in found if result["images_per_second"] and result.get("jobs", 1) == 1]
+    rates = sorted(result["images_per_second"] for result in alone)
+    speed = f"; {rates[0]:,.0f} to {rates[-1]:,.0f} training images a second" if rates else ""
     return (
         f"{found[0]['queries']:,} queries, {found[0]['train_images']:,} training images, database of "
         f"{found[0]['database']:,}; backbone {common('backbone')}, trained at "
         f"{common('preprocess', 'train_size')} px, encoding at {common('preprocess', 'size')} px; "
         f"{common('epochs')} epochs, last epoch, codebook {common('settings', 'codebook')}; exact expectation "
-        f"over ties. {common('hardware')}, torch {common('versions', 'torch')}; {speed}. Dates: {common('date')}."
+        f"over ties. {common('hardware')}, torch {common('versions', 'torch')}{speed}. Dates: {common('date')}."
     )
 
 
