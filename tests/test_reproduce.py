@@ -15,7 +15,7 @@ from toys import make_toy
 import hadahash.reproduce.cells as cells
 from hadahash.data import ArrayImages, LabelledImages
 from hadahash.errors import HadaHashError, UsageError
-from hadahash.reproduce import Bench, Cell, Recipe, everything, read_recipe, recipes, reproduce, run_recipes, tables
+from hadahash.reproduce import Bench, Cell, Recipe, claims, everything, read_recipe, recipes, reproduce, run_recipes, tables
 from hadahash.reproduce.smoke import shrink
 from hadahash.runs import read_evaluated
 
@@ -117,11 +117,12 @@ def test_recipes_cover_the_paper_and_unknown_ones_are_refused() -> None:
 def test_the_documents_are_made_from_the_results(tmp_path: Path) -> None:
     known = [read_recipe(name) for name in recipes()]
     tables.write_page(tmp_path / "results.md", known, ROOT / "results", ROOT / "docs" / "results-notes.md")
+    claims.write_claims(tmp_path / "claims.md", ROOT / "results", ROOT / "docs" / "claims-notes.md")
     for recipe in known:
         tables.write_tables(recipe, ROOT / "results", tmp_path / "tables")
     made = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     for path, text in made.items():
-        assert text == (ROOT / "docs" / path).read_text(), "run: hadahash reproduce table1 --no-run"
+        assert text == (ROOT / "docs" / path).read_text(), "run: hadahash reproduce table1 claims --no-run"
 
 
 def _table() -> tables.Table:
@@ -173,6 +174,38 @@ def test_some_of_the_smoke_version_from_end_to_end(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Did you mean 'table1'"):
         reproduce(["tabel1"], bench, tmp_path)
     assert {"table1", "table2", "fig-pr", "fig-tsne", "fig-lambda"} <= set(everything())
+
+
+def _evidence(folder: Path, results: dict[tuple[str, int], dict[str, object]]) -> claims.Evidence:
+    found = []
+    for (method, bits), result in results.items():
+        varied = {key: result[key] for key in ("lam", "threshold") if key in result}
+        mark = "-".join(f"{key}{value}" for key, value in varied.items())
+        cell = Cell("cifar10", method.rstrip("*"), bits, "b", 0, "cifar10", mark, varied=varied)
+        cell.path(folder).parent.mkdir(parents=True, exist_ok=True)
+        cell.path(folder).write_text(json.dumps(result))
+        found.append(cell)
+    return claims.Evidence("cifar10", found, folder)
+
+
+def test_claims_are_judged_by_the_results(tmp_path: Path) -> None:
+    evidence = _evidence(tmp_path / "a", {("hcdh", 16): {"map": 0.5}, ("hcdh", 64): {"map": 0.6}, ("hcdh-2", 64): {"map": 0.7}})
+    finding = claims.above("hcdh", "hcdh-2")(evidence)
+    assert finding is not None and not finding.holds and finding.text == "-.100 at 64"
+    assert claims.best_of_all(evidence) is None, "the others were not run"
+    every = {(method, 64): {"map": 0.5} for method in claims._BASELINES}
+    finding = claims.best_of_all(_evidence(tmp_path / "b", {**every, ("hcdh", 64): {"map": 0.6}}))  # type: ignore[dict-item]
+    assert finding is not None and finding.holds and "+.100 at 64" in finding.text
+    curve = {
+        ("hcdh" + "*" * n, 64): {"map": value, "lam": lam} for n, (lam, value) in enumerate({0: 0.5, 1: 0.7, 10: 0.6}.items())
+    }
+    finding = claims.lambda_curve(_evidence(tmp_path / "c", curve))  # type: ignore[arg-type]
+    assert finding is not None and finding.holds and finding.text == "best .700 at λ = 1; .500 at 0, .600 at 10"
+    means = {("hashnet", 64): {"map": 0.5}, ("hashnet*", 64): {"map": 0.4, "threshold": "mean"}}
+    finding = claims.mean_threshold(_evidence(tmp_path / "d", means))  # type: ignore[arg-type]
+    assert finding is not None and not finding.holds and finding.text == "HashNet changes by -.100"
+    skewed = {("hcdh", 64): {"map": 0.5, "bit_balance": [0.5, 0.65]}}
+    assert not claims.balance(_evidence(tmp_path / "e", skewed)).holds  # type: ignore[arg-type,union-attr]
 
 
 def test_every_stored_result_is_whole_and_speaks_of_no_machine() -> None:

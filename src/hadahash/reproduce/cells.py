@@ -9,6 +9,8 @@ from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import files
 from ..data import LabelledImages, open_dataset
 from ..data.decode import in_memory
@@ -17,7 +19,8 @@ from ..encoding import FeatureCache
 from ..errors import HadaHashError
 from ..evaluation import evaluate
 from ..hasher import Hasher, ModelSettings, choose_preprocess
-from ..runs import Source, evaluate_run, read_evaluated, train_run
+from ..report.measures import measure
+from ..runs import Evaluated, Source, evaluate_run, read_evaluated, train_run
 from ..settings import fields_of, make
 from .recipes import Cell, Recipe
 
@@ -157,4 +160,14 @@ def _measured(cell: Cell, out: Path) -> dict[str, Any]:
         str(depth): evaluate(run.query, run.query_labels, run.database, run.database_labels, depth=depth).map
         for depth in cell.depths
     }
-    return {**{key: run.report[key] for key in kept}, **({"map_at": deeper} if deeper else {})}
+    return {**{key: run.report[key] for key in kept}, **({"map_at": deeper} if deeper else {}), **code_figures(run)}
+
+
+def code_figures(run: Evaluated) -> dict[str, Any]:
+    """What the claims about codes are judged by: how bits go together, and how near the values before sign are to +-1."""
+    pairs = measure(run).pairs
+    values = np.abs(run.values.astype(np.float32))
+    return {
+        "bit_correlation": {"mean": round(float(pairs.mean()), 5), "largest": round(float(pairs.max()), 5)},
+        "binarised": {"beyond_0.9": round(float((values > 0.9).mean()), 5), "largest": round(float(values.max()), 3)},
+    }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import unknown
 from .cells import Bench, run_recipes
+from .claims import write_claims
 from .figures import FIGURES, draw_figure, figures
 from .recipes import Cell, read_recipe, recipes
 from .smoke import shrink
@@ -16,7 +17,7 @@ from .tables import write_page, write_tables
 
 def everything() -> list[str]:
     """All names, tables first."""
-    return [*recipes(), *figures()]
+    return [*recipes(), *figures(), "claims"]
 
 
 def reproduce(
@@ -44,6 +45,9 @@ def reproduce(
             written += draw_figure(
                 name, cells, results=bench.results, runs=bench.runs, out=docs / "figures", say=bench.say
             )  # fmt: skip
+    if "claims" in names:
+        written.append(docs / "claims.md")
+        write_claims(written[-1], bench.results, docs / "claims-notes.md")
     return written
 
 

@@ -49,10 +49,10 @@ class Entry:
         if self.mean is None:
             ours = "not run"
         else:
-            shown = _short(self.mean)
-            spread = "" if self.spread is None else f" {plus_minus}{_short(self.spread)}"
+            shown = short(self.mean)
+            spread = "" if self.spread is None else f" {plus_minus}{short(self.spread)}"
             ours = f"{bold.format(shown) if best else shown}{spread} ({len(self.maps)})"
-        return ours if self.paper is None else f"{ours} / {_short(self.paper)}"
+        return ours if self.paper is None else f"{ours} / {short(self.paper)}"
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def choices(recipe: Recipe, dataset: str, results: Path) -> str:
         scores = [files.read_json(trial.path(results))["validation_map"] for trial in trials]
         best = recipe.choice(dataset, method, results) or 0
         point = ", ".join(f"{key} {value}" for key, value in recipe.points[own, method][best].items())
-        rows.append(f"| {written(method)} | {len(trials)} | {point} | {_short(scores[best])} | {_short(min(scores))} |")
+        rows.append(f"| {written(method)} | {len(trials)} | {point} | {short(scores[best])} | {short(min(scores))} |")
     head = "| method | points | chosen | its validation mAP | the worst point's |\n|---|---|---|---|---|\n"
     return head + "\n".join(rows) if rows else ""
 
@@ -249,8 +249,12 @@ def _at(value: Any, keys: tuple[str, ...]) -> Any:
     return value
 
 
-def _short(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0")
+def short(value: float) -> str:
+    """
+    >>> short(0.8125), short(-0.01)
+    ('.812', '-.010')
+    """
+    return f"{value:.3f}".replace("0.", ".", 1)
 
 
 def _escape(text: str) -> str:

@@ -1,0 +1,205 @@
+"""The paper's claims, each beside what was measured. docs/claims.md is made of `results/`: no verdict outlives its numbers."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import files
+from .names import written
+from .recipes import Cell, read_recipe
+from .tables import short
+
+Result = dict[str, Any]
+_BITS = 64
+_BASELINES = ("lsh", "itq", "ksh", "sdh", "ssdh", "dpsh", "dsdh", "hashnet", "mihash")  # those of the paper
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one data set says of a claim."""
+
+    text: str
+    holds: bool
+
+
+class Evidence:
+    """The results of all recipes on one data set."""
+
+    def __init__(self, dataset: str, cells: Sequence[Cell], results: Path) -> None:
+        self.cells = [cell for cell in cells if cell.dataset == dataset]
+        self._results = results
+
+    def found(
+        self, method: str, *, bits: int | None = None, varied: dict[str, Any] | None = None
+    ) -> Iterator[tuple[Cell, Result]]:
+        for cell in self.cells:
+            path = cell.path(self._results)
+            same = cell.method == method and bits in (None, cell.bits) and (varied is None) == (not cell.varied)
+            if same and (varied is None or varied.items() <= cell.varied.items()) and path.exists():
+                yield cell, files.read_json(path)
+
+    def maps(self, method: str) -> dict[int, float]:
+        """bits: mean mAP over seeds"""
+        lists: dict[int, list[float]] = {}
+        for cell, result in self.found(method):
+            lists.setdefault(cell.bits, []).append(result["map"])
+        return {bits: statistics.mean(values) for bits, values in sorted(lists.items())}
+
+    def one(self, method: str, **wanted: Any) -> Result | None:
+        """The result of the lowest seed at 64 bits."""
+        return next((result for _, result in self.found(method, bits=_BITS, **wanted)), None)
+
+
+Judge = Callable[[Evidence], "Finding | None"]
+
+
+def balance(evidence: Evidence) -> Finding | None:
+    result = evidence.one("hcdh")
+    if result is None:
+        return None
+    off = [abs(share - 0.5) for share in result["bit_balance"]]
+    return Finding(
+        f"share of +1 off one half by {statistics.mean(off):.3f} on average, {max(off):.3f} at most", max(off) <= 0.1
+    )
+
+
+def independence(evidence: Evidence) -> Finding | None:
+    own, other = (_figure(evidence.one(method), "bit_correlation", "mean") for method in ("hcdh", "hashnet"))
+    if own is None or other is None:
+        return None
+    return Finding(f"mean correlation of two bits {own:.3f}, of HashNet {other:.3f}", own < other)
+
+
+def binarisation(evidence: Evidence) -> Finding | None:
+    own, other = (_figure(evidence.one(method), "binarised", "beyond_0.9") for method in ("hcdh", "mihash"))
+    if own is None or other is None:
+        return None
+    return Finding(f"{100 * own:.0f} % of the values beyond ±.9, of MIHash {100 * other:.0f} %", own > other)
+
+
+def above(method: str, other: str) -> Judge:
+    """Is one method above another at every length?"""
+
+    def judge(evidence: Evidence) -> Finding | None:
+        left, right = evidence.maps(method), evidence.maps(other)
+        gaps = {bits: left[bits] - right[bits] for bits in left if bits in right}
+        return Finding(_gaps(gaps), all(gap > 0 for gap in gaps.values())) if gaps else None
+
+    return judge
+
+
+def best_of_all(evidence: Evidence) -> Finding | None:
+    own = evidence.maps("hcdh")
+    others = {method: evidence.maps(method) for method in _BASELINES}
+    gaps = {}
+    for bits, value in own.items():
+        rivals = {method: found[bits] for method, found in others.items() if bits in found}
+        if len(rivals) == len(_BASELINES):
+            gaps[bits] = value - max(rivals.values())
+    return Finding(f"{_gaps(gaps)} to the best of the paper's methods", all(g > 0 for g in gaps.values())) if gaps else None
+
+
+def low_bits(evidence: Evidence) -> Finding | None:
+    """Does HCDH lose less from 64 to 16 bits than the paper's deep methods?"""
+    drops = {}
+    for method in ("hcdh", "ssdh", "dpsh", "dsdh", "hashnet", "mihash"):
+        maps = evidence.maps(method)
+        if {16, _BITS} <= set(maps):
+            drops[method] = maps[_BITS] - maps[16]
+    if "hcdh" not in drops or len(drops) < 2:
+        return None
+    others = {method: drop for method, drop in drops.items() if method != "hcdh"}
+    least = min(others, key=lambda method: others[method])
+    text = f"loses {short(drops['hcdh'])} from 64 to 16 bits; the least of the others {short(others[least])} ({written(least)})"
+    return Finding(text, drops["hcdh"] <= others[least])
+
+
+def mean_threshold(evidence: Evidence) -> Finding | None:
+    plain, centred = evidence.one("hashnet"), evidence.one("hashnet", varied={"threshold": "mean"})
+    if plain is None or centred is None:
+        return None
+    gain = centred["map"] - plain["map"]
+    return Finding(f"HashNet changes by {_signed(gain)}", gain > 0)
+
+
+def lambda_curve(evidence: Evidence) -> Finding | None:
+    """Is the best weight neither 0 nor the largest, and does the largest lose?"""
+    found = evidence.found("hcdh", bits=_BITS, varied={})
+    maps = {cell.varied["lam"]: result["map"] for cell, result in found if "lam" in cell.varied}
+    if len(maps) < 3:
+        return None
+    best, last = max(maps, key=lambda lam: maps[lam]), max(maps)
+    text = f"best {short(maps[best])} at λ = {best}; {short(maps[min(maps)])} at {min(maps)}, {short(maps[last])} at {last}"
+    return Finding(text, best not in (0, last))
+
+
+@dataclass(frozen=True)
+class Claim:
+    text: str
+    rule: str  # when it counts as holding
+    judge: Judge
+
+
+CLAIMS = (
+    Claim("HCDH outperforms all compared methods", "above the best of the nine at every length", best_of_all),
+    Claim("HCDH is strong at low bits", "loses no more from 64 to 16 bits than any deep method of the paper", low_bits),
+    Claim("Bits are balanced", "no bit at 64 bits is off one half by more than .1", balance),
+    Claim("Bits are independent", "the mean correlation of two bits is below HashNet's, at 64 bits", independence),
+    Claim("Outputs are nearly binary", "more values beyond ±.9 than MIHash, at 64 bits", binarisation),
+    Claim("The codebook alone (HCDH-H) is above the classifier alone (HCDH-C)", "at every length", above("hcdh-h", "hcdh-c")),
+    Claim("One stream (HCDH) is above two (HCDH-2)", "at every length", above("hcdh", "hcdh-2")),
+    Claim("Both losses (HCDH) are above the codebook alone (HCDH-H)", "at every length", above("hcdh", "hcdh-h")),
+    Claim("sgn(x - mean) instead of sgn(x) gains on HashNet", "a gain at 64 bits", mean_threshold),
+    Claim("mAP rises with λ and then falls", "the best λ is neither 0 nor 10, at 64 bits", lambda_curve),
+)
+
+
+def write_claims(path: Path, results: Path, notes: Path) -> None:
+    """docs/claims.md: a table of all claims, and the notes that people wrote about them."""
+    recipes = [read_recipe(name) for name in ("table1", "threshold", "lambda")]
+    cells = [cell for recipe in recipes for cell in recipe.cells]
+    evidence = {name: Evidence(name, cells, results) for name in dict.fromkeys(cell.dataset for cell in cells)}
+    head = ["claim of the paper", "counts as holding when", *map(written, evidence), "verdict"]
+    rows = []
+    for claim in CLAIMS:
+        findings = [claim.judge(own) for own in evidence.values()]
+        texts = ["not run" if finding is None else finding.text for finding in findings]
+        rows.append([claim.text, claim.rule, *texts, verdict(findings)])
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
+    parts = [
+        "# The paper's claims, tested", "",
+        "Made by `hadahash reproduce claims` from the files in `results/` (table 1, its settings and its seeds); edit",
+        "`docs/claims-notes.md` instead. Differences are in mAP, at the lengths named.", "", *lines, "",
+    ]  # fmt: skip
+    if notes.exists():
+        parts += [notes.read_text("utf-8").rstrip(), ""]
+    files.write_text(path, "\n".join(parts))
+
+
+def verdict(findings: Sequence[Finding | None]) -> str:
+    """
+    >>> verdict([Finding("", True), None]), verdict([Finding("", True), Finding("", False)]), verdict([None])
+    ('holds on 1 of 1', 'holds on 1 of 2', 'not run')
+    """
+    known = [finding.holds for finding in findings if finding is not None]
+    return f"holds on {sum(known)} of {len(known)}" if known else "not run"
+
+
+def _figure(result: Result | None, group: str, key: str) -> float | None:
+    return None if result is None or group not in result else float(result[group][key])
+
+
+def _gaps(gaps: dict[int, float]) -> str:
+    return ", ".join(f"{_signed(gap)} at {bits}" for bits, gap in gaps.items())
+
+
+def _signed(value: float) -> str:
+    """
+    >>> _signed(-0.0123), _signed(0.5)
+    ('-.012', '+.500')
+    """
+    return f"{value:+.3f}".replace("0.", ".", 1)
