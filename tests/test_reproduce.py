@@ -64,6 +64,16 @@ def test_trials_choose_and_missing_cells_are_run_once(toy_recipe: Recipe, tmp_pa
     assert read_evaluated(recipe.cells[0].folder(bench.runs)).report["map"] == result["map"]
 
 
+def test_a_result_made_with_other_settings_counts_as_missing(toy_recipe: Recipe, tmp_path: Path) -> None:
+    said: list[str] = []
+    bench, recipe = _bench(tmp_path, said), replace(toy_recipe, trials={}, points={})
+    run_recipes([(recipe, recipe.cells[:1])], bench)
+    other = replace(recipe.cells[0], settings={**SMALL, "lam": 0.25})
+    assert recipe.cells[0].done(bench.results) and not other.done(bench.results)
+    run_recipes([(recipe, [other])], bench)
+    assert len(said) == 2 and other.done(bench.results)
+
+
 def test_a_trial_sees_no_query(toy_recipe: Recipe, tmp_path: Path) -> None:
     bench = _bench(tmp_path, [])
     trial = toy_recipe.trials["cifar10", "hcdh"][0]
@@ -174,6 +184,15 @@ def test_some_of_the_smoke_version_from_end_to_end(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Did you mean 'table1'"):
         reproduce(["tabel1"], bench, tmp_path)
     assert {"table1", "table2", "fig-pr", "fig-tsne", "fig-lambda"} <= set(everything())
+
+
+def test_every_stored_result_was_made_with_the_settings_that_its_recipe_chooses() -> None:
+    results = ROOT / "results"
+    for recipe in map(read_recipe, recipes()):
+        for cell in recipe.cells:
+            trials = recipe.trials.get((cell.dataset, cell.method), []) if cell.choose else []
+            if cell.path(results).exists() and all(trial.path(results).exists() for trial in trials):
+                assert recipe.settle(cell, results).done(results), f"{cell.dataset} {cell.name} is out of date"
 
 
 def _evidence(folder: Path, results: dict[tuple[str, int], dict[str, object]]) -> claims.Evidence:

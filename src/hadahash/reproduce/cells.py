@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.pool import Pool
 from pathlib import Path
@@ -45,20 +45,17 @@ class Bench:
 def run_recipes(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], bench: Bench) -> None:
     """Run what is missing of these cells: first the trials that choose their settings, then the cells themselves.
 
-    One that fails does not stop the others; all failures are named at the end.
+    A result made with other settings than the recipe and its trials now ask for counts as missing. One that fails does not
+    stop the others; all failures are named at the end.
     """
     with Workers(bench) as workers:
-        chosen = [(recipe, cell) for recipe, cells in wanted for cell in _missing(cells, bench) if cell.choose]
+        chosen = [(recipe, cell) for recipe, cells in wanted for cell in cells if cell.choose]
         trials = [trial for recipe, cell in chosen for trial in recipe.trials.get((cell.dataset, cell.method), [])]
         failures = workers.run(list(dict.fromkeys(trials)))
-        settled = [recipe.settle(cell, bench.results) for recipe, cells in wanted for cell in _missing(cells, bench)]
+        settled = [recipe.settle(cell, bench.results) for recipe, cells in wanted for cell in cells]
         failures += workers.run(list(dict.fromkeys(settled)))
     if failures:
         raise HadaHashError(f"{len(failures)} cells failed: {'; '.join(failures)}")
-
-
-def _missing(cells: Iterable[Cell], bench: Bench) -> list[Cell]:
-    return [cell for cell in cells if not cell.path(bench.results).exists()]
 
 
 class Workers:
@@ -76,8 +73,8 @@ class Workers:
         return self
 
     def run(self, cells: Sequence[Cell]) -> list[str]:
-        """Run those of the cells that have no result yet; what went wrong, a line each."""
-        missing = _missing(cells, self._bench)
+        """Run those of the cells that have no such result yet; what went wrong, a line each."""
+        missing = [cell for cell in cells if not cell.done(self._bench.results)]
         found = map(_next, missing) if self._pool is None else self._pool.imap_unordered(_next, missing)
         return [failure for failure in found if failure]
 

@@ -72,6 +72,14 @@ class Cell:
         """Where its result is written; those of trials lie apart."""
         return (results / "validation" if self.validation else results) / self.dataset / f"{self.name}.json"
 
+    def done(self, results: Path) -> bool:
+        """Is there a result, and was it made with these settings?"""
+        path = self.path(results)
+        if not path.exists():
+            return False
+        made = files.read_json(path)["settings"]
+        return all(made.get(key) == value for key, value in {**self.settings, **self.varied}.items())
+
     def folder(self, runs: Path) -> Path:
         """The folder of its run."""
         return (runs / "validation" if self.validation else runs) / self.dataset / self.name

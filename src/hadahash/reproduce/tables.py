@@ -172,7 +172,8 @@ def setting(cells: Sequence[Cell], results: Path) -> str:
 
     alone = [result for result in found if result["images_per_second"] and result.get("jobs", 1) == 1]
     rates = sorted(result["images_per_second"] for result in alone)
-    speed = f"; {rates[0]:,.0f} to {rates[-1]:,.0f} training images a second" if rates else ""
+    ends = dict.fromkeys(f"{rate:,.0f}" for rate in (rates[0], rates[-1])) if rates else {}
+    speed = f"; {' to '.join(ends)} training images a second" if rates else ""
     return (
         f"{found[0]['queries']:,} queries, {found[0]['train_images']:,} training images, database of "
         f"{found[0]['database']:,}; backbone {common('backbone')}, trained at "
