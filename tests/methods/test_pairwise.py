@@ -22,7 +22,8 @@ from losses import (
     through,
 )
 
-from hadahash.methods import Batch
+from hadahash.methods import Batch, Task
+from hadahash.methods.dpsh import PairBank
 from hadahash.methods.hashnet import pair_weights
 
 
@@ -54,6 +55,19 @@ def _likelihood(outputs, labels, bank):
             theta = dot(u, v) / 2
             total += math.log(1 + math.exp(theta)) - share(y, z) * theta
     return total / (len(outputs) * IMAGES)
+
+
+@pytest.mark.parametrize(("bits", "parts"), [(8, 1), (16, 1), (32, 2), (64, 4)])
+def test_long_codes_weigh_less_by_pair(bits, parts):
+    task = Task(bits, CLASSES, 6, train_images=IMAGES)
+    bank, generator = PairBank(task), torch.Generator().manual_seed(0)
+    outputs = torch.randn(5, bits, generator=generator)
+    targets = torch.nn.functional.one_hot(torch.arange(5) % CLASSES, CLASSES).float()
+    batch = Batch(outputs, targets, torch.arange(5))
+    bank.keep(outputs, batch)
+    known = {j: (outputs[j].tolist(), targets[j].tolist()) for j in range(5)}
+    expected = _likelihood(outputs.tolist(), targets.tolist(), known) / parts
+    assert bank.likelihood(outputs, batch).item() == pytest.approx(expected, rel=1e-5)
 
 
 def _remember(bank, method, batch):

@@ -2,9 +2,11 @@
 
 min sum_ij [log(1 + e^Theta_ij) - S_ij Theta_ij] + eta sum_i ||sign(u_i) - u_i||^2, Theta_ij = u_i . u_j / 2, no tanh. A
 bank keeps the last output of every training image; a batch is compared with the whole bank, and the gradient flows through
-the batch's side only. Both terms are means (over pairs, and over images and bits), so eta does not depend on the sizes;
-images that have not been seen yet have outputs 0 in the bank and so no gradient. The hash layer is a linear one on centred
-features (`CentredLinear`): on plain ones a few hundred steps at a useful rate blow the outputs up.
+the batch's side only. Both terms are means (over pairs, and over images and bits), so eta does not depend on the sizes.
+Theta is a sum over bits, so its curvature grows with K, and a learning rate that suits 16 bits makes 64 fall apart: the pairs'
+term is divided by K / 16 where K > 16. Images that have not been seen yet have outputs 0 in the bank and so no gradient.
+The hash layer is a linear one on centred features (`CentredLinear`): on plain ones a few hundred steps at a useful rate blow
+the outputs up.
 """
 
 from __future__ import annotations
@@ -35,9 +37,10 @@ class PairBank(nn.Module):
         self.targets.index_copy_(0, batch.indices, batch.targets.to(self.targets.dtype))
 
     def likelihood(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The mean over (batch x bank) of the pairs' negative log likelihood; the bank holds the batch already."""
+        """The mean over (batch x bank) of the pairs' negative log likelihood, over K / 16; the bank holds the batch already."""
         similar = share_a_label(batch.targets, self.targets.to(batch.targets.dtype))
-        return pair_likelihood(products(outputs, self.outputs.to(outputs.dtype)) / 2, similar).mean()
+        pairs = pair_likelihood(products(outputs, self.outputs.to(outputs.dtype)) / 2, similar)
+        return pairs.mean() / max(1.0, outputs.shape[1] / 16)
 
 
 @dataclass(frozen=True)
