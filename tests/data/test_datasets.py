@@ -60,3 +60,12 @@ def test_what_is_neither_is_refused(tmp_path):
 def test_reading_data_needs_no_torch():
     script = "import sys, hadahash.data; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
+
+
+def test_digit_pairs_have_both_digits_and_their_labels():
+    digits, pairs = open_dataset("digits"), open_dataset("digit-pairs")
+    assert pairs.multilabel and len(pairs) == len(digits) // 2 and pairs.images[0].shape == (16, 16, 3)
+    for number in (0, 7, len(pairs) - 1):
+        assert np.array_equal(pairs.images[number][:8, :8], digits.images[2 * number])
+        assert np.array_equal(pairs.images[number][8:, 8:], digits.images[2 * number + 1])
+        assert set(np.flatnonzero(pairs.labels[number])) == set(digits.labels[2 * number : 2 * number + 2])
