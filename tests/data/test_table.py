@@ -130,10 +130,15 @@ def test_parquet(table, tmp_path):
     }
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
     assert table_protocol(path) == "table"
-    assert error_of(path) == "photos.parquet row 2: the class 'dog' has no image of the split train."
+    assert (
+        error_of(path) == "photos.parquet row 2: the class 'dog' has no image of the split train. Mend the row and try again."
+    )
     columns |= {"split": ["train", "train"]}
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    assert error_of(path) == "photos.parquet row 1: neither here nor below is a row of the split query."
+    assert (
+        error_of(path)
+        == "photos.parquet row 1: neither here nor below is a row of the split query. Mend the row and try again."
+    )
     del columns["split"]
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
     data = read_table(path)
@@ -142,7 +147,7 @@ def test_parquet(table, tmp_path):
     pyarrow.parquet.write_table(pyarrow.table(columns | {"labels": [7, 12]}), path)
     assert read_table(path).classes == ("12", "7")
     pyarrow.parquet.write_table(pyarrow.table(columns | {"labels": ["cat", None]}), path)
-    assert error_of(path) == "photos.parquet row 2: there is no label."
+    assert error_of(path) == "photos.parquet row 2: there is no label. Mend the row and try again."
     path.write_bytes(b"no parquet" * 10)
     assert "is not a parquet file, or is damaged" in error_of(path)
 
@@ -182,7 +187,10 @@ def test_rows_that_are_wrong(table, rows, message):
             "cat/0.png,cat,train\ndog/0.png,dog,train\ndog/1.png,dog,query\ncat/2.png,cow,query\ncat/3.png,cow,query",
             "photos.csv line 5: the class 'cow' has no image of the split train.",
         ),
-        ("cat/0.png,cat,train\ndog/0.png,dog,train", "line 2: neither here nor below is a row of the split query."),
+        (
+            "cat/0.png,cat,train\ndog/0.png,dog,train",
+            "line 2: neither here nor below is a row of the split query. Mend the row and try again.",
+        ),
         ("cat/0.png,cat,query\ndog/0.png,dog,test", "line 2: neither here nor below is a row of the split train; "),
     ],
 )
@@ -216,7 +224,7 @@ def test_many_mistakes_are_told_at_once(table):
     assert text.startswith("photos.csv line 2: image gone/0.png does not exist")
     assert "; line 6: image gone/4.png" in text
     assert "gone/5" not in text
-    assert text.endswith("; and 5 more such problems.")
+    assert text.endswith("; and 5 more such problems. Mend the lines and try again.")
 
 
 def test_a_label_that_looks_misspelt_is_told(table):

@@ -68,7 +68,8 @@ class Problems:
         word = _row_word(self.table)
         told = "; ".join(f"{word} {number}: {text}" for number, text in self.found[:_SHOWN])
         more = len(self.found) - _SHOWN
-        raise DataError(f"{self.table} {told}" + (f"; and {more} more such problems." if more > 0 else "."))
+        rest = f"; and {more} more such problems" if more > 0 else ""
+        raise DataError(f"{self.table} {told}{rest}. Mend the {word}{'s' if len(self.found) > 1 else ''} and try again.")
 
 
 def is_table(path: str | Path) -> bool:

@@ -90,7 +90,7 @@ def comparison_sections(
 
 def _map(groups: Sequence[Group]) -> list[str]:
     maps = [run.report["map"] for group in groups for run in group.runs]
-    low, high = np.floor(min(maps) * 20 - 0.1) / 20, np.ceil(max(maps) * 20 + 0.1) / 20
+    low, high = max(0.0, np.floor(min(maps) * 20 - 0.1) / 20), min(1.0, np.ceil(max(maps) * 20 + 0.1) / 20)
     cuts = list(groups[0].runs[0].report["precision_at"])
     rows = [
         (
