@@ -189,7 +189,7 @@ def test_rows_that_are_wrong(table, rows, message):
         ),
         (
             "cat/0.png,cat,train\ndog/0.png,dog,train",
-            "line 2: neither here nor below is a row of the split query. Mend the row and try again.",
+            "line 2: neither here nor below is a row of the split query.",
         ),
         ("cat/0.png,cat,query\ndog/0.png,dog,test", "line 2: neither here nor below is a row of the split train; "),
     ],
