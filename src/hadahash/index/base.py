@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from threading import RLock
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -84,6 +85,9 @@ class Index(ABC):
     bits: int
     meta: dict[str, Any]  # small values as JSON has them, for whoever owns the index; `save` keeps them with it
 
+    def __init__(self) -> None:
+        self._writing = RLock()  # held by whoever changes the index
+
     @staticmethod
     def build(
         codes: Codes, labels: Any = None, paths: Any = None, *, engine: str = "exact", codebook: Any = None, **options: Any
@@ -116,11 +120,12 @@ class Index(ABC):
     def add(self, codes: Codes, labels: Any = None, paths: Any = None) -> None:
         """Add new items. Ids that are already there are refused: `update` replaces them."""
         batch, table = self._batch(codes, labels, paths)
-        known = self.has(table.ids)
-        if known.any():
-            raise UsageError(f"The index already has {_named(table.ids[known])}. Use update() to replace items.")
-        if len(batch):
-            self._put(batch, table)
+        with self._writing:  # between the check and the change nobody else may add the same ids
+            known = self.has(table.ids)
+            if known.any():
+                raise UsageError(f"The index already has {_named(table.ids[known])}. Use update() to replace items.")
+            if len(batch):
+                self._put(batch, table)
 
     def update(self, codes: Codes, labels: Any = None, paths: Any = None) -> None:
         """Put items in the place of those with the same ids, and add those that are new. Doing it twice changes nothing."""
@@ -131,11 +136,12 @@ class Index(ABC):
     def remove(self, ids: ArrayLike) -> None:
         """Remove items. Ids that are not there are refused; then nothing is removed."""
         wanted = np.unique(self._ids(ids))
-        known = self.has(wanted)
-        if not known.all():
-            raise UsageError(f"The index does not have {_named(wanted[~known])}. Nothing was removed.")
-        if len(wanted):
-            self._remove(wanted)
+        with self._writing:
+            known = self.has(wanted)
+            if not known.all():
+                raise UsageError(f"The index does not have {_named(wanted[~known])}. Nothing was removed.")
+            if len(wanted):
+                self._remove(wanted)
 
     # ---- asking --------------------------------------------------------------------------------------------------
 

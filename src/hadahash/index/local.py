@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -29,12 +28,12 @@ class LocalIndex(Index):
     """An engine derives from it and says in `layout` how a segment's codes lie."""
 
     def __init__(self, bits: int, codebook: NDArray[np.uint8] | None) -> None:
+        super().__init__()
         self.bits = bits
         self.codebook = codebook  # uint8 (C, ceil(bits / 8)); it travels with the index, even where an engine has no use for it
         self.meta: dict[str, Any] = {}
         self._segments: tuple[Segment, ...] = ()
         self._origin: store.Origin | None = None  # the folder it came from, or was saved to last
-        self._writing = RLock()
 
     @classmethod
     def _create(cls, bits: int, codebook: Any, **options: Any) -> LocalIndex:
@@ -47,14 +46,6 @@ class LocalIndex(Index):
         """Codes in the order of ids to the table that is scanned: a copy, as the codes may be the caller's."""
 
     # ---- changing ------------------------------------------------------------------------------------------------
-
-    def add(self, codes: Codes, labels: Any = None, paths: Any = None) -> None:
-        with self._writing:  # between the check and the change nobody else may add the same ids
-            super().add(codes, labels, paths)
-
-    def remove(self, ids: ArrayLike) -> None:
-        with self._writing:
-            super().remove(ids)
 
     def _put(self, packed: NDArray[np.uint8], items: ItemTable) -> None:
         with self._writing:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -46,11 +45,11 @@ class MilvusIndex(Index):
     engine = "milvus"
 
     def __init__(self, bits: int, codebook: NDArray[np.uint8] | None, settings: MilvusSettings) -> None:
+        super().__init__()
         self.bits, self.codebook, self.settings, self.meta = bits, codebook, settings, {}
         self._server = Server(settings)
         self._kind: type[Id] | None = None  # of the ids of the collection; None until it is known to be there
         self._origin: store.Origin | None = None
-        self._writing = RLock()
 
     @classmethod
     def _create(cls, bits: int, codebook: Any, **options: Any) -> MilvusIndex:
@@ -141,14 +140,6 @@ class MilvusIndex(Index):
         return {"consistency_level": self.settings.consistency}
 
     # ---- changing ------------------------------------------------------------------------------------------------
-
-    def add(self, codes: Codes, labels: Any = None, paths: Any = None) -> None:
-        with self._writing:
-            super().add(codes, labels, paths)
-
-    def remove(self, ids: ArrayLike) -> None:
-        with self._writing:
-            super().remove(ids)
 
     def _put(self, packed: NDArray[np.uint8], items: ItemTable) -> None:
         with self._writing:
