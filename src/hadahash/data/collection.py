@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..errors import DataError, UsageError
 from .base import ArrayImages, FileImages, Images, LabelledImages
 from .folder import list_images, read_folder
 from .table import is_table, read_table
@@ -59,6 +59,8 @@ def open_source(source: Any) -> Collection:
         path = Path(source)
         if path.is_file():
             return Collection(FileImages([path]), np.array([path.name]))
+        if not path.exists():
+            raise DataError(f"There is no image or folder {path}: No such file or directory. Check the path.")
         paths = list_images(path)
         return Collection(FileImages(paths), np.array([p.relative_to(path).as_posix() for p in paths], dtype=str))
     if isinstance(source, Sequence) and all(isinstance(item, (str, Path)) for item in source):
