@@ -43,6 +43,14 @@ def fitted(toy: tuple[NDArray[np.uint8], NDArray[np.int64]]) -> Hasher:
     return tiny_hasher(epochs=8).fit(*toy)
 
 
+@pytest.fixture(scope="session")
+def saved(fitted: Hasher, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of that hasher. Tests only read it."""
+    folder = tmp_path_factory.mktemp("saved") / "run"
+    fitted.save(folder)
+    return folder
+
+
 @pytest.fixture
 def toy_folder(tmp_path: Path) -> Path:
     """48 toy images as PNG files, 12 in each of 4 class folders."""

@@ -20,15 +20,8 @@ from hadahash.index.duplicates import duplicate_groups
 from hadahash.photos import PhotoIndex, find, model_of, photos_at, photos_of
 
 
-@pytest.fixture(scope="session")
-def run(fitted, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("photos") / "run"
-    fitted.save(folder)
-    return folder
-
-
 @pytest.fixture
-def follow(fitted, run, toy_folder, tmp_path):
+def follow(fitted, saved, toy_folder, tmp_path):
     """Build, or build again; answers the changes and how many images were encoded."""
     encode, seen = fitted.encode, []
 
@@ -40,7 +33,7 @@ def follow(fitted, run, toy_folder, tmp_path):
         seen.clear()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fitted, "encode", counted)
-            photos = PhotoIndex.open_or_make(tmp_path / "photos.index", fitted, run, toy_folder, **options)
+            photos = PhotoIndex.open_or_make(tmp_path / "photos.index", fitted, saved, toy_folder, **options)
             changes = photos.apply(photos.plan(photos_of(toy_folder), vanished_from=photos.home), fitted)
         assert sum(seen) >= changes.encoded
         return photos, changes, sum(seen)
@@ -169,7 +162,7 @@ def test_other_folders_and_files_are_added(follow, fitted, toy_folder, tmp_path)
         photos_at([other, tmp_path / "third"])
 
 
-def test_models_folders_and_engines_are_not_mixed(follow, run, toy, toy_folder, tmp_path):
+def test_models_folders_and_engines_are_not_mixed(follow, saved, toy, toy_folder, tmp_path):
     photos, _, _ = follow()
     stranger = tiny_hasher(epochs=1, seed=9).fit(*toy)
     stranger.save(tmp_path / "stranger")
@@ -178,7 +171,7 @@ def test_models_folders_and_engines_are_not_mixed(follow, run, toy, toy_folder, 
         (lambda: photos.apply(photos.plan([]), stranger), "codes of two models"),
         (lambda: model_of(photos.index, photos.folder, tmp_path / "stranger"), "codes of two models"),
         (lambda: follow(engine="routed"), "with the engine exact"),
-        (lambda: PhotoIndex.open_or_make(photos.folder, model_of(photos.index, "i"), run, tmp_path), "is an index of"),
+        (lambda: PhotoIndex.open_or_make(photos.folder, model_of(photos.index, "i"), saved, tmp_path), "is an index of"),
     ]
     for call, message in mistakes:
         with pytest.raises(UsageError, match=message) as caught:
@@ -187,7 +180,7 @@ def test_models_folders_and_engines_are_not_mixed(follow, run, toy, toy_folder, 
     photos.index.meta["run"] = str(tmp_path / "gone")
     with pytest.raises(UsageError, match=r"no longer at .*--run"):
         model_of(photos.index, photos.folder)
-    assert model_of(photos.index, photos.folder, run).bits == 16
+    assert model_of(photos.index, photos.folder, saved).bits == 16
     del photos.index.meta["run"]
     with pytest.raises(UsageError, match="does not say which model"):
         model_of(photos.index, photos.folder)

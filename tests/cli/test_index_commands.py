@@ -14,19 +14,12 @@ from toys import make_toy, tiny_hasher, write_folder
 from hadahash import Codes, Index
 
 
-@pytest.fixture(scope="module")
-def model(fitted, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("index") / "run"
-    fitted.save(folder)
-    return folder
-
-
 @pytest.fixture
-def built(run, model, toy_folder, tmp_path):
+def built(run, saved, toy_folder, tmp_path):
     """A folder with an index of 48 photos, of which one more cannot be read."""
     (toy_folder / "red" / "broken.jpg").write_bytes(b"\xff\xd8\xff not a picture")
     out = tmp_path / "photos.index"
-    code, text, said = run("index", "build", model, toy_folder, "--out", out, "--device", "cpu")
+    code, text, said = run("index", "build", saved, toy_folder, "--out", out, "--device", "cpu")
     assert code == 0 and text == f"{out}: 48 images: 48 encoded, 0 unchanged, 0 removed, 1 could not be read\n"
     assert "skipped.csv" in said and "red/broken.jpg" in (out / "skipped.csv").read_text()
     return out
@@ -41,8 +34,8 @@ def test_help_has_an_example(run, command):
     assert code == 0 and f"Example: hadahash {' '.join(command)}" in " ".join(out.split())
 
 
-def test_building_again_and_adding_and_removing(run, model, toy_folder, built, tmp_path):
-    code, out, _ = run("index", "build", model, toy_folder, "--out", built)
+def test_building_again_and_adding_and_removing(run, saved, toy_folder, built, tmp_path):
+    code, out, _ = run("index", "build", saved, toy_folder, "--out", built)
     assert code == 0 and "0 encoded, 49 unchanged, 0 removed" in out
     more = write_folder(tmp_path / "more", *make_toy(4, seed=5))
     code, out, err = run("index", "add", built, more)
@@ -55,11 +48,11 @@ def test_building_again_and_adding_and_removing(run, model, toy_folder, built, t
     assert code == 0 and "1 removed, 51 left" in out and len(Index.open(built)) == 51
 
 
-def test_info(run, built, model, toy_folder):
+def test_info(run, built, saved, toy_folder):
     code, out, _ = run("index", "info", built, "--verify", "--json")
     figures = json.loads(out)
     assert code == 0 and figures["items"] == 48 and figures["bits"] == 16 and figures["engine"] == "exact"
-    assert figures["run"] == str(model) and figures["images"] == str(toy_folder) and len(figures["model"]) == 64
+    assert figures["run"] == str(saved) and figures["images"] == str(toy_folder) and len(figures["model"]) == 64
     assert figures["verified"] is True and figures["bytes"] > 1000 and figures["ids"] == "str"
     code, out, _ = run("index", "info", built)
     assert code == 0 and "items       48\n" in out and "engine      exact\n" in out
@@ -95,9 +88,9 @@ def test_a_vanished_picture_is_named_and_left_out(run, built, toy_folder, tmp_pa
     assert code == 0 and err.count("not on the sheet") == 2 and (tmp_path / "s.html").read_text().count("<figure") == 1
 
 
-def test_duplicates(run, built, model, toy_folder):
+def test_duplicates(run, built, saved, toy_folder):
     shutil.copy(toy_folder / "red" / "002.png", toy_folder / "red" / "twin.png")
-    run("index", "build", model, toy_folder, "--out", built)
+    run("index", "build", saved, toy_folder, "--out", built)
     code, out, _ = run("index", "duplicates", built, "--json")
     groups = json.loads(out)["groups"]
     assert code == 0 and any({"red/002.png", "red/twin.png"} <= set(group) for group in groups)
@@ -112,12 +105,12 @@ def test_names_that_are_not_unicode_can_be_shown(tmp_path):
     assert done.returncode == 0 and "  z\ufffd" in done.stdout.decode()
 
 
-def test_milvus_from_the_command_line(run, model, toy_folder, tmp_path):
+def test_milvus_from_the_command_line(run, saved, toy_folder, tmp_path):
     out = tmp_path / "far.index"
-    code, text, _ = run("index", "build", model, toy_folder, "--out", out, "--engine", "milvus", "--set", "collection=cli")
+    code, text, _ = run("index", "build", saved, toy_folder, "--out", out, "--engine", "milvus", "--set", "collection=cli")
     assert code == 0 and "48 encoded" in text
     (toy_folder / "red" / "002.png").unlink()
-    code, text, _ = run("index", "build", model, toy_folder, "--out", out)
+    code, text, _ = run("index", "build", saved, toy_folder, "--out", out)
     assert code == 0 and "0 encoded, 47 unchanged, 1 removed" in text
     code, text, _ = run("index", "info", out, "--json")
     assert json.loads(text)["items"] == 47
@@ -134,7 +127,7 @@ def test_ids_that_are_numbers(run, tmp_path):
     assert code == 2 and "does not say which model" in err and "--run" in err
 
 
-def test_bad_input_in_one_line(run, built, model, toy, toy_folder, tmp_path):
+def test_bad_input_in_one_line(run, built, saved, toy, toy_folder, tmp_path):
     tiny_hasher(epochs=1, seed=4).fit(*toy).save(tmp_path / "other")
     (tmp_path / "empty").mkdir()
     (tmp_path / "full").mkdir()
@@ -142,11 +135,11 @@ def test_bad_input_in_one_line(run, built, model, toy, toy_folder, tmp_path):
     new = tmp_path / "new.index"
     for arguments, expected, message in (
         (("index", "build", tmp_path / "other", toy_folder, "--out", built), 2, "codes of two models"),
-        (("index", "build", model, tmp_path / "nowhere", "--out", new), 1, "nowhere"),
+        (("index", "build", saved, tmp_path / "nowhere", "--out", new), 1, "nowhere"),
         (("index", "build", tmp_path / "nowhere", toy_folder, "--out", new), 1, "holds no trained model"),
-        (("index", "build", model, toy_folder, "--out", new, "--engine", "exat"), 2, "Did you mean 'exact'"),
-        (("index", "build", model, toy_folder, "--out", new, "--set", "x=1"), 2, "Unknown option"),
-        (("index", "build", model, toy_folder, "--out", tmp_path / "full"), 1, "holds other files"),
+        (("index", "build", saved, toy_folder, "--out", new, "--engine", "exat"), 2, "Did you mean 'exact'"),
+        (("index", "build", saved, toy_folder, "--out", new, "--set", "x=1"), 2, "Unknown option"),
+        (("index", "build", saved, toy_folder, "--out", tmp_path / "full"), 1, "holds other files"),
         (("index", "info", tmp_path / "empty"), 1, "holds no index"),
         (("index", "duplicates", built, "--radius", "-1"), 2, "at least 0"),
         (("search", built, tmp_path / "nowhere.jpg"), 1, "nowhere.jpg"),

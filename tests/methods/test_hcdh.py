@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from losses import assert_gradcheck
 from toys import one_line
 
 from hadahash.errors import UsageError
@@ -141,23 +142,7 @@ def test_masked_bits_do_not_count_in_the_mean():
 @pytest.mark.parametrize("name", ["hcdh", "hcdh-h", "hcdh-c", "hcdh-2"])
 def test_gradients_are_those_of_the_loss(name, multilabel):
     method, batch = _method(name, multilabel=multilabel), _batch(1, multilabel=multilabel, count=4)
-    names, parameters = zip(*method.named_parameters(), strict=True)
-
-    def total(features, *tensors):
-        state = {f"method.{key}": value for key, value in zip(names, tensors, strict=True)}
-        return sum(torch.func.functional_call(_Loss(method), state, (replace(batch, features=features),)).values())
-
-    inputs = (batch.features.requires_grad_(), *(p.detach().clone().requires_grad_() for p in parameters))
-    assert torch.autograd.gradcheck(total, inputs)
-
-
-class _Loss(torch.nn.Module):
-    def __init__(self, method):
-        super().__init__()
-        self.method = method
-
-    def forward(self, batch):
-        return self.method.loss(batch)
+    assert_gradcheck(method, batch)
 
 
 def _hash_gradient(name, part):
