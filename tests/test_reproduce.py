@@ -13,8 +13,9 @@ import pytest
 from toys import make_toy
 
 import hadahash.reproduce.cells as cells
+from hadahash import files
 from hadahash.data import ArrayImages, LabelledImages
-from hadahash.errors import HadaHashError, UsageError
+from hadahash.errors import FellApart, HadaHashError, UsageError
 from hadahash.reproduce import Bench, Cell, Recipe, claims, everything, read_recipe, recipes, reproduce, run_recipes, tables
 from hadahash.reproduce.smoke import shrink
 from hadahash.runs import read_evaluated
@@ -58,7 +59,9 @@ def test_trials_choose_and_missing_cells_are_run_once(toy_recipe: Recipe, tmp_pa
     assert 0 < result["map_at"]["5"] <= 1
     scores = [json.loads(t.path(bench.results).read_text())["validation_map"] for t in recipe.trials["cifar10", "hcdh"]]
     best = recipe.points["cifar10", "hcdh"][int(np.argmax(scores))]
-    assert result["settings"]["lam"] == best["lam"] and recipe.choice("cifar10", "hcdh", bench.results) == np.argmax(scores)
+    assert result["settings"]["lam"] == best["lam"] and recipe.ranking("cifar10", "hcdh", bench.results)[0][0] == np.argmax(
+        scores
+    )
     entry = tables.tables(recipe.cells, bench.results)[0].entries["HCDH", 16]
     assert len(entry.maps) == 3 and entry.paper == 0.769 and "±" in entry.text() and "(3) / .769" in entry.text()
     assert read_evaluated(recipe.cells[0].folder(bench.runs)).report["map"] == result["map"]
@@ -99,7 +102,63 @@ def test_a_trial_that_fails_is_not_chosen(toy_recipe: Recipe, tmp_path: Path) ->
     bench = _bench(tmp_path, [])
     with pytest.raises(HadaHashError, match="point0"):
         run_recipes([(recipe, recipe.cells[:1])], bench)
-    assert recipe.choice(*key, bench.results) == 1 and recipe.cells[0].path(bench.results).exists()
+    assert recipe.ranking(*key, bench.results)[0][0] == 1 and recipe.cells[0].path(bench.results).exists()
+
+
+def test_a_cell_that_falls_apart_is_run_with_the_next_best_settings(
+    toy_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    bench, recipe, cell = _bench(tmp_path, said), toy_recipe, toy_recipe.cells[0]
+    run_recipes([(recipe, [])], bench)
+    for lam, trial in zip((1.0, 0.5), recipe.trials["cifar10", "hcdh"], strict=True):
+        files.write_json(trial.path(bench.results), {"validation_map": lam, "settings": trial.settings})  # lam = 1 did best
+    monkeypatch.setattr(cells, "validate", lambda hasher, images: 0.4)  # of the training images
+    run_recipes([(recipe, [cell, recipe.cells[1]])], bench)
+    mishap = cell.fell_apart(bench.results)
+    assert [m["settings"]["lam"] for m in mishap] == [1.0] and "mAP of 0.400 only, not 0.500" in mishap[0]["reason"]
+    result = json.loads(cell.path(bench.results).read_text())
+    assert (
+        result["settings"]["lam"] == 0.5
+        and result["train_map"] == 0.4
+        and recipe.settle(cell, bench.results).done(bench.results)
+    )
+    assert tables.choices(recipe, "cifar10", bench.results).splitlines()[-2] == (
+        "- HCDH, 16 bits, seed 0: fell apart with lam 1.0; run with lam 0.5"
+    )
+    varied = recipe.settle(replace(cell, varied={"lam": 1.0}), bench.results)
+    assert varied.settings["lam"] == 1.0 and varied.least == 0, "a sweep of one setting leaves the others as they are"
+
+    monkeypatch.setattr(cells, "validate", lambda hasher, images: 0.1)  # too little for both
+    run_recipes([(recipe, recipe.cells)], bench)
+    last = recipe.cells[2]
+    assert [m["train_map"] for m in last.fell_apart(bench.results)] == [0.1, 0.1] and last.hopeless(bench.results)
+    assert json.loads(last.path(bench.results).read_text())["settings"]["lam"] == 1.0, "the better one stands"
+    assert (
+        tables.choices(recipe, "cifar10", bench.results).splitlines()[-1].endswith("with lam 1.0; lam 0.5; stands with lam 1.0")
+    )
+    entry = tables.tables([last], bench.results)[0].entries["HCDH", 16]
+    assert entry.fell_apart and "†" in entry.text() and not cell.hopeless(bench.results)
+    said.clear()
+    run_recipes([(recipe, recipe.cells)], bench)
+    assert not said, "nothing is missing"
+
+
+def test_a_loss_that_is_no_number_leaves_no_result(toy_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def diverge(*args: object, **options: object) -> None:
+        raise FellApart("The loss is nan.")
+
+    bench, cell = _bench(tmp_path, []), toy_recipe.cells[0]
+    run_recipes([(toy_recipe, [cell])], bench)
+    cell.path(bench.results).unlink()
+    monkeypatch.setattr(cells, "train_run", diverge)
+    with pytest.raises(
+        HadaHashError, match="1 cells failed: cifar10 hcdh-16-test_efficientnet-s0-holdout: fell apart with all"
+    ):
+        run_recipes([(toy_recipe, [cell])], bench)
+    assert len(cell.fell_apart(bench.results)) == 2 and not cell.path(bench.results).exists()
+    table = tables.tables([cell], bench.results)[0]
+    assert table.entries["HCDH", 16].text() == "fell apart / .769" and not table.missing
 
 
 def test_what_is_varied_is_in_the_name_and_no_grid_changes_it() -> None:

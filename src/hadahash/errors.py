@@ -10,6 +10,7 @@
     │       └── ImageTooLarge     more pixels than the cap
     ├── StorageError              a file cannot be written or read back: full disk, damage
     │   └── NewerFileError        written by a later version of hadahash                      (exit code 3)
+    ├── FellApart                 training went wrong: the loss is no number, or the model has learnt nothing
     └── MissingExtraError         an optional dependency is not installed
 
 Unknown names, keys and values are `UsageError`, which is also a `ValueError`, so that callers who know only Python's own
@@ -34,6 +35,12 @@ class UsageError(HadaHashError, ValueError):
 
 class DataError(HadaHashError):
     pass
+
+
+class FellApart(HadaHashError):
+    def __init__(self, text: str, train_map: float | None = None) -> None:
+        super().__init__(text)
+        self.train_map = train_map  # how well its training images find each other, where that could be measured
 
 
 class ImageError(DataError):

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..data import LabelledImages, open_dataset
+from ..data import LabelledImages, Split, open_dataset
 from ..data.decode import in_memory
 from ..data.transforms import Preprocess
 from ..encoding import FeatureCache
-from ..errors import HadaHashError
+from ..errors import FellApart, HadaHashError
 from ..evaluation import evaluate
 from ..hasher import Hasher, ModelSettings, choose_preprocess
 from ..report.measures import measure
-from ..runs import Evaluated, Source, evaluate_run, read_evaluated, train_run
+from ..runs import Evaluated, Source, command, evaluate_run, read_evaluated, train_run, validate, versions
 from ..settings import fields_of, make
 from .recipes import Cell, Recipe
 
@@ -45,17 +45,27 @@ class Bench:
 def run_recipes(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], bench: Bench) -> None:
     """Run what is missing of these cells: first the trials that choose their settings, then the cells themselves.
 
-    A result made with other settings than the recipe and its trials now ask for counts as missing. One that fails does not
-    stop the others; all failures are named at the end.
+    A result made with other settings than the recipe and its trials now ask for counts as missing. A cell that falls apart is
+    run again with the settings that did next best in its trials. One that fails does not stop the others; all failures are
+    named at the end.
     """
     with Workers(bench) as workers:
         chosen = [(recipe, cell) for recipe, cells in wanted for cell in cells if cell.choose]
         trials = [trial for recipe, cell in chosen for trial in recipe.trials.get((cell.dataset, cell.method), [])]
         failures = workers.run(list(dict.fromkeys(trials)))
-        settled = [recipe.settle(cell, bench.results) for recipe, cells in wanted for cell in cells]
-        failures += workers.run(list(dict.fromkeys(settled)))
+        todo = settled = _settle(wanted, bench.results)
+        while todo:
+            failures += workers.run(list(dict.fromkeys(todo)))
+            before, settled = settled, _settle(wanted, bench.results)
+            todo = [new for old, new in zip(before, settled, strict=True) if new.settings != old.settings]
+        lost = [cell for cell in dict.fromkeys(settled) if cell.fell_apart(bench.results) and not cell.done(bench.results)]
+    failures += [f"{cell.dataset} {cell.name}: fell apart with all settings it may choose from" for cell in lost]
     if failures:
         raise HadaHashError(f"{len(failures)} cells failed: {'; '.join(failures)}")
+
+
+def _settle(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], results: Path) -> list[Cell]:
+    return [recipe.settle(cell, results) for recipe, cells in wanted for cell in cells]
 
 
 class Workers:
@@ -115,7 +125,7 @@ def _start(bench: Bench) -> None:
 
 
 def _next(cell: Cell) -> str:
-    """Run a cell and write its result; the text says what went wrong, if anything."""
+    """Run a cell and write its result, or how it fell apart; the text says what went wrong otherwise, if anything."""
     bench, opened, cache = _desk
     failure = ""
     try:
@@ -123,6 +133,11 @@ def _next(cell: Cell) -> str:
     except HadaHashError as error:
         failure = f"{cell.dataset} {cell.name}: {error}"
         bench.say(f"failed: {failure}")
+        if isinstance(error, FellApart) and not cell.validation:
+            mishap = {"settings": cell.settings, "reason": str(error), "train_map": error.train_map}
+            mishap |= {"command": command(), "versions": versions()}
+            files.write_json(cell.mishaps(bench.results), [*cell.fell_apart(bench.results), mishap])
+            return ""
         if not cell.validation:
             return failure
         result = {"validation_map": 0.0, "failed": str(error), "settings": cell.settings}  # a point nobody should choose
@@ -142,12 +157,21 @@ def run_cell(cell: Cell, dataset: LabelledImages, bench: Bench, cache: FeatureCa
     source = Source(cell.dataset, protocol=cell.protocol, validation=cell.validation)
     train_run(hasher, source, out, dataset=dataset, cache=cache)
     if not cell.validation:
+        train_map = _train_map(hasher, Split.load(out / "split.json"), dataset)
+        if train_map < cell.least:
+            text = f"Its training images find each other with an mAP of {train_map:.3f} only, not {cell.least:.3f}."
+            raise FellApart(text, train_map)
         evaluate_run(out, hasher=hasher, dataset=dataset, cache=cache)
     about = files.read_json(out / "run.json")
     for private in ("data", "root"):
         del about[private]
     about["jobs"] = bench.jobs  # others at work beside it slow it down
-    return {**about, **({} if cell.validation else _measured(cell, out))}
+    return {**about, **({} if cell.validation else {"train_map": train_map, **_measured(cell, out)})}
+
+
+def _train_map(hasher: Hasher, split: Split, dataset: LabelledImages) -> float:
+    some = split.train[:: max(1, len(split.train) // 2000)]
+    return round(validate(hasher, dataset.take(some)), 5)
 
 
 def _measured(cell: Cell, out: Path) -> dict[str, Any]:

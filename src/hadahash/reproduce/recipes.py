@@ -60,6 +60,7 @@ class Cell:
     depths: tuple[int, ...] = ()  # mAP is also taken at these
     choose: bool = True  # may the grid choose its settings?
     validation: float = 0.0  # > 0: a trial, measured on this share of the training images; queries are not touched
+    least: float = field(default=0.0, compare=False)  # if its training images find each other with a lower mAP, it fell apart
 
     @property
     def name(self) -> str:
@@ -80,6 +81,19 @@ class Cell:
         made = files.read_json(path)["settings"]
         return all(made.get(key) == value for key, value in {**self.settings, **self.varied}.items())
 
+    def mishaps(self, results: Path) -> Path:
+        """Where it is written with which settings it fell apart, and how."""
+        return results / "fell-apart" / self.dataset / f"{self.name}.json"
+
+    def fell_apart(self, results: Path) -> list[dict[str, Any]]:
+        path = self.mishaps(results)
+        found: list[dict[str, Any]] = files.read_json(path) if path.exists() else []
+        return found
+
+    def hopeless(self, results: Path) -> bool:
+        """Is its result one of a run that fell apart, since other settings were no better?"""
+        return any(replace(self, settings=mishap["settings"]).done(results) for mishap in self.fell_apart(results))
+
     def folder(self, runs: Path) -> Path:
         """The folder of its run."""
         return (runs / "validation" if self.validation else runs) / self.dataset / self.name
@@ -96,22 +110,36 @@ class Recipe:
     owns_grid: bool = True  # False: the trials are those of another recipe
 
     def settle(self, cell: Cell, results: Path) -> Cell:
-        """The cell with the settings that did best in its method's trials, all of which must have been run."""
-        chosen = self.choice(cell.dataset, cell.method, results) if cell.choose else None
-        if chosen is None:
-            return cell
-        return replace(cell, settings={**cell.settings, **self.points[cell.dataset, cell.method][chosen]})
+        """The cell with the settings that did best in its method's trials, all of which must have been run.
 
-    def choice(self, dataset: str, method: str, results: Path) -> int | None:
-        """The number of the best point; None where there is nothing to choose from."""
+        Settings with which it fell apart are passed over, except in a cell that varies one setting and leaves the others.
+        Whether it did, training alone decides: the loss must be a number, and the training images must find each other at least
+        half as well as held-out ones did in the trial. If they do not with two settings, the first of these stands.
+        """
+        order = self.ranking(cell.dataset, cell.method, results) if cell.choose else []
+        if not order:
+            return cell
+        points = self.points[cell.dataset, cell.method]
+        cells = [replace(cell, settings={**cell.settings, **points[number]}, least=score / 2) for number, score in order]
+        if cell.varied:
+            return replace(cells[0], least=0.0)
+        mishaps = cell.fell_apart(results)
+        learnt_nothing = [mishap["settings"] for mishap in mishaps if mishap["train_map"] is not None]
+        numberless = [mishap["settings"] for mishap in mishaps if mishap["train_map"] is None]
+        left = [cell for cell in cells if cell.settings not in numberless]
+        untried = [cell for cell in left if cell.settings not in learnt_nothing]
+        if untried and len(learnt_nothing) < 2:
+            return untried[0]
+        return replace(left[0], least=0.0) if left else cells[-1]
+
+    def ranking(self, dataset: str, method: str, results: Path) -> list[tuple[int, float]]:
+        """The numbers of the points with the mAP of their trials, the best first; empty where nothing is to be chosen."""
         trials = self.trials.get((dataset, method), [])
-        if not trials:
-            return None
         missing = [trial.name for trial in trials if not trial.path(results).exists()]
         if missing:
             raise DataError(f"{len(missing)} trials of {method} on {dataset} have not been run ({missing[0]}, ...).")
         scores = [files.read_json(trial.path(results))["validation_map"] for trial in trials]
-        return scores.index(max(scores))
+        return sorted(enumerate(scores), key=lambda numbered: -numbered[1])
 
 
 def recipes() -> list[str]:

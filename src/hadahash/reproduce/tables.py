@@ -34,6 +34,11 @@ class Entry:
 
     maps: tuple[float, ...]  # one for each seed
     paper: float | None = None
+    fell_apart: bool = False  # in one of them at least
+
+    @property
+    def status(self) -> str:
+        return "fell apart" if self.fell_apart else "run" if self.maps else "not run"
 
     @property
     def mean(self) -> float | None:
@@ -44,14 +49,15 @@ class Entry:
         """The standard deviation over seeds."""
         return statistics.stdev(self.maps) if len(self.maps) > 1 else None
 
-    def text(self, *, best: bool = False, bold: str = "**{}**", plus_minus: str = "±") -> str:
+    def text(self, *, best: bool = False, bold: str = "**{}**", plus_minus: str = "±", dagger: str = "†") -> str:
         """.812 ±.003 (3) / .790: the mean, the spread, the number of seeds and the paper's value"""
         if self.mean is None:
-            ours = "not run"
+            ours = self.status
         else:
             shown = short(self.mean)
             spread = "" if self.spread is None else f" {plus_minus}{short(self.spread)}"
-            ours = f"{bold.format(shown) if best else shown}{spread} ({len(self.maps)})"
+            mark = dagger if self.fell_apart else ""
+            ours = f"{bold.format(shown) if best else shown}{mark}{spread} ({len(self.maps)})"
         return ours if self.paper is None else f"{ours} / {short(self.paper)}"
 
 
@@ -89,7 +95,7 @@ class Table:
 
     @property
     def missing(self) -> int:
-        return sum(not entry.maps for entry in self.entries.values())
+        return sum(entry.status == "not run" for entry in self.entries.values())
 
 
 def paper_values() -> dict[str, dict[str, list[float]]]:
@@ -113,7 +119,7 @@ def _table(cells: Sequence[Cell], results: Path, depth: int | None) -> Table:
     """`depth`: one of the further depths, or None for the data set's own."""
     printed = paper_values().get(cells[0].dataset, {})
     maps: dict[tuple[str, int], list[float]] = defaultdict(list)
-    papers, own_depth = {}, depth or find_dataset(cells[0].dataset).depth
+    papers, broken, own_depth = {}, set(), depth or find_dataset(cells[0].dataset).depth
     for cell in cells:
         key = (row_name(cell), cell.bits)
         values = printed.get(cell.method, []) if depth is None and not cell.varied else []
@@ -122,12 +128,17 @@ def _table(cells: Sequence[Cell], results: Path, depth: int | None) -> Table:
         if path.exists():
             result = files.read_json(path)
             maps[key].append(float(result["map"] if depth is None else result["map_at"][str(depth)]))
-    return Table(cells[0].dataset, own_depth, {key: Entry(tuple(maps[key]), paper) for key, paper in papers.items()})
+        broken |= {key} if (cell.hopeless(results) if path.exists() else cell.fell_apart(results)) else set()
+    entries = {key: Entry(tuple(maps[key]), paper, key in broken) for key, paper in papers.items()}
+    return Table(cells[0].dataset, own_depth, entries)
 
 
 def row_name(cell: Cell) -> str:
-    varied = ", ".join(f"{key} {value}" for key, value in cell.varied.items())
-    return f"{written(cell.method)}, {varied}" if varied else written(cell.method)
+    return ", ".join(filter(None, [written(cell.method), _listed(cell.varied)]))
+
+
+def _listed(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in settings.items())
 
 
 def markdown(table: Table) -> str:
@@ -139,7 +150,8 @@ def markdown(table: Table) -> str:
 def latex(table: Table, caption: str) -> str:
     columns = " & ".join(["method", *(f"{bits} bits" for bits in table.bits)])
     rows = [
-        " & ".join([_escape(row), *table.cells(row, bold=r"\textbf{{{}}}", plus_minus=r"$\pm$")]) + r" \\" for row in table.rows
+        " & ".join([_escape(row), *table.cells(row, bold=r"\textbf{{{}}}", plus_minus=r"$\pm$", dagger=r"$\dagger$")]) + r" \\"
+        for row in table.rows
     ]
     body = "\n".join([r"\toprule", columns + r" \\", r"\midrule", *rows, r"\bottomrule"])
     columns_spec = "l" + "c" * len(table.bits)
@@ -154,10 +166,9 @@ def comma_separated(found: Sequence[Table]) -> str:
     writer.writerow(["dataset", "measure", "method", "bits", "status", "map", "standard_deviation", "seeds", "paper"])
     for table in found:
         for (row, bits), entry in table.entries.items():
-            status = "run" if entry.maps else "not run"
             numbers = ["" if value is None else f"{value:.5f}" for value in (entry.mean, entry.spread)]
             printed = "" if entry.paper is None else entry.paper
-            writer.writerow([table.dataset, table.measure, row, bits, status, *numbers, len(entry.maps), printed])
+            writer.writerow([table.dataset, table.measure, row, bits, entry.status, *numbers, len(entry.maps), printed])
     return text.getvalue()
 
 
@@ -190,11 +201,27 @@ def choices(recipe: Recipe, dataset: str, results: Path) -> str:
         if own != dataset or not all(trial.path(results).exists() for trial in trials):
             continue
         scores = [files.read_json(trial.path(results))["validation_map"] for trial in trials]
-        best = recipe.choice(dataset, method, results) or 0
-        point = ", ".join(f"{key} {value}" for key, value in recipe.points[own, method][best].items())
+        best, _ = recipe.ranking(dataset, method, results)[0]
+        point = _listed(recipe.points[own, method][best])
         rows.append(f"| {written(method)} | {len(trials)} | {point} | {short(scores[best])} | {short(min(scores))} |")
     head = "| method | points | chosen | its validation mAP | the worst point's |\n|---|---|---|---|---|\n"
-    return head + "\n".join(rows) if rows else ""
+    return head + "\n".join([*rows, *passed_over(recipe, dataset, results)]) if rows else ""
+
+
+def passed_over(recipe: Recipe, dataset: str, results: Path) -> list[str]:
+    """Where a cell fell apart with the settings its method chose, so that the next best were used: a list."""
+    lines = []
+    for cell in recipe.cells:
+        if cell.dataset == dataset and (mishaps := cell.fell_apart(results)):
+            keys = {key for point in recipe.points[dataset, cell.method] for key in point}
+            every = [mishap["settings"] for mishap in mishaps] + [recipe.settle(cell, results).settings]
+            *broken, used = [_listed({key: value for key, value in settings.items() if key in keys}) for settings in every]
+            where = f"{written(cell.method)}, {cell.bits} bits, seed {cell.seed}"
+            outcome = (
+                "stands with" if cell.hopeless(results) else "run with" if cell.path(results).exists() else "not yet tried with"
+            )
+            lines.append(f"- {where}: fell apart with {'; '.join(broken)}; {outcome} {used}")
+    return ["", *lines] if lines else []
 
 
 def write_tables(recipe: Recipe, results: Path, folder: Path) -> list[Path]:
@@ -218,7 +245,7 @@ def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path
         "This page is generated by `hadahash reproduce` from the files in `results/`; edit `docs/results-notes.md` instead.",
         "The same tables as CSV and LaTeX are in `docs/tables/`.", "",
         "A cell reads: ours ± standard deviation over seeds (number of seeds) / the paper's value, which is for AlexNet. The",
-        "best of a column is bold.", "",
+        "best of a column is bold; † marks what fell apart in training (see *Settings chosen* below the table).", "",
     ]  # fmt: skip
     if notes.exists():
         parts += [notes.read_text("utf-8").rstrip(), ""]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..data.transforms import AugmentSettings, Preprocess, augment, draw, mix_targets
-from ..errors import HadaHashError
+from ..errors import FellApart
 from ..methods import Batch, DeepMethod
 from .checkpoint import Checkpoint, State
 from .distributed import Alone, Workers
@@ -176,5 +176,5 @@ def _mix(seed: int, number: int) -> int:
 def _log_epoch(log: Log, step: int, epoch: int, parts: dict[str, float], optimizer: torch.optim.Optimizer) -> None:
     loss = sum(parts.values())
     if not math.isfinite(loss):
-        raise HadaHashError(f"The loss is {loss} after epoch {epoch}: training fell apart. Lower the rate with --set lr=...")
+        raise FellApart(f"The loss is {loss} after epoch {epoch}: training fell apart. Lower the rate with --set lr=...")
     log.write(step=step, epoch=epoch, loss=loss, **parts, lr=optimizer.param_groups[-1]["lr"])
