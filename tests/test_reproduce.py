@@ -277,6 +277,9 @@ def test_claims_are_judged_by_the_results(tmp_path: Path) -> None:
     curve = {
         ("hcdh" + "*" * n, 64): {"map": value, "lam": lam} for n, (lam, value) in enumerate({0: 0.5, 1: 0.7, 10: 0.6}.items())
     }
+    close = {("hcdh", 64): {"map": 0.5}, ("hcdh-2", 64): {"map": 0.495}}
+    finding = claims.above("hcdh", "hcdh-2")(_evidence(tmp_path / "close", close))  # type: ignore[arg-type]
+    assert finding is not None and finding.holds is None, "half a point is too close to call"
     finding = claims.lambda_curve(_evidence(tmp_path / "c", curve))  # type: ignore[arg-type]
     assert finding is not None and finding.holds and finding.text == "best .700 at λ = 1; .500 at 0, .600 at 10"
     means = {("hashnet", 64): {"map": 0.5}, ("hashnet*", 64): {"map": 0.4, "threshold": "mean"}}
@@ -284,6 +287,18 @@ def test_claims_are_judged_by_the_results(tmp_path: Path) -> None:
     assert finding is not None and not finding.holds and finding.text == "HashNet changes by -.100"
     skewed = {("hcdh", 64): {"map": 0.5, "bit_balance": [0.5, 0.65]}}
     assert not claims.balance(_evidence(tmp_path / "e", skewed)).holds  # type: ignore[arg-type,union-attr]
+
+
+def test_methods_that_fell_apart_are_left_out_of_claims(tmp_path: Path) -> None:
+    every: dict[tuple[str, int], dict[str, object]] = {(method, 64): {"map": 0.5} for method in claims._BASELINES}
+    every["mihash", 64] = {"map": 0.9, "settings": {"lr": 1}, "binarised": {"beyond_0.9": 0.2}}
+    evidence = _evidence(tmp_path, {**every, ("hcdh", 64): {"map": 0.6, "binarised": {"beyond_0.9": 0.7}}})
+    broken = next(cell for cell in evidence.cells if cell.method == "mihash")
+    files.write_json(broken.mishaps(tmp_path), [{"settings": {"lr": 1}, "train_map": 0.1, "reason": "it was so"}] * 2)
+    assert evidence.fell_apart("mihash") and not evidence.fell_apart("ssdh")
+    assert claims.best_of_all(evidence).text.startswith("+.100 at 64")  # type: ignore[union-attr]
+    finding = claims.binarisation(evidence)
+    assert finding is not None and finding.text == "70 % of the values beyond ±.9; MIHash fell apart" and finding.holds is None
 
 
 def test_every_stored_result_is_whole_and_speaks_of_no_machine() -> None:

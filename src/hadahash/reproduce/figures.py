@@ -280,7 +280,9 @@ def _head(data: Data) -> str:
 
 
 def _title(data: Data, method: str) -> str:
-    return f"{written(method)}, {_head(data)}"
+    """Its mAP too, since the codes of a method that failed look like those of one that did not."""
+    found = data["series"][method].get("map")
+    return f"{written(method)}, {_head(data)}" + ("" if found is None else f", mAP {_short(found)}")
 
 
 def _map_at(depth: int | None) -> str:
