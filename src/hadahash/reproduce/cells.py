@@ -16,11 +16,11 @@ from ..data import LabelledImages, Split, open_dataset
 from ..data.decode import in_memory
 from ..data.transforms import Preprocess
 from ..encoding import FeatureCache
-from ..errors import FellApart, HadaHashError
+from ..errors import FellApart, HadaHashError, UsageError
 from ..evaluation import evaluate
 from ..hasher import Hasher, ModelSettings, choose_preprocess
 from ..report.measures import measure
-from ..runs import Evaluated, Source, command, evaluate_run, read_evaluated, train_run, validate, versions
+from ..runs import Evaluated, Source, evaluate_run, read_evaluated, train_run, validate, versions
 from ..settings import fields_of, make
 from .recipes import Cell, Recipe
 
@@ -57,15 +57,19 @@ def run_recipes(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], bench: Bench) -
         while todo:
             failures += workers.run(list(dict.fromkeys(todo)))
             before, settled = settled, _settle(wanted, bench.results)
-            todo = [new for old, new in zip(before, settled, strict=True) if new.settings != old.settings]
-        lost = [cell for cell in dict.fromkeys(settled) if cell.fell_apart(bench.results) and not cell.done(bench.results)]
-    failures += [f"{cell.dataset} {cell.name}: fell apart with all settings it may choose from" for cell in lost]
+            pairs = zip(before, settled, strict=True)
+            todo = [new for old, new in pairs if (new.settings, new.least) != (old.settings, old.least)]
+    lost = [cell for cell in dict.fromkeys(settled) if cell.lost(bench.results)]
+    failures += [
+        f"{cell.dataset} {cell.name}: fell apart; remove {cell.mishap_path(bench.results)} to try again" for cell in lost
+    ]
     if failures:
         raise HadaHashError(f"{len(failures)} cells failed: {'; '.join(failures)}")
 
 
 def _settle(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], results: Path) -> list[Cell]:
-    return [recipe.settle(cell, results) for recipe, cells in wanted for cell in cells]
+    """All cells whose trials have been run, with their settings."""
+    return [recipe.settle(cell, results) for recipe, cells in wanted for cell in cells if recipe.ready(cell, results)]
 
 
 class Workers:
@@ -84,7 +88,8 @@ class Workers:
 
     def run(self, cells: Sequence[Cell]) -> list[str]:
         """Run those of the cells that have no such result yet; what went wrong, a line each."""
-        missing = [cell for cell in cells if not cell.done(self._bench.results)]
+        results = self._bench.results
+        missing = [cell for cell in cells if not cell.done(results) and not cell.lost(results)]
         found = map(_next, missing) if self._pool is None else self._pool.imap_unordered(_next, missing)
         return [failure for failure in found if failure]
 
@@ -135,10 +140,10 @@ def _next(cell: Cell) -> str:
         bench.say(f"failed: {failure}")
         if isinstance(error, FellApart) and not cell.validation:
             mishap = {"settings": cell.settings, "reason": str(error), "train_map": error.train_map}
-            mishap |= {"command": command(), "versions": versions()}
-            files.write_json(cell.mishaps(bench.results), [*cell.fell_apart(bench.results), mishap])
+            mishap |= {"command": cell.command(bench.weights), "versions": versions()}
+            files.write_json(cell.mishap_path(bench.results), [*cell.mishaps(bench.results), mishap])
             return ""
-        if not cell.validation:
+        if not cell.validation or not isinstance(error, (FellApart, UsageError)):
             return failure
         result = {"validation_map": 0.0, "failed": str(error), "settings": cell.settings}  # a point nobody should choose
     files.write_json(cell.path(bench.results), result)
@@ -166,6 +171,7 @@ def run_cell(cell: Cell, dataset: LabelledImages, bench: Bench, cache: FeatureCa
     for private in ("data", "root"):
         del about[private]
     about["jobs"] = bench.jobs  # others at work beside it slow it down
+    about["command"] = cell.command(bench.weights)
     return {**about, **({} if cell.validation else {"train_map": train_map, **_measured(cell, out)})}
 
 

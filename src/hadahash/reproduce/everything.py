@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import unknown
+from ..errors import HadaHashError, unknown
 from .cells import Bench, run_recipes
 from .claims import write_claims
 from .figures import FIGURES, draw_figure, figures
@@ -33,9 +33,13 @@ def reproduce(
             raise unknown("table or figure", name, [*everything(), "all"])
     names = everything() if "all" in names else names
     known = {name: shrink(read_recipe(name)) if smoke else read_recipe(name) for name in recipes()}
+    failure = None
     if run:
         chosen = [known[name] for name in names if name in known]
-        run_recipes([(recipe, [cell for cell in recipe.cells if wanted(cell)]) for recipe in chosen], bench)
+        try:
+            run_recipes([(recipe, [cell for cell in recipe.cells if wanted(cell)]) for recipe in chosen], bench)
+        except HadaHashError as error:
+            failure = error  # what could be run is written first
     page = docs / "results.md"
     write_page(page, list(known.values()), bench.results, docs / "results-notes.md")
     written = [page, *(path for recipe in known.values() for path in write_tables(recipe, bench.results, docs / "tables"))]
@@ -47,7 +51,9 @@ def reproduce(
             )  # fmt: skip
     if "claims" in names:
         written.append(docs / "claims.md")
-        write_claims(written[-1], bench.results, docs / "claims-notes.md")
+        write_claims(written[-1], list(known.values()), bench.results, docs / "claims-notes.md")
+    if failure:
+        raise failure
     return written
 
 

@@ -18,7 +18,7 @@ and `[grid]` the points that a method's settings are chosen from, on a part of t
     share = 0.2                                         # of the training images
     bits = 64                                           # at one length; the choice holds for all
     settings = { epochs = 9 }                           # what is different from the cells
-    [grid.points]
+    [grid.points]                                       # all points of a method name the same settings
     dpsh = [{ lr = 0.1 }, { lr = 0.03 }]
     [grid.voc2012]                                      # points for one data set only
     hcdh = [{ lam = 1 }, { lam = 5 }]
@@ -40,6 +40,7 @@ from ..data import find_dataset
 from ..errors import DataError, unknown
 
 Key = tuple[str, str]  # data set, method
+Mishap = dict[str, Any]  # settings, reason, train_map (None: the loss was no number), command, versions
 
 _NOT_DATA = ("common", "grid", "grid_of")
 
@@ -60,6 +61,7 @@ class Cell:
     depths: tuple[int, ...] = ()  # mAP is also taken at these
     choose: bool = True  # may the grid choose its settings?
     validation: float = 0.0  # > 0: a trial, measured on this share of the training images; queries are not touched
+    recipe: str = field(default="", compare=False)  # where it stands
     least: float = field(default=0.0, compare=False)  # if its training images find each other with a lower mAP, it fell apart
 
     @property
@@ -68,6 +70,12 @@ class Cell:
         own = find_dataset(self.dataset).protocol == self.protocol
         parts = [self.method, str(self.bits), self.backbone, f"s{self.seed}", "" if own else self.protocol, self.mark]
         return "-".join(part for part in parts if part)
+
+    def command(self, weights: str) -> str:
+        """What one types to run this cell alone."""
+        where = f"--dataset {self.dataset} --only {self.method} --bits {self.bits} --seed {self.seed}"
+        own = f"hadahash reproduce {self.recipe} {where}"
+        return own if weights == "imagenet" else f"{own} --weights {Path(weights).name}"
 
     def path(self, results: Path) -> Path:
         """Where its result is written; those of trials lie apart."""
@@ -81,18 +89,22 @@ class Cell:
         made = files.read_json(path)["settings"]
         return all(made.get(key) == value for key, value in {**self.settings, **self.varied}.items())
 
-    def mishaps(self, results: Path) -> Path:
-        """Where it is written with which settings it fell apart, and how."""
+    def mishap_path(self, results: Path) -> Path:
         return results / "fell-apart" / self.dataset / f"{self.name}.json"
 
-    def fell_apart(self, results: Path) -> list[dict[str, Any]]:
-        path = self.mishaps(results)
-        found: list[dict[str, Any]] = files.read_json(path) if path.exists() else []
+    def mishaps(self, results: Path) -> list[Mishap]:
+        """With which settings it fell apart, and how."""
+        path = self.mishap_path(results)
+        found: list[Mishap] = files.read_json(path) if path.exists() else []
         return found
+
+    def lost(self, results: Path) -> bool:
+        """Is it known that these settings end without a number?"""
+        return any(mishap["settings"] == self.settings and mishap["train_map"] is None for mishap in self.mishaps(results))
 
     def hopeless(self, results: Path) -> bool:
         """Is its result one of a run that fell apart, since other settings were no better?"""
-        return any(replace(self, settings=mishap["settings"]).done(results) for mishap in self.fell_apart(results))
+        return any(replace(self, settings=mishap["settings"]).done(results) for mishap in self.mishaps(results))
 
     def folder(self, runs: Path) -> Path:
         """The folder of its run."""
@@ -116,30 +128,33 @@ class Recipe:
         Whether it did, training alone decides: the loss must be a number, and the training images must find each other at least
         half as well as held-out ones did in the trial. If they do not with two settings, the first of these stands.
         """
-        order = self.ranking(cell.dataset, cell.method, results) if cell.choose else []
-        if not order:
+        ranking = self.ranking(cell.dataset, cell.method, results) if cell.choose else []
+        if not ranking:
             return cell
-        points = self.points[cell.dataset, cell.method]
-        cells = [replace(cell, settings={**cell.settings, **points[number]}, least=score / 2) for number, score in order]
+        options = [replace(cell, settings={**cell.settings, **point}, least=score / 2) for point, score in ranking]
         if cell.varied:
-            return replace(cells[0], least=0.0)
-        mishaps = cell.fell_apart(results)
-        learnt_nothing = [mishap["settings"] for mishap in mishaps if mishap["train_map"] is not None]
-        numberless = [mishap["settings"] for mishap in mishaps if mishap["train_map"] is None]
-        left = [cell for cell in cells if cell.settings not in numberless]
-        untried = [cell for cell in left if cell.settings not in learnt_nothing]
-        if untried and len(learnt_nothing) < 2:
-            return untried[0]
-        return replace(left[0], least=0.0) if left else cells[-1]
+            return replace(options[0], least=0.0)
+        broken = [mishap["settings"] for mishap in cell.mishaps(results)]
+        left = [option for option in options if not option.lost(results)]
+        whole = [option for option in left if option.settings not in broken]
+        if whole and len(left) - len(whole) < 2:
+            return whole[0]
+        return replace(left[0], least=0.0) if left else options[-1]
 
-    def ranking(self, dataset: str, method: str, results: Path) -> list[tuple[int, float]]:
-        """The numbers of the points with the mAP of their trials, the best first; empty where nothing is to be chosen."""
+    def ready(self, cell: Cell, results: Path) -> bool:
+        """Have all trials been run that its settings are chosen by?"""
+        trials = self.trials.get((cell.dataset, cell.method), []) if cell.choose else []
+        return all(trial.path(results).exists() for trial in trials)
+
+    def ranking(self, dataset: str, method: str, results: Path) -> list[tuple[dict[str, Any], float]]:
+        """The points of a method's grid with the mAP of their trials, the best first; empty where nothing is to be chosen."""
         trials = self.trials.get((dataset, method), [])
         missing = [trial.name for trial in trials if not trial.path(results).exists()]
         if missing:
             raise DataError(f"{len(missing)} trials of {method} on {dataset} have not been run ({missing[0]}, ...).")
         scores = [files.read_json(trial.path(results))["validation_map"] for trial in trials]
-        return sorted(enumerate(scores), key=lambda numbered: -numbered[1])
+        scored = zip(self.points.get((dataset, method), []), scores, strict=True)
+        return sorted(scored, key=lambda option: -option[1])
 
 
 def recipes() -> list[str]:
@@ -152,7 +167,7 @@ def read_recipe(name: str) -> Recipe:
         raise unknown("recipe", name, recipes())
     content = _content(name)
     tables = {key: {**content.get("common", {}), **table} for key, table in content.items() if key not in _NOT_DATA}
-    cells = [cell for dataset, table in tables.items() for cell in _cells(dataset, table)]
+    cells = [cell for dataset, table in tables.items() for cell in _cells(name, dataset, table)]
     ordered = sorted(cells, key=lambda cell: cell.seed)
     if "grid_of" in content:
         other = read_recipe(content["grid_of"])
@@ -163,7 +178,7 @@ def read_recipe(name: str) -> Recipe:
         for method in table["methods"]
         if len(found := _points(content.get("grid", {}), dataset, method)) > 1
     }
-    trials = {key: list(_trials(*key, tables[key[0]], content["grid"], found)) for key, found in points.items()}
+    trials = {key: list(_trials(name, *key, tables[key[0]], content["grid"], found)) for key, found in points.items()}
     return Recipe(name, ordered, trials, points)
 
 
@@ -176,7 +191,7 @@ def _content(name: str) -> dict[str, Any]:
     return files.read_toml(_folder() / f"{name}.toml")
 
 
-def _cells(dataset: str, table: dict[str, Any]) -> Iterator[Cell]:
+def _cells(recipe: str, dataset: str, table: dict[str, Any]) -> Iterator[Cell]:
     vary = table.get("vary", {})
     for method, seeds in table["methods"].items():
         settings = {**table.get("settings", {}), **table.get("for", {}).get(method, {})}
@@ -194,6 +209,7 @@ def _cells(dataset: str, table: dict[str, Any]) -> Iterator[Cell]:
                 varied=varied,
                 depths=tuple(table.get("depths", ())),
                 choose=table.get("choose", True),
+                recipe=recipe,
             )
 
 
@@ -203,9 +219,9 @@ def _marked(mark: str, settings: dict[str, Any]) -> str:
 
 
 def _trials(
-    dataset: str, method: str, table: dict[str, Any], grid: dict[str, Any], points: list[dict[str, Any]]
+    recipe: str, dataset: str, method: str, table: dict[str, Any], grid: dict[str, Any], points: list[dict[str, Any]]
 ) -> Iterator[Cell]:
-    base = next(_cells(dataset, {**table, "methods": {method: [0]}, "bits": [grid["bits"]], "vary": {}}))
+    base = next(_cells(recipe, dataset, {**table, "methods": {method: [0]}, "bits": [grid["bits"]], "vary": {}}))
     for point in points:
         mark = _marked(base.mark, point)
         settings = {**base.settings, **grid.get("settings", {}), **point}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -102,10 +101,6 @@ def paper_values() -> dict[str, dict[str, list[float]]]:
     return files.read_toml(resources.files(__package__) / "paper.toml")
 
 
-def read_results(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*/*.json")) if path.parent.name != "validation"]
-
-
 def tables(cells: Sequence[Cell], results: Path) -> list[Table]:
     """One table for each data set, and one more for each further depth that mAP is taken at."""
     found = []
@@ -128,7 +123,7 @@ def _table(cells: Sequence[Cell], results: Path, depth: int | None) -> Table:
         if path.exists():
             result = files.read_json(path)
             maps[key].append(float(result["map"] if depth is None else result["map_at"][str(depth)]))
-        broken |= {key} if (cell.hopeless(results) if path.exists() else cell.fell_apart(results)) else set()
+        broken |= {key} if (cell.hopeless(results) if path.exists() else cell.mishaps(results)) else set()
     entries = {key: Entry(tuple(maps[key]), paper, key in broken) for key, paper in papers.items()}
     return Table(cells[0].dataset, own_depth, entries)
 
@@ -190,7 +185,8 @@ def setting(cells: Sequence[Cell], results: Path) -> str:
         f"{found[0]['database']:,}; backbone {common('backbone')}, trained at "
         f"{common('preprocess', 'train_size')} px, encoding at {common('preprocess', 'size')} px; "
         f"{common('epochs')} epochs, last epoch, codebook {common('settings', 'codebook')}; exact expectation "
-        f"over ties. {common('hardware')}, torch {common('versions', 'torch')}{speed}. Dates: {common('date')}."
+        f"over ties, average precision over the relevant items {common('denominator')} within the depth. "
+        f"{common('hardware')}, torch {common('versions', 'torch')}{speed}. Dates: {common('date')}."
     )
 
 
@@ -200,10 +196,8 @@ def choices(recipe: Recipe, dataset: str, results: Path) -> str:
     for (own, method), trials in recipe.trials.items():
         if own != dataset or not all(trial.path(results).exists() for trial in trials):
             continue
-        scores = [files.read_json(trial.path(results))["validation_map"] for trial in trials]
-        best, _ = recipe.ranking(dataset, method, results)[0]
-        point = _listed(recipe.points[own, method][best])
-        rows.append(f"| {written(method)} | {len(trials)} | {point} | {short(scores[best])} | {short(min(scores))} |")
+        (point, best), *_, (_, worst) = recipe.ranking(dataset, method, results)
+        rows.append(f"| {written(method)} | {len(trials)} | {_listed(point)} | {short(best)} | {short(worst)} |")
     head = "| method | points | chosen | its validation mAP | the worst point's |\n|---|---|---|---|---|\n"
     return head + "\n".join([*rows, *passed_over(recipe, dataset, results)]) if rows else ""
 
@@ -212,16 +206,23 @@ def passed_over(recipe: Recipe, dataset: str, results: Path) -> list[str]:
     """Where a cell fell apart with the settings its method chose, so that the next best were used: a list."""
     lines = []
     for cell in recipe.cells:
-        if cell.dataset == dataset and (mishaps := cell.fell_apart(results)):
-            keys = {key for point in recipe.points[dataset, cell.method] for key in point}
-            every = [mishap["settings"] for mishap in mishaps] + [recipe.settle(cell, results).settings]
-            *broken, used = [_listed({key: value for key, value in settings.items() if key in keys}) for settings in every]
+        if cell.dataset != dataset or not cell.mishaps(results) or not recipe.ready(cell, results):
+            continue
+        mishaps = [mishap["settings"] for mishap in cell.mishaps(results)]
+        points = [point for point, _ in recipe.ranking(dataset, cell.method, results)]
+        broken = [_listed(point) for point in points if cell.settings | point in mishaps]
+        used = recipe.settle(cell, results)
+        now = [_listed(point) for point in points if cell.settings | point == used.settings]
+        if broken:
             where = f"{written(cell.method)}, {cell.bits} bits, seed {cell.seed}"
-            outcome = (
-                "stands with" if cell.hopeless(results) else "run with" if cell.path(results).exists() else "not yet tried with"
-            )
-            lines.append(f"- {where}: fell apart with {'; '.join(broken)}; {outcome} {used}")
+            lines.append(f"- {where}: fell apart with {'; '.join(broken)}; {_outcome(cell, used, results)} {now[0]}")
     return ["", *lines] if lines else []
+
+
+def _outcome(cell: Cell, used: Cell, results: Path) -> str:
+    if cell.hopeless(results):
+        return "stands with"
+    return "run with" if used.done(results) else "nothing is left after" if used.lost(results) else "still to be tried with"
 
 
 def write_tables(recipe: Recipe, results: Path, folder: Path) -> list[Path]:
@@ -249,7 +250,8 @@ def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path
     ]  # fmt: skip
     if notes.exists():
         parts += [notes.read_text("utf-8").rstrip(), ""]
-    for recipe in sorted(recipes, key=lambda recipe: list(_TITLES).index(recipe.name)):
+    order = {name: place for place, name in enumerate(_TITLES)}
+    for recipe in sorted(recipes, key=lambda recipe: order.get(recipe.name, len(order))):
         parts += [f"## {_title(recipe.name)}", "", f"`hadahash reproduce {recipe.name}`", ""]
         parts += [text for table in tables(recipe.cells, results) for text in _section(recipe, table, results)]
     files.write_text(path, "\n".join(parts))
