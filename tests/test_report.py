@@ -123,6 +123,18 @@ def test_runs_that_differ_only_in_seed_are_one_group(runs):
     assert means == sorted(means, reverse=True)
 
 
+def test_a_name_has_no_more_settings_than_it_takes(runs):
+    from dataclasses import replace
+
+    first, weak, lsh = (read_evaluated(runs / name) for name in ("s0", "weak", "lsh"))
+    faster = replace(lsh, about=lsh.about | {"backbone": "other"})
+    weak = replace(weak, about=weak.about | {"settings": weak.about["settings"] | {"lr": 0.5}})
+    (found,) = compare([first, faster])
+    assert {group.name for group in found.groups} == {"hcdh, 16 bits", "lsh, 16 bits"}
+    (found,) = compare([first, weak, faster])
+    assert {group.name for group in found.groups} == {"hcdh, 16 bits, lr 0.1", "hcdh, 16 bits, lr 0.5", "lsh, 16 bits"}
+
+
 def test_other_images_or_another_depth_are_another_comparison(runs, tmp_path):
     shutil.copytree(runs / "s1", tmp_path / "deep")
     report = json.loads((tmp_path / "deep" / "report.json").read_text())
@@ -220,9 +232,18 @@ def test_with_several_labels_one_in_common_is_right(runs):
     run = read_evaluated(runs / "many")
     place = int(np.flatnonzero(run.query_labels[:, 2])[0])
     (row,) = neighbour_rows(run, Pictures(_several_labels()), [place])
-    assert row[0].caption.startswith("red warm bright +1\n")
+    assert row[0].caption.startswith("red, warm, bright +1\n")
     for shown in row[1:]:
         assert shown.right == ("warm" in shown.caption)
+
+
+def test_what_a_query_and_its_find_share_stands_first(tmp_path):
+    """Of more labels than there is room for, the one that makes a find right must be seen."""
+    labels = [[0, 0, 0, 0, 1], [1, 1, 1, 0, 1], [1, 1, 1, 1, 0]]
+    codes = Codes(pack(np.ones((3, 8), np.int8)), 8, np.array(["a", "b", "c"]))
+    run = _evaluated(codes, labels, ("u", "v", "w", "x", "y"), tmp_path)
+    (row,) = neighbour_rows(run, Pictures(_dataset()), [0])
+    assert [shown.caption for shown in row[1:]] == ["y\n✓ 0", "y, u, v +1\n✓ 0", "u, v, w +1\n✗ 0"]
 
 
 def test_a_picture_that_is_gone_is_grey():
@@ -302,6 +323,29 @@ def test_classes_of_a_large_set_are_shown_at_both_ends_and_folded(runs):
     assert text.index("c00") < text.index("c29") < text.index("<details>") < text.index("c15")
 
 
+def test_of_many_groups_only_the_best_have_pictures(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr("hadahash.report.page._SHEETS", 1)
+    write_report([runs / "s0", runs / "weak", runs / "lsh"], tmp_path / "r.html")
+    page = Page(tmp_path / "r.html")
+    assert page.text.count("hardest queries") == 1 and "best 1 are shown. For those of the 2 others" in page.text
+
+
+def test_of_many_nearest_classes_the_others_are_counted(runs, tmp_path):
+    from hadahash.report.page import _word_card
+
+    signs = np.array([[1] * 8, [1] * 8, [1] * 8, [-1] * 8, [1] * 8])
+    run = _evaluated(Codes(pack(signs), 8), [0, 1, 2, 3, 4], ("a", "b", "c", "d", "e"), tmp_path)
+    text = _word_card(run, measure(run))
+    assert text.count("<td>0") == 6 - 1 + 1 and "<td>and 1 more<td>0" in text
+
+
+def test_columns_of_codebooks_need_a_codebook(runs, tmp_path):
+    write_report([runs / "lsh"], tmp_path / "without.html")
+    write_report([runs / "lsh", runs / "s0"], tmp_path / "with.html")
+    assert "smallest in the codebook" not in Page(tmp_path / "without.html").text
+    assert "smallest in the codebook" in Page(tmp_path / "with.html").text
+
+
 def test_without_its_images_a_report_lacks_only_the_pictures(runs, tmp_path, monkeypatch):
     from hadahash.data import open_dataset
 
@@ -351,7 +395,7 @@ def test_runs_that_were_not_evaluated_are_all_named_with_the_remedy(runs, tmp_pa
     with pytest.raises(StorageError) as caught:
         read_runs([tmp_path / "a", runs / "s0", tmp_path / "b", tmp_path / "none"])
     text = one_line(caught.value)
-    assert all(f"hadahash evaluate {tmp_path / name}" in text for name in ("a", "b")) and "not the folder of a run" in text
+    assert all(f"hadahash evaluate {tmp_path / name}" in text for name in ("a", "b")) and "hadahash train" in text
     with pytest.raises(UsageError, match="at least one run"):
         read_runs([])
 

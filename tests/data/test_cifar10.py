@@ -229,6 +229,13 @@ class Answer(io.BytesIO):
     """What urlopen gives."""
 
 
+def test_it_may_lie_in_a_folder_of_its_name(tmp_path, monkeypatch):
+    folder = write(tmp_path / "all" / "cifar10" / "cifar-10-batches-bin", binaries())
+    monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "all"))
+    for root in (None, tmp_path / "all", tmp_path / "all" / "cifar10"):
+        assert get_cifar10(root, download=False) == folder
+
+
 def test_the_official_download_is_checked(tmp_path, monkeypatch):
     asked = []
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from make_images import encode, picture
 
+from hadahash.data import DataWarning
 from hadahash.data.folder import list_images, read_folder, scan
 from hadahash.errors import CorruptImage, DataError, UnreadableImage
 
@@ -44,7 +45,13 @@ def test_what_is_passed_over_is_counted(tmp_path):
     fill(tmp_path, "a/1.png", "a/.2.png", ".thumbs/3.png", "a/x.txt", "b/y", "b/z.svg")
     listing = scan(tmp_path)
     assert [path.name for path in listing.images] == ["1.png"]
-    assert (listing.hidden, listing.others) == (2, 3)
+    assert (listing.hidden, [path.name for path in listing.others]) == (2, ["x.txt", "y", "z.svg"])
+
+
+def test_files_that_are_no_images_are_told(tmp_path):
+    fill(tmp_path, "cat/1.png", "dog/1.png", "dog/2.heic", "dog/3.heic")
+    with pytest.warns(DataWarning, match=r"2 files do not end like an image and are passed over, for example dog/2.heic"):
+        assert len(read_folder(tmp_path)) == 2
 
 
 def test_listing_from_the_current_folder(tmp_path, monkeypatch):
@@ -130,6 +137,7 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path):
         (tmp_path / "empty", "holds no images"),
         (fill(tmp_path / "flat", "a.png", "b.png"), "holds 2 images but no class folders"),
         (fill(tmp_path / "single", "cat/a.png"), r"one class only \('cat'\): hashing needs at least 2 class folders"),
+        (fill(tmp_path / "splits", "train/cat/a.png", "test/cat/b.png"), r"\('test', 'train'\) are called like splits"),
         (fill(tmp_path / "stray", "cat/a.png", "dog/b.png", "c.png"), r"1 images lie in .* \('c.png'\)"),
     ]
     hollow = fill(tmp_path / "hollow", "cat/a.png", "dog/b.png")

@@ -105,7 +105,7 @@ def test_classes_are_drawn_once_or_listed(tmp_path):
     put(tmp_path / "classes.txt", "n00000007\nn00000002\n")
     assert choose_classes(tmp_path) == ["n00000002", "n00000007"]
     put(tmp_path / "classes.txt", "n00000007\nn5\n")
-    with pytest.raises(DataError, match=r"classes.txt names 1 classes without a folder .*\(n5\)"):
+    with pytest.raises(DataError, match=r"classes.txt line 2: n5 has no folder in .*train"):
         choose_classes(tmp_path)
 
 
@@ -144,7 +144,7 @@ def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(DataError, match=r"the class of 5 images is not told, for example of ILSVRC2012_val_00000002.JPEG"):
         read_wnids(root, "x")
     put(root / "val" / "val_annotations.txt", "ILSVRC2012_val_00000001.JPEG\n")
-    with pytest.raises(DataError, match="does not name an image and its class"):
+    with pytest.raises(DataError, match=r"val_annotations.txt line 1: .* does not name an image and its class"):
         read_wnids(root, "x")
     root = devkit(tmp_path / "b")
     meta = root / "ILSVRC2012_devkit_t12" / "data" / "meta.mat"
@@ -157,6 +157,21 @@ def test_what_is_missing_is_named(tmp_path):
     root = devkit(tmp_path / "c")
     put(root / "ILSVRC2012_devkit_t12" / "data" / "ILSVRC2012_validation_ground_truth.txt", "3\n1\n")
     with pytest.raises(DataError, match="2 lines and no class number for ILSVRC2012_val_00000003"):
+        read_wnids(root, "x")
+
+
+@pytest.mark.parametrize("name", ["classes.txt", "words.txt", "val/val_annotations.txt"])
+def test_text_that_is_not_utf8_is_told_by_its_line(tmp_path, name):
+    root = publisher(tmp_path)
+    put(root / name, f"{WNIDS[0]}\t{WNIDS[0]}\n\xe9\n".encode("latin-1"))
+    with pytest.raises(DataError, match=rf"{name} line 2: not UTF-8 text \(byte 0xe9\)"):
+        read_wnids(root, "x")
+
+
+def test_an_empty_list_of_classes_is_told(tmp_path):
+    root = publisher(tmp_path)
+    put(root / "classes.txt", "\n")
+    with pytest.raises(DataError, match=r"classes.txt is empty. Write a wnid a line, or delete the file"):
         read_wnids(root, "x")
 
 

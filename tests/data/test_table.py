@@ -156,7 +156,7 @@ def test_parquet(table, tmp_path):
     ("rows", "message"),
     [
         ("cat/0.png,cat\ncat/x.png,dog", "photos.csv line 3: image cat/x.png does not exist (looked for "),
-        ("cat/0.png,cat\ncat,dog", "line 3: image cat does not exist"),
+        ("cat/0.png,cat\ncat,dog", "photos.csv line 3: cat is a folder, not an image."),
         (f"cat/0.png,cat\n{'x' * 5_000},dog", "line 3: image xxx"),
         (",cat\ncat/0.png,dog", "photos.csv line 2: the path is empty."),
         ("cat/0.png,\ndog/0.png,dog", "photos.csv line 2: there is no label."),
@@ -167,7 +167,10 @@ def test_parquet(table, tmp_path):
             "cat/0.png,cat\ndog/0.png,dog\n\ndog/../cat/0.png,pet",
             "photos.csv line 5: dog/../cat/0.png is already in line 2: put all its labels into one row.",
         ),
-        ("cat/0.png,cat,extra\ndog/0.png,dog", "photos.csv line 2: 3 fields where the header has 2."),
+        (
+            "cat/0.png,cat,extra\ndog/0.png,dog",
+            "photos.csv line 2: 3 fields where the header has 2 (a comma inside a field needs quotation marks around it).",
+        ),
         ("cat/0.png\ndog/0.png,dog", "photos.csv line 2: 1 fields where the header has 2."),
         ('cat/0.png,"cat\ndog/0.png,dog', "photos.csv line 2: unexpected end of data. Check the quotation marks there."),
         ("cat/0.png,cat\ndog/0.png,cat", "has one label only ('cat'): hashing needs at least 2 classes."),
@@ -225,6 +228,26 @@ def test_many_mistakes_are_told_at_once(table):
     assert "; line 6: image gone/4.png" in text
     assert "gone/5" not in text
     assert text.endswith("; and 5 more such problems. Mend the lines and try again.")
+
+
+def test_a_file_named_in_two_ways_is_there_twice(table, tmp_path, monkeypatch):
+    table(f"path,labels\ncat/0.png,cat\ndog/0.png,dog\n{tmp_path / 'cat' / '0.png'},dog\n")
+    monkeypatch.chdir(tmp_path)
+    assert "photos.csv line 4: " in error_of(Path("photos.csv"))
+    assert "is already in line 2" in error_of(Path("photos.csv"))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_may_end_as_on_any_system(table, end):
+    rows = end.join(["path,labels", "cat/0.png,cat", "dog/0.png,dog", ""])
+    assert read_table(table(rows)).labels.tolist() == [0, 1]
+    assert "photos.csv line 4: there is no label." in error_of(table(rows + f"dog/1.png,{end}"))
+
+
+def test_letters_that_changed_places_are_told(table):
+    lines = [f"{name}/{i}.png,{name}" for name in ("cat", "dog") for i in range(8)]
+    with pytest.warns(DoubtfulLabelWarning, match="line 18: the label 'dgo' occurs once; did you mean 'dog'"):
+        read_table(table("path,labels\n" + "\n".join([*lines, "dog/8.png,dgo"])))
 
 
 def test_a_label_that_looks_misspelt_is_told(table):

@@ -69,7 +69,13 @@ def test_what_is_wrong_is_named(tmp_path):
     with pytest.raises(DataError, match=r"cat_val.txt does not list the images that aeroplane_val.txt lists"):
         read_voc2012(root)
     path.write_text("2008_000002 -1\n2010_000003 2\n")
-    with pytest.raises(DataError, match=r"cat_val.txt must have an image's id and 1, 0 or -1"):
+    with pytest.raises(DataError, match=r"cat_val.txt line 2: '2010_000003 2' is not an image's id and 1, 0 or -1"):
+        read_voc2012(root)
+    path.write_bytes(b"2008_000002 -1\n2010\xe9 1\n")
+    with pytest.raises(DataError, match=r"cat_val.txt line 2: not UTF-8 text \(byte 0xe9\)\. Get the data set's files again"):
+        read_voc2012(root)
+    path.write_text("\n")
+    with pytest.raises(DataError, match=r"cat_val.txt is empty"):
         read_voc2012(root)
     path.unlink()
     with pytest.raises(StorageError, match=r"cat_val.txt"):

@@ -121,7 +121,7 @@ def _remedy() -> str:
 
 
 def _find(root: Path) -> Path | None:
-    for folder in (root, root / FOLDER):
+    for folder in (root, root / FOLDER, root / "cifar10", root / "cifar10" / FOLDER):
         if all((folder / f"{name}.bin").is_file() for name in _BATCHES):
             return folder
     return None

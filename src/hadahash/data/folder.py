@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,17 +11,19 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError
-from .base import FileImages, LabelledImages
+from .base import DataWarning, FileImages, LabelledImages
 from .images import IMAGE_SUFFIXES
+
+_SPLITS = ("train", "training", "test", "testing", "val", "valid", "validation", "query", "database")
 
 
 @dataclass
 class Listing:
-    """What a folder holds, at any depth: the images in order, and how many other entries were passed over."""
+    """What a folder holds, at any depth: the images in order, and what was passed over."""
 
     images: list[Path] = field(default_factory=list)
     hidden: int = 0  # files and folders whose name begins with a dot
-    others: int = 0  # files without the suffix of an image
+    others: list[Path] = field(default_factory=list)  # files without the suffix of an image
 
 
 def list_images(root: str | Path) -> list[Path]:
@@ -40,7 +43,7 @@ def scan(root: str | Path) -> Listing:
         elif path.suffix.lower() in IMAGE_SUFFIXES:
             listing.images.append(path)
         else:
-            listing.others += 1
+            listing.others.append(path)
     return listing
 
 
@@ -53,11 +56,12 @@ def read_folder(root: str | Path) -> LabelledImages:
     root = Path(root)
     listing = scan(root)
     if not listing.images:
-        passed = f"{listing.others} other and {listing.hidden} hidden files were passed over"
+        passed = f"{len(listing.others)} other and {listing.hidden} hidden files were passed over"
         raise DataError(f"{root} holds no images ({passed}). Images end in: {', '.join(sorted(IMAGE_SUFFIXES))}.")
     parts = [path.relative_to(root).parts for path in listing.images]
     classes = class_folders(root)
     _require_classes(root, classes, parts)
+    _warn_of_others(root, listing.others)
     number = {name: label for label, name in enumerate(classes)}
     return LabelledImages(
         images=FileImages(listing.images),
@@ -77,12 +81,24 @@ def _require_classes(root: Path, classes: tuple[str, ...], parts: list[tuple[str
             f"{len(stray)} images lie in {root} itself, beside the class folders ({_some(stray)}). "
             "Move each into the folder of its class, or away."
         )
+    if all(name.casefold() in _SPLITS for name in classes):
+        raise DataError(
+            f"The folders of {root} ({_some(classes)}) are called like splits, not like classes. Give one of them, or write a "
+            "table with a column split."
+        )
     filled = {part[0] for part in parts}
     empty = [name for name in classes if name not in filled]
     if empty:
         raise DataError(f"{len(empty)} class folders of {root} hold no images ({_some(empty)}). Fill or remove them.")
     if len(classes) < 2:
         raise DataError(f"{root} has one class only ({_some(classes)}): hashing needs at least 2 class folders in it.")
+
+
+def _warn_of_others(root: Path, others: list[Path]) -> None:
+    if others:
+        example = others[0].relative_to(root)
+        text = f"{root}: {len(others):,} files do not end like an image and are passed over, for example {example}."
+        warnings.warn(text, DataWarning, stacklevel=3)
 
 
 def class_folders(root: Path) -> tuple[str, ...]:

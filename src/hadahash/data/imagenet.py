@@ -29,6 +29,7 @@ from ..errors import DataError
 from .base import FileImages, LabelledImages
 from .folder import class_folders, list_images
 from .places import find_place
+from .text import AGAIN, read_text
 
 CLASSES = 100
 
@@ -93,15 +94,23 @@ def choose_classes(root: Path, count: int = CLASSES) -> list[str]:
     wnids = list(class_folders(root / "train"))
     listed = root / "classes.txt"
     if listed.is_file():
-        chosen = sorted(set(listed.read_text("utf-8").split()))
-        missing = [wnid for wnid in chosen if wnid not in wnids]
-        if missing:
-            raise DataError(f"{listed} names {len(missing)} classes without a folder in {root / 'train'} ({missing[0]}).")
-        return chosen
+        return _listed_classes(listed, root / "train", wnids)
     if not wnids:
         raise DataError(f"{root / 'train'} holds no class folders. Put the images of each class into train/<wnid>/.")
     order = np.argsort(np.random.PCG64(0).random_raw(len(wnids)), kind="stable")
     return sorted(wnids[index] for index in order[:count])
+
+
+def _listed_classes(path: Path, train: Path, wnids: list[str]) -> list[str]:
+    """The wnids in classes.txt, in order; each must have a folder."""
+    lines = read_text(path, remedy="Write a wnid a line, or delete the file.").splitlines()
+    for number, line in enumerate(lines, 1):
+        for wnid in line.split():
+            if wnid not in wnids:
+                raise DataError(f"{path} line {number}: {wnid} has no folder in {train}. Correct the line, or delete it.")
+    if not any(line.split() for line in lines):
+        raise DataError(f"{path} is empty. Write a wnid a line, or delete the file.")
+    return sorted({wnid for line in lines for wnid in line.split()})
 
 
 def _fits(folder: Path) -> bool:
@@ -124,7 +133,7 @@ def _validation(root: Path, wnids: list[str]) -> list[_Image]:
     answers = _answers(root, paths)
     unknown = [path.name for path in paths if path.stem not in answers]
     if unknown:
-        raise DataError(f"{folder}: the class of {len(unknown)} images is not told, for example of {unknown[0]}.")
+        raise DataError(f"{folder}: the class of {len(unknown)} images is not told, for example of {unknown[0]}. {AGAIN}")
     wanted = set(wnids)
     images = [_Image("val", answers[path.stem], path) for path in paths if answers[path.stem] in wanted]
     return sorted(images, key=lambda image: (image.wnid, image.path.name))
@@ -142,7 +151,7 @@ def _answers(root: Path, paths: list[Path]) -> dict[str, str]:
         if found:
             return read(found, paths)
     names = ", ".join(name for name, _ in readers)
-    raise DataError(f"{root / 'val'} has no folder of a class, and no file tells the classes of its images ({names}).")
+    raise DataError(f"{root / 'val'} has no folder of a class, and no file tells the classes of its images ({names}). {AGAIN}")
 
 
 def _find(root: Path, name: str) -> Path | None:
@@ -156,21 +165,21 @@ def _find(root: Path, name: str) -> Path | None:
 
 
 def _tiny_answers(path: Path, paths: list[Path]) -> dict[str, str]:
-    rows = (line.split("\t") for line in path.read_text("utf-8").splitlines() if line)
-    return _pairs(path, rows)
+    return _pairs(path, (line.split("\t") for line in read_text(path).splitlines()))
 
 
 def _kaggle_answers(path: Path, paths: list[Path]) -> dict[str, str]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return _pairs(path, list(csv.reader(file))[1:])
+    return _pairs(path, csv.reader(read_text(path).splitlines()), header=True)
 
 
-def _pairs(path: Path, rows: Iterable[list[str]]) -> dict[str, str]:
-    """From rows of a file's name and its wnid, with whatever follows."""
+def _pairs(path: Path, rows: Iterable[list[str]], *, header: bool = False) -> dict[str, str]:
+    """From rows of a file's name and its wnid, with whatever follows; empty ones say nothing."""
     answers = {}
-    for row in rows:
+    for number, row in enumerate(rows, 1):
+        if not any(row) or (header and number == 1):
+            continue
         if len(row) < 2 or not row[1].split():
-            raise DataError(f"{path}: '{' '.join(row)}' does not name an image and its class. Get the file again.")
+            raise DataError(f"{path} line {number}: '{' '.join(row)}' does not name an image and its class. {AGAIN}")
         answers[Path(row[0]).stem] = row[1].split()[0]
     return answers
 
@@ -178,7 +187,7 @@ def _pairs(path: Path, rows: Iterable[list[str]]) -> dict[str, str]:
 def _devkit_answers(path: Path, paths: list[Path]) -> dict[str, str]:
     """Line n has the class number of the image whose name ends in _n; meta.mat has the wnids of the class numbers."""
     wnids = _devkit_wnids(path)
-    numbers = path.read_text("ascii").split()
+    numbers = read_text(path).split()
     answers = {}
     for image in paths:
         ending = re.search(r"_0*([1-9]\d*)$", image.stem)
@@ -209,7 +218,7 @@ def _names(root: Path, wnids: list[str]) -> tuple[str, ...]:
     words = {}
     for name, separator in (("words.txt", "\t"), ("LOC_synset_mapping.txt", " ")):
         found = _find(root, name)
-        lines = found.read_text("utf-8").splitlines() if found else []
+        lines = read_text(found).splitlines() if found else []
         words.update({wnid: text.split(",")[0].strip() for wnid, _, text in (line.partition(separator) for line in lines)})
     first = [words.get(wnid) or wnid for wnid in wnids]
     times = Counter(first)

@@ -27,6 +27,7 @@ from ..errors import DataError
 from .base import DataWarning, FileImages, LabelledImages
 from .cifar10 import ChangedDataWarning, Say
 from .places import find_place
+from .text import AGAIN
 
 CONCEPTS = 21
 OFFICIAL_LIST, OFFICIAL_IMAGES = 269_648, 195_834  # images in the list, and those of them with any of the 21 concepts
@@ -137,16 +138,24 @@ def _read_halves(root: Path) -> tuple[list[str], Columns]:
 
 
 def _read_ids(path: Path) -> list[str]:
-    ids = [line.strip().replace("\\", "/") for line in _bytes(path).decode("utf-8", "replace").splitlines() if line.strip()]
-    if not ids or len(set(ids)) < len(ids):
-        raise DataError(f"{path} must list different images; it has {len(ids):,} lines, {len(set(ids)):,} of them different.")
-    return ids
+    line_of: dict[str, int] = {}
+    for number, line in enumerate(_bytes(path).decode("utf-8", "replace").splitlines(), 1):
+        name = line.strip().replace("\\", "/")
+        if name in line_of:
+            raise DataError(f"{path} line {number}: {name} is in line {line_of[name]} already. {AGAIN}")
+        if name:
+            line_of[name] = number
+    if not line_of:
+        raise DataError(f"{path} is empty. {AGAIN}")
+    return list(line_of)
 
 
 def _read_labels(path: Path, count: int) -> NDArray[np.bool_]:
     digits = np.frombuffer(_bytes(path).translate(None, b" \t\r\n"), np.uint8)
     if len(digits) != count or not np.isin(digits, (ord("0"), ord("1"))).all():
-        raise DataError(f"{path} must have 0 or 1 for each of the {count:,} images of its list; it has {len(digits):,} digits.")
+        raise DataError(
+            f"{path} must have 0 or 1 for each of the {count:,} images of its list; it has {len(digits):,} digits. {AGAIN}"
+        )
     present: NDArray[np.bool_] = digits == ord("1")
     return present
 

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, MissingExtraError
 from .base import DataWarning, FileImages, LabelledImages
+from .text import decode
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 SPLITS = {"train": "train", "query": "query", "test": "query", "database": "database"}
@@ -109,7 +110,8 @@ def read_rows(path: Path) -> list[Row]:
     rows, problems = [], Problems(path)
     for number, record in records:
         if len(record) != len(names):
-            problems.add(number, f"{len(record)} fields where the header has {len(names)}")
+            hint = " (a comma inside a field needs quotation marks around it)" if len(record) > len(names) else ""
+            problems.add(number, f"{len(record)} fields where the header has {len(names)}{hint}")
             continue
         split = None if split_at is None else str(record[split_at] or "").strip().lower()
         rows.append(Row(number, str(record[at] or "").strip(), _split_labels(record[labels_at]), split))
@@ -148,7 +150,7 @@ def _records(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
 
 
 def _text_records(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
-    text = _decoded(path)
+    text = decode(path.read_bytes(), path, remedy="Save the table as CSV in UTF-8.")
     header = text.partition("\n")[0]
     separator = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
     reader = csv.reader(io.StringIO(text), delimiter=separator, strict=True)
@@ -164,17 +166,6 @@ def _text_records(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
         raise DataError(f"{path} line {before + 1}: {error}. Check the quotation marks there.") from error
     if empty:
         raise DataError(f"{path} is empty. {_COLUMNS}")
-
-
-def _decoded(path: Path) -> str:
-    """The text of a file in UTF-8, with or without the mark that Windows puts before it."""
-    content = path.read_bytes()
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        byte = content[error.start]
-        raise DataError(f"{path} line {line}: not UTF-8 text (byte {byte:#04x}). Save the table as CSV in UTF-8.") from None
 
 
 def _parquet_records(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
@@ -210,6 +201,8 @@ def _check(row: Row, folder: Path, problems: Problems) -> Path:
         path = folder / row.path.replace("\\", "/")  # as Windows writes it
     if not row.path:
         problems.add(row.number, "the path is empty")
+    elif os.path.isdir(path):  # noqa: PTH112 (see below)
+        problems.add(row.number, f"{row.path} is a folder, not an image")
     elif not _is_file(path):
         problems.add(row.number, f"image {row.path} does not exist (looked for {path})")
     if row.labels == ("",):
@@ -228,7 +221,7 @@ def _is_file(path: Path) -> bool:
 def _check_twice(rows: list[Row], paths: list[Path], problems: Problems) -> None:
     first: dict[str, int] = {}
     for row, path in zip(rows, paths, strict=True):
-        place = os.path.normpath(path)
+        place = os.path.abspath(path)  # noqa: PTH100 (Path.absolute keeps ..; Path.resolve asks the disk for every part)
         if row.path and place in first:
             word = _row_word(problems.table)
             problems.add(row.number, f"{row.path} is already in {word} {first[place]}: put all its labels into one row")
@@ -267,14 +260,25 @@ def _warn_of_slips(path: Path, rows: list[Row]) -> None:
     frequent = {label.casefold(): label for label, count in counts.items() if count >= FREQUENT}
     for row in rows:
         for label in row.labels:
-            near = get_close_matches(label.casefold(), frequent, n=1, cutoff=0.8) if counts[label] == 1 else []
-            if near:
-                known = frequent[near[0]]
+            known = _spelt_almost(label, frequent) if counts[label] == 1 else None
+            if known:
                 text = (
                     f"{path} {_row_word(path)} {row.number}: the label '{label}' occurs once; did you mean '{known}' "
                     f"({counts[known]:,} times)? It is used as it is."
                 )
                 warnings.warn(text, DoubtfulLabelWarning, stacklevel=3)
+
+
+def _spelt_almost(label: str, known: dict[str, str]) -> str | None:
+    """The label of `known` (by its small letters) that is meant if this one is a slip.
+
+    >>> [_spelt_almost(label, {"dog": "dog", "goldfish": "Goldfish"}) for label in ("goldfsh", "dgo", "fly")]
+    ['Goldfish', 'dog', None]
+    """
+    small = label.casefold()
+    turned = [other for other in known if sorted(other) == sorted(small)]  # in short words too far apart for the measure
+    near = turned or get_close_matches(small, known, n=1, cutoff=0.8)
+    return known[near[0]] if near else None
 
 
 def _row_word(path: Path) -> str:

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import files
 from ..errors import DataError
 from .base import FileImages, LabelledImages
 from .places import find_place
+from .text import AGAIN, read_text
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog", "horse",
@@ -49,7 +49,7 @@ def read_voc2012(root: str | Path) -> LabelledImages:
         labels.append(present)
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
-        raise DataError(f"{root / 'JPEGImages'} lacks {len(missing)} of {len(paths)} images, for example {missing[0]}.")
+        raise DataError(f"{root / 'JPEGImages'} lacks {len(missing)} of {len(paths)} images, for example {missing[0]}. {AGAIN}")
     parts = ["train"] * len(labels[0]) + ["query"] * len(labels[1])
     return LabelledImages(FileImages(paths), np.array(ids), np.concatenate(labels), CLASSES, "voc2012", np.array(parts))
 
@@ -66,18 +66,18 @@ def _read_part(folder: Path, part: str) -> tuple[list[str], NDArray[np.int64]]:
         path = folder / f"{label}_{part}.txt"
         own, present = _read_class(path)
         if columns and own != names:
-            raise DataError(f"{path} does not list the images that {CLASSES[0]}_{part}.txt lists. Unpack the data set again.")
+            raise DataError(f"{path} does not list the images that {CLASSES[0]}_{part}.txt lists. {AGAIN}")
         names = own
         columns.append(present)
     return names, np.stack(columns, axis=1)
 
 
 def _read_class(path: Path) -> tuple[list[str], NDArray[np.int64]]:
-    try:
-        words = path.read_text("ascii").split()
-    except OSError as error:
-        raise files.storage_error("read", path, error) from error
-    names, marks = words[::2], words[1::2]
-    if not names or len(names) != len(marks) or not set(marks) <= {"1", "0", "-1"}:
-        raise DataError(f"{path} must have an image's id and 1, 0 or -1 in each line. Unpack the data set again.")
-    return names, np.array([mark == "1" for mark in marks], np.int64)
+    rows = [line.split() for line in read_text(path).splitlines()]
+    for number, row in enumerate(rows, 1):
+        if row and (len(row) != 2 or row[1] not in ("1", "0", "-1")):
+            raise DataError(f"{path} line {number}: {' '.join(row)!r} is not an image's id and 1, 0 or -1. {AGAIN}")
+    rows = [row for row in rows if row]
+    if not rows:
+        raise DataError(f"{path} is empty. {AGAIN}")
+    return [name for name, _ in rows], np.array([mark == "1" for _, mark in rows], np.int64)

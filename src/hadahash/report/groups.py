@@ -116,16 +116,27 @@ def _place(run: Evaluated) -> tuple[str, ...]:
 
 
 def _with_names(groups: Sequence[Group]) -> list[Group]:
-    """Method, bits and the first settings that differ; where that is not enough, also the name of a folder."""
-    changed = [name for name in differing([group.settings for group in groups]) if name not in _NAMED][:_MOST_NAMED]
-    names = []
-    for settings in (group.settings for group in groups):
-        rest = [f"{name} {text_of(settings[name])}" for name in changed if name in settings]
-        names.append(", ".join([settings["method"], f"{settings['bits']} bits", *rest]))
+    """Method and bits, with as many other settings as it takes to tell a group; where none does, the name of a folder."""
+    names = [_name(group.settings, [other.settings for other in groups]) for group in groups]
     folders = [
         f" ({group.runs[0].folder.name})" if names.count(name) > 1 else "" for group, name in zip(groups, names, strict=True)
     ]
     return [replace(group, name=name + folder) for group, name, folder in zip(groups, names, folders, strict=True)]
+
+
+def _name(settings: Settings, several: Sequence[Settings]) -> str:
+    """What tells a group from `several`: settings are added until none of them differs among those that are left.
+
+    >>> _name({"method": "hcdh", "bits": 16, "lr": 0.1, "lam": 1.0}, [{"method": "hcdh", "bits": 16, "lr": 0.3, "lam": 2.0},
+    ...     {"method": "hcdh", "bits": 16, "lr": 0.1, "lam": 1.0}, {"method": "lsh", "bits": 16}])
+    'hcdh, 16 bits, lr 0.1'
+    """
+    alike = [other for other in several if all(other[name] == settings[name] for name in _NAMED)]
+    shown: list[str] = []
+    while len(shown) < _MOST_NAMED and (names := [name for name in differing(alike) if name in settings]):
+        shown.append(f"{names[0]} {text_of(settings[names[0]])}")
+        alike = [other for other in alike if other.get(names[0]) == settings[names[0]]]
+    return ", ".join([settings["method"], f"{settings['bits']} bits", *shown])
 
 
 def _title(group: Group) -> str:

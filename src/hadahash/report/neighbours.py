@@ -63,7 +63,7 @@ def _row(run: Evaluated, pictures: Pictures, place: int) -> list[Shown]:
     distances = hamming(run.query.packed[place : place + 1], run.database.packed)[0]
     for hit in _nearest(distances, run.database.ids):
         right = _relevant(wanted, found[hit])
-        caption = f"{_labels(found[hit], run.classes)}\n{'✓' if right else '✗'} {distances[hit]}"
+        caption = f"{_labels(found[hit], run.classes, wanted)}\n{'✓' if right else '✗'} {distances[hit]}"
         shown.append(Shown(pictures.get(run.database.ids[hit]), caption, right))
     return shown
 
@@ -81,8 +81,10 @@ def _relevant(wanted: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
     return bool((wanted & given).any() if wanted.ndim else wanted == given)
 
 
-def _labels(label: NDArray[np.int64], classes: tuple[str, ...]) -> str:
-    """The class of an image, or the classes: the first few of many."""
-    numbers = np.flatnonzero(label) if label.ndim else [int(label)]
+def _labels(label: NDArray[np.int64], classes: tuple[str, ...], wanted: NDArray[np.int64] | None = None) -> str:
+    """The class of an image, or the classes: the first few of many, those that are `wanted` before all others."""
+    numbers = np.flatnonzero(label) if label.ndim else np.array([int(label)])
+    if label.ndim and wanted is not None:
+        numbers = numbers[np.argsort(-wanted[numbers], kind="stable")]
     more = f" +{len(numbers) - _LABELS}" if len(numbers) > _LABELS else ""
-    return " ".join(classes[number] for number in numbers[:_LABELS]) + more or "no label"
+    return ", ".join(classes[number] for number in numbers[:_LABELS]) + more or "no label"

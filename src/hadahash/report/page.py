@@ -28,6 +28,7 @@ _PARTS = {
 }
 _CARDS = 4  # charts of groups that stand open
 _FEW, _ENDS = 20, 10  # so many classes are shown whole; of more, so many at both ends
+_SHEETS = 8  # groups whose pictures are shown: about 0.6 MB each
 _BINS = 40  # of a histogram
 _PAIRS = 5  # nearest pairs of classes
 
@@ -131,7 +132,7 @@ def _classes(groups: Sequence[Group]) -> list[str]:
     present = sorted({number for column in columns for number in column})
     present.sort(key=lambda number: float(np.mean([column[number] for column in columns if number in column])))
     rows = [(names[number], *(bar(column[number]) if number in column else "–" for column in columns)) for number in present]
-    head = ("class", *(group.name for group in groups))
+    head = ("class", *(Markup(html.escape(group.name).replace(", ", ",<br>")) for group in groups))  # narrow, so bars are alike
     note = "The mean average precision of each class's queries, the hardest class first."
     if len(rows) <= _FEW:
         return [paragraph(note), table(head, rows)]
@@ -172,7 +173,7 @@ def _bit_card(run: Evaluated, figures: CodeFigures) -> str:
 
 
 def _words(groups: Sequence[Group], measured: Measured) -> list[str]:
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for number, group in enumerate(groups):
         own = [measured[run.folder] for run in group.runs]
         seen, books = [each.observed for each in own], [each.book for each in own]
@@ -184,7 +185,9 @@ def _words(groups: Sequence[Group], measured: Measured) -> list[str]:
             _mean([each.minimum_distance for each in books if each]),
             _mean([each.met * len(each.present) for each in own if each.met is not None]),
         ))  # fmt: skip
-    head = ("", "smallest distance", "mean distance", "shared codes", "smallest in the codebook", "classes at their codeword")
+    head = ["", "smallest distance", "mean distance", "shared codes", "smallest in the codebook", "classes at their codeword"]
+    if all(row[-1] == "–" for row in rows):  # no model with a codebook is there
+        head, rows = head[:-2], [row[:-2] for row in rows]
     note = (
         "A class's code is the majority of each bit over its images in the database. Classes whose codes are close are taken "
         "for one another. Squares: closeness of every two classes, full colour for the same code, half for codes that "
@@ -202,6 +205,9 @@ def _word_card(run: Evaluated, figures: CodeFigures) -> str:
     names = [run.classes[number] for number in figures.present]
     pairs = nearest_classes(figures.majority, names, _PAIRS)
     rows = [(f"{first} – {second}", distance) for first, second, distance in pairs]
+    last = pairs[-1][2]
+    more = int((distances[np.triu_indices(len(names), 1)] <= last).sum()) - len(pairs)
+    rows += [(f"and {more:,} more", last)] if more else []
     return heat_map(near, f"closeness of the codes of {len(names)} classes") + table(("nearest classes", "bits apart"), rows)
 
 
@@ -227,10 +233,11 @@ def _queries(groups: Sequence[Group], pictures: Pictures | str, seed: int) -> li
     note = (
         f"A query stands first, with its class and average precision; then the {NEIGHBOURS} nearest images, each with its "
         "class and the bits that differ. ✓ and a solid frame: it shares a class with the query. ✗ and a dashed frame: it does "
-        "not. Images at equal distance stand in the order of their names."
+        "not. Images at equal distance stand in the order of their names. A grey one is no longer there, or cannot be read."
     )
+    shown, left_out = groups[:_SHEETS], len(groups[_SHEETS:])
     pieces = []
-    for group in groups:
+    for group in shown:
         run = group.runs[0]
         hard, drawn = choose(run.report["ap"], seed=seed)
         pieces.append(
@@ -239,8 +246,9 @@ def _queries(groups: Sequence[Group], pictures: Pictures | str, seed: int) -> li
             + (heading(f"{_run_title(group)}: {len(drawn)} others, drawn at random", 4) if drawn else "")
             + sheet(neighbour_rows(run, pictures, drawn), photos=True)
         )
-    rest = [folded(f"The same for {_run_title(group)}", piece) for group, piece in zip(groups[1:], pieces[1:], strict=True)]
-    return [paragraph(note), pieces[0], *rest]
+    rest = [folded(f"The same for {_run_title(group)}", piece) for group, piece in zip(shown[1:], pieces[1:], strict=True)]
+    end = f"Only the pictures of the best {_SHEETS} are shown. For those of the {left_out} others make a report of these alone."
+    return [paragraph(note), pieces[0], *rest, *([paragraph(end)] if left_out else [])]
 
 
 # ------------------------------------------------------------------ what they share
