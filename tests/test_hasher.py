@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import resource
 import shutil
 import subprocess
@@ -74,9 +75,13 @@ def test_a_corrupt_image_does_not_stop_the_training(small, toy_folder):
 def test_a_folder_of_which_nothing_can_be_read_is_one_line(small, toy_folder):
     for path in toy_folder.rglob("*.png"):
         path.write_bytes(b"")
-    with pytest.raises(HadaHashError, match="could be read") as caught:
+    with pytest.raises(DataError, match="Only 0 of 48 images could be read") as caught:
         small().fit(toy_folder)
-    one_line(caught.value)
+    text = one_line(caught.value)
+    assert (
+        re.search(r"The first that could not is blue/\d+\.png: .*empty.*\. Replace such files", text) and "Skipped" not in text
+    )
+    assert caught.value.exit_code == 1
 
 
 def test_several_labels(small):

@@ -6,16 +6,16 @@ import csv
 import json
 import shlex
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hasher
 
 from hadahash import Codes, Hasher, evaluate
-from hadahash.data import ArrayImages, LabelledImages, Split, read_folder
+from hadahash.data import ArrayImages, LabelledImages, Split, find_dataset, read_folder
 from hadahash.errors import DataError, HadaHashError, StorageError, UsageError
-from hadahash.runs import Source, command, evaluate_files, evaluate_run, labels_of, train_run, validate
+from hadahash.runs import Source, command, evaluate_files, evaluate_run, labels_of, read_evaluated, train_run, validate
 
 
 @pytest.fixture(autouse=True)
@@ -241,10 +241,63 @@ def test_two_files_of_codes_are_measured_by_the_class_in_their_ids(tmp_path):
         evaluate_files(tmp_path / "q.npz", tmp_path / "d.npz")
 
 
-def test_evaluating_what_is_no_run_is_one_line(tmp_path):
-    with pytest.raises(StorageError, match=r"run.json") as caught:
-        evaluate_run(tmp_path)
-    one_line(caught.value)
+def test_evaluating_what_is_no_run_says_what_it_is(toy_folder, tmp_path):
+    _hasher(epochs=1).fit(toy_folder).save(tmp_path / "model")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "split.json").write_text("{}")
+    for name, what, remedy in (
+        ("photos", "is not the folder of a run (run.json is missing)", "hadahash train DATA --out"),
+        ("nowhere", "does not exist", "hadahash train DATA --out"),
+        ("file", "is a file", "hadahash train DATA --out"),
+        ("model", "holds a model without a run", "hadahash evaluate --queries Q --database D"),
+        ("begun", "training has not ended", "--resume"),
+    ):
+        for read in (evaluate_run, read_evaluated):
+            with pytest.raises(StorageError) as caught:
+                read(tmp_path / name)
+            text = one_line(caught.value)
+            assert text.startswith(f"{tmp_path / name} {what}") or what in text
+            assert remedy in text
+
+
+def test_the_depth_is_the_data_sets_own_or_what_is_asked_for(toy_folder, tmp_path, monkeypatch):
+    train_run(_hasher(), Source(str(toy_folder)), tmp_path / "run")
+    own = replace(find_dataset(str(toy_folder)), depth=7)
+    monkeypatch.setattr("hadahash.runs.find_dataset", lambda name: own)
+    depths = [evaluate_run(tmp_path / "run", depth=depth).depth for depth in (None, 5, "all")]
+    assert depths == [7, 5, None]
+    codes = tmp_path / "run" / "codes"
+    for part in ("query", "database"):
+        (codes / f"{part}.npz").rename(tmp_path / f"{part}.npz")
+    for depth in (0, -3):
+        for measure in (
+            lambda: evaluate_run(tmp_path / "run", depth=depth),  # noqa: B023
+            lambda: evaluate_files(tmp_path / "query.npz", tmp_path / "database.npz", depth=depth),  # noqa: B023
+        ):
+            with pytest.raises(UsageError, match=f"depth={depth} is not possible") as caught:
+                measure()
+            one_line(caught.value)
+    assert not (codes / "query.npz").exists(), "it was refused before the work, not after it"
+    assert evaluate_files(tmp_path / "query.npz", tmp_path / "database.npz", depth="all").depth is None
+
+
+def test_a_run_that_is_broken_off_after_its_training_keeps_the_checkpoint(toy_folder, tmp_path, monkeypatch):
+    """To validate takes its time; who interrupts it does not train again."""
+
+    def pressed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hadahash.runs.validate", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        train_run(_hasher(checkpoint_seconds=0), Source(str(toy_folder), validation=0.25), tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+
+def test_a_run_is_evaluated_on_the_device_that_is_asked_for(toy_folder, tmp_path):
+    train_run(_hasher(), Source(str(toy_folder)), tmp_path / "run")
+    with pytest.raises(UsageError, match="Unknown device 'gpu'"):
+        evaluate_run(tmp_path / "run", device="gpu")
 
 
 def test_a_run_folder_that_cannot_be_written_is_one_line(toy_folder, tmp_path):

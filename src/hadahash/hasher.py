@@ -69,6 +69,7 @@ class Hasher:
     skipped: tuple[Skipped, ...]
     outcome: Outcome | None
     weights_sha256: str
+    train_images: int
 
     def __init__(
         self, method: str = "hcdh", *, bits: int = 64, backbone: str = "efficientnet_lite0", seed: int = 0,
@@ -97,7 +98,7 @@ class Hasher:
         self.preprocess = choose_preprocess(labelled.images, backbone.size, model_settings)
         self._build(backbone, method_type, method_settings, train_images=len(labelled))
         inputs, kept = self._inputs(labelled, cache)
-        require(len(kept) >= 2, f"Only {len(kept)} of {len(labelled)} images could be read: {list(self.skipped[:1])}.")
+        _check_enough(len(kept), len(labelled), self.skipped)
         targets = one_hot(labelled.labels[kept], len(self.classes))
         first = workers_here().rank == 0  # of several processes only one writes
         folder = Path(out) if out is not None and first else None
@@ -160,8 +161,13 @@ class Hasher:
         choose_device(self.device)
         return METHODS.get(self.method), *split(self.settings, *self._kinds())
 
-    def _build(self, backbone: Backbone, method_type: type[Method], method_settings: Any, *, train_images: int) -> None:
-        task = Task(self.bits, len(self.classes), backbone.features, self.multilabel, train_images, self.seed)
+    def _build(
+        self, backbone: Backbone, method_type: type[Method], method_settings: Any, *, train_images: int, learns: bool = True
+    ) -> None:
+        """The network as it is before training; a deep method that has learned needs no room for its training images."""
+        self.train_images = train_images
+        rows = train_images if learns or issubclass(method_type, ShallowMethod) else 0
+        task = Task(self.bits, len(self.classes), backbone.features, self.multilabel, rows, self.seed)
         with _seeded(self.seed):
             method = method_type(task, method_settings)
         device = choose_device(self.device)
@@ -257,11 +263,10 @@ class Hasher:
         return safetensors.torch.save(tensors)
 
     def _card(self, weights_file: str) -> dict[str, Any]:
-        task = self.network.method.task
         return {
             "format": _FORMAT, "hadahash": __version__, "method": self.method, "bits": self.bits, "backbone": self.backbone,
             "seed": self.seed, "weights": self.weights, "settings": self.settings, "classes": list(self.classes),
-            "multilabel": self.multilabel, "train_images": task.train_images,
+            "multilabel": self.multilabel, "train_images": self.train_images,
             "preprocess": dataclasses.asdict(self.preprocess), "weights_file": weights_file,
             "weights_sha256": self.weights_sha256,
         }  # fmt: skip
@@ -301,9 +306,11 @@ class Hasher:
         method_type, *_, method_settings = self._check()
         with _seeded(self.seed):
             backbone = build_backbone(self.backbone, weights="none")
-        self._build(backbone, method_type, method_settings, train_images=train_images)
+        self._build(backbone, method_type, method_settings, train_images=train_images, learns=False)
         try:
             tensors = safetensors.torch.load(content)
+            for key in {f"method.{name}" for name, _ in self.network.method.named_buffers()} - {*self.network.state_dict()}:
+                tensors.pop(key, None)  # what only training needs; older model files hold it
         except safetensors.SafetensorError as error:
             raise StorageError(f"{path} does not hold tensors ({error}). Restore it or train again.") from error
         shapes, wanted = ({key: value.shape for key, value in part.items()} for part in (tensors, self.network.state_dict()))
@@ -370,6 +377,15 @@ def _check_labels(data: LabelledImages) -> None:
     count = int(data.labels.sum(0).astype(bool).sum()) if data.multilabel else len(np.unique(data.labels))
     if count < 2:
         raise DataError(f"Only {count} class has images: hashing learns to tell classes apart. Give at least 2 classes.")
+
+
+def _check_enough(readable: int, asked: int, skipped: tuple[Skipped, ...]) -> None:
+    if readable < 2:
+        first = f" The first that could not is {skipped[0].path}: {skipped[0].reason}." if skipped else ""
+        raise DataError(
+            f"Only {readable} of {asked:,} images could be read, and training needs at least 2.{first} "
+            "Replace such files by whole images, or give another folder or table."
+        )
 
 
 def _resident(inputs: Tensor, device: torch.device) -> Tensor:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -75,12 +75,13 @@ def train_run(
     if not first:
         return hasher
     hasher.save(out)
-    for done in (out / "checkpoint.safetensors", out / "report.json", *(out / "codes").glob("*.np[yz]")):
+    for done in (out / "report.json", *(out / "codes").glob("*.np[yz]")):
         done.unlink(missing_ok=True)  # they speak of the model before
     about = describe(hasher, source, split, len(train) - len(hasher.skipped)) | {"ids_sha256": ids_digest(dataset.ids)}
     if source.validation:
         about["validation_map"] = validate(hasher, dataset.take(held_out))
     files.write_json(out / "run.json", about)
+    (out / "checkpoint.safetensors").unlink(missing_ok=True)
     if hasher.skipped:
         Codes(np.empty((0, 1), np.uint8), 8, skipped=hasher.skipped).save_skipped(out / "skipped.csv")
     return hasher
@@ -94,13 +95,18 @@ def validate(hasher: Hasher, held_out: LabelledImages) -> float:
 
 
 def evaluate_run(
-    run: str | Path, *, root: str | None = None, depth: int | None = None, advance: Advance | None = None,
-    hasher: Hasher | None = None, dataset: LabelledImages | None = None, cache: FeatureCache | None = None,
+    run: str | Path, *, root: str | None = None, depth: int | Literal["all"] | None = None, device: str = "auto",
+    advance: Advance | None = None, hasher: Hasher | None = None, dataset: LabelledImages | None = None,
+    cache: FeatureCache | None = None,
 ) -> Report:  # fmt: skip
-    """Encode the run's queries and database and measure the retrieval; codes and report stay in the run's folder."""
+    """Encode the run's queries and database and measure the retrieval; codes and report stay in the run's folder.
+
+    mAP looks at the first `depth` results; None: as many as is usual for the data set.
+    """
     run = Path(run)
-    about = files.read_json(run / "run.json")
-    hasher = hasher or Hasher.load(run)
+    about = _about(run)
+    depth = _whole_depth(find_dataset(about["data"]).depth if depth is None else depth)
+    hasher = hasher or Hasher.load(run, device=device)
     dataset = dataset or open_dataset(about["data"], root or about["root"])
     if about.get("ids_sha256", "") not in ("", ids_digest(dataset.ids)):
         raise DataError(f"Images have been added to {about['data']}, or removed, since {run} was trained. Train again.")
@@ -113,13 +119,40 @@ def evaluate_run(
     }
     labels = {part: labels_of(codes[part], images) for part, images in parts.items()}
     _keep(run / "codes", codes, labels, dataset.classes, hasher.relaxed(values))
-    depth = depth or find_dataset(about["data"]).depth
     report = evaluate(codes["query"], labels["query"], codes["database"], labels["database"], depth=depth)
     report.to_json(run / "report.json")
     skipped = codes["query"].skipped + codes["database"].skipped
     if skipped:
         Codes(codes["query"].packed[:0], hasher.bits, skipped=skipped).save_skipped(run / "skipped.csv")
     return report
+
+
+def _whole_depth(depth: int | Literal["all"] | None) -> int | None:
+    """How many results mAP looks at; None: all of them."""
+    if depth is None or depth == "all":
+        return None
+    require(depth >= 1, f"depth={depth} is not possible: mAP looks at the first 1 or more results, or at all.")
+    return depth
+
+
+def _about(run: Path) -> dict[str, Any]:
+    """run.json; where there is none, an error that says what the folder is instead."""
+    if (run / "run.json").exists():
+        about: dict[str, Any] = files.read_json(run / "run.json")
+        return about
+    if run.is_file():
+        what, remedy = "is a file, not the folder of a run", "Give the folder that hadahash train DATA --out FOLDER has made."
+    elif not run.exists():
+        what, remedy = "does not exist", f"Check the name, or train a run: hadahash train DATA --out {run}"
+    elif (run / "split.json").exists():
+        what = "is a run whose training has not ended (run.json is missing)"
+        remedy = f"Go on with the command that began it, and --resume: hadahash train DATA --out {run} --resume"
+    elif (run / "hasher.json").exists():
+        what = "holds a model without a run (run.json is missing), so it is not known which images it is to be measured on"
+        remedy = f"Encode images with hadahash encode {run} IMAGES, and measure: hadahash evaluate --queries Q --database D"
+    else:
+        what, remedy = "is not the folder of a run (run.json is missing)", f"Train one: hadahash train DATA --out {run}"
+    raise StorageError(f"{run} {what}. {remedy}")
 
 
 def _keep(
@@ -153,11 +186,8 @@ def read_evaluated(run: str | Path) -> Evaluated:
     """All that `evaluate_run` wrote; no model is loaded and no image is read."""
     run = Path(run)
     if not (run / "codes" / "labels.npz").exists() or not (run / "report.json").exists():
-        known = (run / "run.json").exists()
-        raise StorageError(
-            f"{run} has not been evaluated. Do it with: hadahash evaluate {run}" if known
-            else f"{run} is not the folder of a run (run.json is missing). Train one: hadahash train DATA --out {run}"
-        )  # fmt: skip
+        _about(run)
+        raise StorageError(f"{run} has not been evaluated. Do it with: hadahash evaluate {run}")
     try:
         with np.load(run / "codes" / "labels.npz", allow_pickle=False) as stored:
             query, database, classes = stored["query"], stored["database"], tuple(map(str, stored["classes"]))
@@ -165,12 +195,13 @@ def read_evaluated(run: str | Path) -> Evaluated:
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise StorageError(f"The codes of {run} are damaged ({error}). Make them again: hadahash evaluate {run}") from error
     codes = [Codes.load(run / "codes" / f"{part}.npz") for part in ("query", "database")]
-    about, report = files.read_json(run / "run.json"), files.read_json(run / "report.json")
+    about, report = _about(run), files.read_json(run / "report.json")
     return Evaluated(run, about, report, codes[0], codes[1], query, database, classes, values)
 
 
-def evaluate_files(queries: str | Path, database: str | Path, *, depth: int | None = None) -> Report:
+def evaluate_files(queries: str | Path, database: str | Path, *, depth: int | Literal["all"] | None = None) -> Report:
     """Measure two saved files of codes whose ids are CLASS/NAME: the class is the label."""
+    depth = _whole_depth(depth)
     parts = [Codes.load(queries), Codes.load(database)]
     names = [[_class_of(str(name), path) for name in part.ids] for part, path in zip(parts, (queries, database), strict=True)]
     numbers = {name: number for number, name in enumerate(sorted({name for part in names for name in part}))}

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hadahash import Codes
+from hadahash import Codes, methods
+from hadahash.data import protocols
 
 TINY = ["--backbone", "test_efficientnet", "--weights", "none", "--bits", "16", "--set", "size=32", "--set", "epochs=2"]
 
@@ -36,11 +37,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_every_command_has_help_with_an_example(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    for command in ("demo", "data", "train", "encode", "evaluate", "codebook", "doctor", "reproduce"):
+    for command in ("demo", "data", "train", "settings", "encode", "evaluate", "codebook", "doctor", "reproduce"):
         assert command in out
         arguments = ("data", "get") if command == "data" else (command,)
         code, text, _ = run(*arguments, "--help")
         assert code == 0 and f"Example: hadahash {' '.join(arguments)}" in " ".join(text.split())
+
+
+def test_help_names_what_can_be_given(run: Run) -> None:
+    def shown(*arguments: str) -> str:
+        return " ".join(run(*arguments, "--help")[1].replace("│", " ").split())
+
+    train = shown("train")
+    assert f"Hashing method: {', '.join(methods())}." in train
+    assert f"How the data are divided: {', '.join(protocols())};" in train
+    assert "--set epochs=10; `hadahash settings` shows them" in train
+    assert "--set uri=http://host:19530. May be repeated" in shown("index", "build") and "epochs" not in shown("index", "build")
+    assert "--set queue=128" in shown("serve")
+    assert "codebook-CLASSESxBITS-DESIGN-sSEED.npz in this folder" in shown("codebook").replace("- ", "-")
 
 
 def test_train_evaluate_encode(trained: tuple[Path, Path], run: Run, tmp_path: Path) -> None:
@@ -50,6 +64,7 @@ def test_train_evaluate_encode(trained: tuple[Path, Path], run: Run, tmp_path: P
     assert code == 0 and out.startswith("mAP@all ")
     code, out, _ = run("evaluate", folder, "--json", "--depth", "5")
     assert json.loads(out)["depth"] == 5
+    assert json.loads(run("evaluate", folder, "--json", "--depth", "all", "--device", "cpu")[1])["depth"] is None
 
     code, out, err = run("encode", folder, photos, "--out", tmp_path / "codes.npz")
     codes = Codes.load(tmp_path / "codes.npz")
@@ -96,7 +111,9 @@ def test_doctor_and_data_list(run: Run) -> None:
         (("train", "digits", "--out", "x", "--weights", "no.pth"), 1, "no weights file"),
         (("train", "digits", "--out", "x", "--config", "no.toml"), 1, "no.toml"),
         (("evaluate",), 2, "Give a run"),
-        (("evaluate", "nowhere"), 1, "nowhere"),
+        (("evaluate", "nowhere"), 1, "nowhere does not exist"),
+        (("evaluate", "nowhere", "--depth", "many"), 2, "a whole number from 1 on, or all"),
+        (("evaluate", "--queries", "q.npz", "--database", "d.npz", "--depth", 0), 2, "depth=0 is not possible"),
         (("encode", "nowhere", "."), 1, "hadahash train"),
         (("encode", "nowhere", ".", "--shard", "5/4"), 2, "1 to 4"),
         (("codebook", "--classes", 1), 2, "at least 2 classes"),

@@ -11,16 +11,16 @@ from toys import tiny_hasher
 from hadahash import evaluate
 from hadahash.errors import HadaHashError
 from hadahash.methods import METHODS, Batch, DeepMethod, ShallowMethod, Task
+from hadahash.networks import Backbone
 from hadahash.settings import make
 
 DEEP = [name for name in METHODS.names() if issubclass(METHODS.get(name), DeepMethod)]
 SHALLOW = [name for name in METHODS.names() if issubclass(METHODS.get(name), ShallowMethod)]
 FEATURES, CLASSES, IMAGES = 24, 4, 40
 
-# Least mAP on held-out toy images. Shallow methods see only the features of a random network.
-FLOOR = {name: 0.95 if name in DEEP else 0.6 for name in METHODS.names()}
+# Least mAP on held-out toy images; by chance it would be .25. LSH learns nothing: 16 projections may fall badly.
+FLOOR = dict.fromkeys(METHODS.names(), 0.95) | {"lsh": 0.9}
 ONE_CODE_A_CLASS = {"classify"}  # all images of a class have its codeword
-LEARNS_NOTHING = {"lsh": "random projections: there is nothing that could be learned"}
 
 
 def _make(name, *, bits=16, multilabel=False, seed=0):
@@ -179,10 +179,17 @@ def test_shallow_methods_take_several_labels(name):
     assert torch.isfinite(method.values(batch.features)).all()
 
 
+def _mean_colours(name, *, weights="none", partial_weights=False):
+    """A backbone with nothing to learn whose features tell the toy classes apart: the mean colours of 4 x 4 fields."""
+    fields = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten())  # 48 features
+    return Backbone(fields, name=name, size=32, mean=(127.0,) * 3, std=(64.0,) * 3)
+
+
 @pytest.mark.parametrize("name", METHODS.names())
-def test_the_toy_classes_are_learned(name, toy, toy_queries):
-    if name in LEARNS_NOTHING:
-        pytest.skip(LEARNS_NOTHING[name])
+def test_the_toy_classes_are_learned(name, toy, toy_queries, monkeypatch):
+    """Deep methods train a random network; shallow ones cannot, so they are given features that separate the classes."""
+    if name in SHALLOW:
+        monkeypatch.setattr("hadahash.hasher.build_backbone", _mean_colours)
     started = time.process_time()
     hasher = tiny_hasher(name, epochs=12).fit(*toy)
     assert time.process_time() - started < 20

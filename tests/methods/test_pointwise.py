@@ -27,6 +27,7 @@ from hadahash import codebook, hadamard
 from hadahash.errors import UsageError
 from hadahash.methods import Batch
 from hadahash.methods.csq import hash_centers
+from hadahash.methods.orthohash import bernoulli
 
 NAMES = ("ssdh", "classify", "csq", "orthohash")
 
@@ -155,7 +156,7 @@ def test_centers_follow_the_seed():
 
 
 def test_too_many_centers_are_refused_in_one_line():
-    with pytest.raises(UsageError, match="only 70 different centres of 8 bits: use more bits") as caught:
+    with pytest.raises(UsageError, match="only 70 different codewords of 8 bits for 71 classes: use more bits") as caught:
         hash_centers(71, 8, 0)
     one_line(caught.value)
 
@@ -265,6 +266,31 @@ def test_bernoulli_codewords_are_drawn_evenly_and_by_the_seed():
     books = [deep_method("orthohash", bits=256, seed=seed, codebook="bernoulli").codebook for seed in (1, 1, 2)]
     assert torch.equal(books[0], books[1]) and not torch.equal(books[0], books[2])
     assert set(books[0].unique().tolist()) == {-1, 1} and books[0].mean().abs() < 0.1
+
+
+@pytest.mark.parametrize("classes, bits", [(5, 64), (21, 16), (10, 32)])
+def test_bernoulli_codewords_that_differ_are_taken_as_drawn(classes, bits):
+    drawn = torch.randint(2, (classes, bits), generator=torch.Generator().manual_seed(3)) * 2.0 - 1
+    assert len(drawn.unique(dim=0)) == classes
+    assert torch.equal(bernoulli(classes, bits, 3), drawn)
+
+
+@pytest.mark.parametrize("classes, bits", [(100, 8), (256, 8), (300, 12), (2, 1)])
+def test_equal_bernoulli_codewords_are_drawn_again(classes, bits):
+    again = 0
+    for seed in range(5):
+        drawn = torch.randint(2, (classes, bits), generator=torch.Generator().manual_seed(seed)) * 2.0 - 1
+        again += len(drawn.unique(dim=0)) < classes
+        book = bernoulli(classes, bits, seed)
+        assert book.shape == (classes, bits) and len(book.unique(dim=0)) == classes
+        assert torch.equal(book, bernoulli(classes, bits, seed)) and torch.equal(book[0], drawn[0])
+    assert again > 0
+
+
+def test_more_classes_than_codewords_are_refused_in_one_line():
+    with pytest.raises(UsageError, match="only 4 different codewords of 2 bits for 5 classes: use more bits") as caught:
+        deep_method("orthohash", bits=2, codebook="bernoulli")
+    one_line(caught.value)
 
 
 @pytest.mark.parametrize("name", ["csq", "orthohash"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from pathlib import Path
 
@@ -65,12 +66,32 @@ def stop_and_resume(rank: int, folder: Path) -> Hasher:
     return fit("whole", folder, resume=True)
 
 
+def interrupt_and_resume(rank: int, folder: Path) -> Hasher:
+    """Ctrl-C reaches the second process alone, in the sixth step: both end after it, and the first has written a checkpoint."""
+    step, steps = optim.SGD.step, []
+
+    def count(self, *arguments):
+        steps.append(1)
+        if len(steps) == 6 and rank == 1:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # torchrun repeats what the terminal sends
+        return step(self, *arguments)
+
+    optim.SGD.step = count
+    with contextlib.suppress(KeyboardInterrupt):
+        fit("whole", folder)
+    optim.SGD.step = step
+    assert len(steps) == 6 and (folder / "checkpoint.safetensors").exists() == (rank == 0)
+    return fit("whole", folder, resume=True)
+
+
 def main(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     done = {case: fit(case, folder / f"{case}-{rank}") for case in CASES}
     assert all((folder / f"{case}-{rank}" / "log.jsonl").exists() == (rank == 0) for case in CASES)
     done["again"] = stop_and_resume(rank, folder / f"again-{rank}")
+    done["interrupted"] = interrupt_and_resume(rank, folder / f"interrupted-{rank}")
     for case, model in done.items():
         safetensors.torch.save_file(weights(model), folder / f"{case}-{rank}.safetensors")
     try:

@@ -71,9 +71,10 @@ def test_with_batch_statistics_two_processes_come_close(pair):
     assert distance(stored(pair, "norm", 0), stored(pair, "norm", 1)) == 0
 
 
-def test_a_broken_off_training_goes_on_in_both(pair):
+@pytest.mark.parametrize("case", ["again", "interrupted"])
+def test_a_broken_off_training_goes_on_in_both(pair, case):
     for rank in (0, 1):
-        assert distance(stored(pair, "again", rank), stored(pair, "whole")) == 0
+        assert distance(stored(pair, case, rank), stored(pair, "whole")) == 0
 
 
 def test_the_log_has_the_loss_of_the_joined_batch(pair, tmp_path):

@@ -7,11 +7,14 @@ import multiprocessing
 import os
 import random
 import resource
+import signal
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors
 import torch
 from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hasher
 
@@ -134,6 +137,82 @@ def test_a_stopped_run_goes_on(small, stopped, tmp_path):
     assert tensor_bytes(small(stopped)) == tensor_bytes(small(tmp_path / "other"))
     lines = [json.loads(line) for line in (stopped / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4, 6]
+
+
+@pytest.fixture
+def press(monkeypatch):
+    """Have these signals come while the fourth of the six steps is made."""
+
+    def plan(*numbers):
+        def before_step(self, step, total):
+            if step == 3:
+                for number in numbers:
+                    signal.raise_signal(number)
+
+        monkeypatch.setattr(HCDH, "before_step", before_step)
+
+    return plan
+
+
+def _step_of(out: Path) -> int:
+    with safetensors.safe_open(out / "checkpoint.safetensors", "pt") as file:
+        return json.loads(file.metadata()["hadahash"])["step"]
+
+
+def test_ctrl_c_waits_for_the_step_and_its_checkpoint(small, tmp_path, press, monkeypatch):
+    press(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        small(tmp_path / "run", checkpoint_seconds=3600)
+    assert _step_of(tmp_path / "run") == 4
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    monkeypatch.undo()
+    monkeypatch.setattr("hadahash.hasher.build_backbone", smallest_backbone)
+    assert tensor_bytes(small(tmp_path / "run")) == tensor_bytes(small(tmp_path / "other"))
+
+
+def test_a_second_ctrl_c_ends_at_once(small, tmp_path, press):
+    press(signal.SIGINT, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        small(tmp_path / "run", checkpoint_seconds=3600)
+    assert not list((tmp_path / "run").glob("*checkpoint*"))
+
+
+def test_ctrl_c_while_a_checkpoint_is_written_leaves_no_half(small, tmp_path, press, monkeypatch):
+    def pressed(*_):
+        raise KeyboardInterrupt
+
+    press(signal.SIGINT)
+    monkeypatch.setattr("safetensors.torch.save_file", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        small(tmp_path / "run", checkpoint_seconds=3600)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["log.jsonl"]
+
+
+def test_without_a_folder_ctrl_c_has_nothing_to_wait_for(small, press, monkeypatch):
+    steps = []
+    monkeypatch.setattr("hadahash.training.optim.Average.update", lambda self, step: steps.append(step))
+    press(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        small(None, resume=False)
+    assert steps == [0, 1, 2]
+
+
+def test_signals_that_someone_else_handles_are_left_to_them(small, tmp_path, press):
+    got = []
+    old = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
+    try:
+        press(signal.SIGTERM)
+        small(tmp_path / "run")
+        assert got == [signal.SIGTERM] and _step_of(tmp_path / "run") == 6
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
+def test_training_in_a_thread_needs_no_signals(small, tmp_path):
+    thread = threading.Thread(target=small, args=(tmp_path / "run",))
+    thread.start()
+    thread.join()
+    assert _step_of(tmp_path / "run") == 6
 
 
 def test_resuming_does_only_the_steps_that_are_left(small, stopped, monkeypatch):

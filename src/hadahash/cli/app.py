@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from .._version import __version__
-from . import codebook, data, demo, doctor, encode, evaluate, index, report, reproduce, search, serve, train
+from . import INTERRUPTED, codebook, data, demo, doctor, encode, evaluate, index, report, reproduce, search, serve, show, train
+from . import settings as settings_
+
+
+class _Commands(TyperGroup):
+    """Says a line when it is interrupted; typer itself would end without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            show.say(INTERRUPTED)
+            raise typer.Exit(130) from None
+
 
 app = typer.Typer(
+    cls=_Commands,
     help="Supervised image hashing: learn compact binary codes, compare methods honestly, search exactly.",
     no_args_is_help=True,
     add_completion=False,
@@ -34,6 +49,7 @@ def _options(
 app.command()(demo.demo)
 app.add_typer(data.app, name="data")
 app.command()(train.train)
+app.command()(settings_.settings)
 app.command()(encode.encode)
 app.command()(evaluate.evaluate)
 app.command()(report.report)

@@ -16,7 +16,13 @@ def codebook(
     bits: options.Bits = 64,
     design: Annotated[str, typer.Option(help="far (codewords as far apart as can be had) or paper (Algorithm 1).")] = "far",
     seed: options.Seed = 0,
-    out: Annotated[Optional[Path], typer.Option(help="Save the codewords: .npz or .parquet, one code per class.")] = None,  # noqa: UP045
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            help="Save the codewords, one code a class: a .npz or .parquet file.",
+            show_default="codebook-CLASSESxBITS-DESIGN-sSEED.npz in this folder",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Make a codebook and say how good it is. The order is that of the Hadamard matrix which Algorithm 1 starts from.

@@ -23,7 +23,10 @@ def build(
     folder: Annotated[Path, typer.Argument(help="Folder of photos, searched with all its sub-folders.")],
     out: Annotated[Path, typer.Option(help="Folder of the index.")] = Path("photos.index"),
     engine: Annotated[Optional[str], typer.Option(help="exact (the default), routed or milvus.")] = None,  # noqa: UP045
-    set_: options.Set = None,
+    set_: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        options.changes("Change an option of the engine milvus, for example --set uri=http://host:19530"),
+    ] = None,
     device: options.Device = "auto",
 ) -> None:
     """Encode a folder of photos into an index; run it again to follow new, changed and vanished files.

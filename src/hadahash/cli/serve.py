@@ -30,7 +30,7 @@ def serve(
     device: options.Device = "auto",
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--set", metavar="NAME=VALUE", help="Change a limit, for example --set queue=128. May be repeated."),
+        options.changes("Change a limit, for example --set queue=128"),
     ] = None,
 ) -> None:
     """Search in the browser: a page and an HTTP API on an index. Reachable from this machine only, unless a token is set.

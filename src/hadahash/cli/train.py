@@ -22,11 +22,14 @@ def train(
     weights: options.Weights = "imagenet",
     frozen: Annotated[bool, typer.Option("--frozen", help="Train only the head, on features computed once.")] = False,
     seed: options.Seed = 0,
-    protocol: Annotated[Optional[str], typer.Option(help="How the data are divided; the data set's own if not given.")] = None,  # noqa: UP045
+    protocol: options.Protocol = None,
     validation: Annotated[float, typer.Option(help="Share of the training images held out, to choose settings by.")] = 0.0,
     data_root: options.Root = None,
     config: Annotated[Optional[Path], typer.Option(help="TOML file with settings; --set goes over it.")] = None,  # noqa: UP045
-    set_: options.Set = None,
+    set_: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        options.changes("Change a setting, for example --set epochs=10; `hadahash settings` shows them"),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
     device: options.Device = "auto",
 ) -> None:

@@ -19,7 +19,7 @@ from .common import classification_loss, majority, random_signs
 
 @dataclass(frozen=True)
 class ClassifySettings:
-    codebook: str = "far"
+    codebook: str = "far"  # design of the codebook: far, paper, ...
 
 
 @METHODS.register("classify")

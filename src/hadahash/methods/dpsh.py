@@ -2,7 +2,8 @@
 
 min sum_ij [log(1 + e^Theta_ij) - S_ij Theta_ij] + eta sum_i ||sign(u_i) - u_i||^2, Theta_ij = u_i . u_j / 2, no tanh. A
 bank keeps the last output of every training image; a batch is compared with the whole bank, and the gradient flows through
-the batch's side only. Both terms are means (over pairs, and over images and bits), so eta does not depend on the sizes.
+the batch's side only, which halves it: eta weighs twice as much as in the sum over i and j. Both terms are means (over
+pairs, and over images and bits), so eta does not depend on the sizes; the authors' 10 to 50 belong to another scale.
 Theta is a sum over bits, so its curvature grows with K, and a learning rate that suits 16 bits makes 64 fall apart: the pairs'
 term is divided by K / 16 where K > 16. Images that have not been seen yet have outputs 0 in the bank and so no gradient.
 The hash layer is a linear one on centred features (`CentredLinear`): on plain ones a few hundred steps at a useful rate blow
@@ -21,15 +22,15 @@ from .common import CentredLinear, pair_likelihood, products, share_a_label, sig
 
 
 class PairBank(nn.Module):
-    """The last outputs and the labels of all training images."""
+    """The last outputs and the labels of all training images: in checkpoints, but not in a saved model or in its average."""
 
     outputs: Tensor
     targets: Tensor
 
     def __init__(self, task: Task) -> None:
         super().__init__()
-        self.register_buffer("outputs", torch.zeros(task.train_images, task.bits))
-        self.register_buffer("targets", torch.zeros(task.train_images, task.classes))
+        self.register_buffer("outputs", torch.zeros(task.train_images, task.bits), persistent=False)
+        self.register_buffer("targets", torch.zeros(task.train_images, task.classes), persistent=False)
 
     @torch.no_grad()
     def keep(self, outputs: Tensor, batch: Batch) -> None:

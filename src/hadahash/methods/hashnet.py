@@ -3,7 +3,12 @@
 h = tanh(beta u); the mean over the pairs of a batch, weighted by w_ij, of log(1 + e^(alpha h_i.h_j)) - alpha S_ij h_i.h_j.
 w_ij = c_ij |S|/|S1| for similar pairs and |S|/|S0| for others, counted in the batch; c_ij is the share of common labels (1
 for a single label). beta = sqrt(1 + .005 t), taken anew every 200 steps. alpha = 10 / K. An image is not paired with
-itself. The authors' PyTorch code leaves the weights out.
+itself.
+
+Where this differs from the authors' code: it pairs the images of two batches, here they are all pairs of one. Their Caffe
+code has a constant 5 in place of |S|/|S1| and the squared cosine of the labels in place of c_ij, their PyTorch code leaves
+the weights out; here they are the paper's equation 2. beta follows the number of steps: it is 7 after the authors' 10,000,
+and a shorter run ends nearer to 1.
 """
 
 from __future__ import annotations
@@ -20,8 +25,8 @@ from .common import pair_likelihood, products, share_a_label
 @dataclass(frozen=True)
 class HashNetSettings:
     hashnet_alpha: float = 10.0  # divided by the number of bits
-    hashnet_gamma: float = 0.005
-    hashnet_refresh: int = 200
+    hashnet_gamma: float = 0.005  # how fast beta grows: sqrt(1 + gamma * step)
+    hashnet_refresh: int = 200  # steps between two values of beta
 
 
 @METHODS.register("hashnet")

@@ -46,8 +46,8 @@ class HCDHSettings:
     lam: float = 1.0  # weight of the classification loss, the paper's lambda
     codebook: str = "far"  # design of the codebook: far, paper, ...
     codebook_seed: int | None = None  # None: the run's seed
-    reduction: Literal["mean", "sum"] = "mean"
-    multilabel_target: Literal["sign", "masked", "mean", "sum"] = "sign"
+    reduction: Literal["mean", "sum"] = "mean"  # of L_H: the mean over images and bits, or the paper's half sum
+    multilabel_target: Literal["sign", "masked", "mean", "sum"] = "sign"  # what the codewords of several labels make
 
     def __post_init__(self) -> None:
         require(0 <= self.lam < math.inf, f"lam={self.lam} is not possible: the weight lambda must be at least 0.")

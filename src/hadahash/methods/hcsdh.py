@@ -1,7 +1,9 @@
 """HC-SDH: ridge regression from features to Hadamard codewords (Koutaki et al., IEEE TIP 2018).
 
 B = codewords of the labels, P = (X^T X + weight I)^-1 X^T B on features with a constant 1: three lines, and a measure of
-what the codebook alone is worth. Several labels: the sign of the sum of their codewords, ties by one fixed random vector.
+what the codebook alone is worth. The authors' code has neither weight nor constant; without a weight, features that depend
+on one another have no single solution. The codewords are far apart by default ("far") instead of rows of a Hadamard matrix
+("paper"). Several labels: the sign of the sum of their codewords, ties by one fixed random vector.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from torch import Tensor
 from ..codebook import codebook
 from .base import METHODS, ShallowMethod, Task
 from .common import majority, random_signs
-from .sdh import ridge
+from .sdh import RidgeSolver
 
 
 @dataclass(frozen=True)
 class HCSDHSettings:
-    codebook: str = "far"
+    codebook: str = "far"  # design of the codebook: far, paper, ...
     ridge: float = 1.0  # times the mean square of the features
 
 
@@ -36,7 +38,8 @@ class HCSDH(ShallowMethod):
         book = codebook(self.task.classes, self.task.bits, design=self.settings.codebook, seed=self.task.seed)
         goal = majority(targets, torch.from_numpy(book).to(targets.dtype), random_signs(self.task.bits, seed=self.task.seed))
         X = with_constant(features.double())
-        self.directions.copy_(ridge(X, self.settings.ridge * float(X.square().mean().clamp(min=1e-12)))(goal.double()))
+        weight = self.settings.ridge * float(X.square().mean().clamp(min=1e-12))
+        self.directions.copy_(RidgeSolver(X, weight).solve(goal.double()))
 
     def values(self, features: Tensor) -> Tensor:
         return with_constant(features.to(self.directions.dtype)) @ self.directions

@@ -19,7 +19,7 @@ from .common import sign
 
 @dataclass(frozen=True)
 class ITQSettings:
-    itq_iterations: int = 50
+    itq_iterations: int = 50  # turns of codes and rotation
 
 
 @METHODS.register("itq")

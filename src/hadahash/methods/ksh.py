@@ -4,8 +4,9 @@ Bits are signs of a linear function of kernel features. They are learned one aft
 codes come near to S0, +1 for pairs that share a label and -1 for others: min ||H H^T / K - S0||^2. For each bit the relaxed
 problem is an eigenproblem; its solution is then refined on a smooth version of the sign by accelerated descent and kept
 only if it is better. S0 depends on an image's labels alone, so its products are taken over the different sets of labels and
-no matrix of images by images is ever made. The kernel's width is the mean squared distance to the anchors, as the authors'
-code has it, and 1e-6 I is added to the matrix of the eigenproblem so that it can be solved.
+no matrix of images by images is ever made; so up to 20,000 labelled images are used, where the authors take 2,000. The
+kernel's width is the mean squared distance to the anchors, as the authors' code has it, and 1e-6 I is added to the matrix of
+the eigenproblem so that it can be solved.
 """
 
 from __future__ import annotations
@@ -15,48 +16,41 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .base import METHODS, ShallowMethod, Task
+from .base import METHODS, Task
 from .common import share_a_label, sign
-from .kernels import choose_anchors, gaussian, squared_distances
+from .kernels import KernelMethod
 
 
 @dataclass(frozen=True)
 class KSHSettings:
-    ksh_anchors: int = 300
+    ksh_anchors: int = 300  # training images that the kernel compares with
     ksh_images: int = 20_000  # labelled images used at most
     ksh_refinements: int = 500  # steps of the refinement at most
     ksh_width: float = 1.0  # of the kernel, times the mean squared distance to the anchors
 
 
 @METHODS.register("ksh")
-class KSH(ShallowMethod):
+class KSH(KernelMethod):
     Settings = KSHSettings
-    anchors: Tensor
-    width: Tensor
     center: Tensor
     directions: Tensor
 
     def __init__(self, task: Task, settings: KSHSettings) -> None:
-        super().__init__(task, settings)
-        count = min(settings.ksh_anchors, task.train_images)
-        self.register_buffer("anchors", torch.zeros(count, task.features))
-        self.register_buffer("width", torch.ones(()))
-        self.register_buffer("center", torch.zeros(count))
-        self.register_buffer("directions", torch.zeros(count, task.bits))
+        super().__init__(task, settings, anchors=settings.ksh_anchors)
+        self.register_buffer("center", torch.zeros(len(self.anchors)))
+        self.register_buffer("directions", torch.zeros(len(self.anchors), task.bits))
 
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
         used = torch.randperm(len(features), generator=generator)[: self.settings.ksh_images]
         features, targets = features[used].float(), targets[used]
-        anchors = choose_anchors(features, len(self.anchors), generator)
-        self.anchors[: len(anchors)].copy_(anchors)
-        self.width.copy_(self.settings.ksh_width * squared_distances(features, self.anchors).mean().clamp(min=1e-12))
-        kernel = gaussian(features, self.anchors, self.width)
+        self.place(features, width=self.settings.ksh_width, generator=generator)
+        kernel = self.near(features)
         self.center.copy_(kernel.mean(0))
         residual = Residual(targets, self.task.bits)
         self.directions.copy_(learn_bits(kernel - self.center, residual, self.task.bits, self.settings))
 
     def values(self, features: Tensor) -> Tensor:
-        return (gaussian(features.float(), self.anchors, self.width) - self.center) @ self.directions
+        return (self.near(features) - self.center) @ self.directions
 
 
 class Residual:

@@ -5,6 +5,11 @@ label and one of the rest; the mutual information between distance and similarit
 maximised. phi = tanh(a u / 2), d = (K - phi_i . phi_j) / 2, bins at l K / n, l = 0..n, with a triangular kernel. The anchor
 itself is left out of both. Anchors without a positive or without a negative count for nothing. The loss is minus the mean
 over anchors, in bits.
+
+Where this differs from the authors: their default is n = K / 2 bins; here n = 16 whatever K, as in their own runs on
+NUS-WIDE and ImageNet-100 (they took 12 and 32 on CIFAR-10), so that a bin holds as many pairs of a batch at every K and the
+histograms, batch x batch x (n + 1) numbers, do not grow with it. The two agree at 32 bits. `mihash_bins` sets another n. The
+slope a = 5 lies between their 1 and 30, which they choose for each data set.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from .common import products, share_a_label
 
 @dataclass(frozen=True)
 class MIHashSettings:
-    mihash_bins: int = 16
+    mihash_bins: int = 16  # n; the authors' default is half the bits
     mihash_slope: float = 5.0  # a in tanh(a u / 2); the authors use 1 to 30
 
     def __post_init__(self) -> None:

@@ -1,29 +1,30 @@
 """OrthoHash (Hoe et al., NeurIPS 2021): one loss, the cosine between the hash layer and fixed codewords.
 
 u passes a batch normalisation, which balances the bits, and the loss is a cross entropy over s (cos(u, codeword_c) - m [c =
-y]), s = 8, m = .2. The codewords are far apart by default ("far"); "bernoulli" draws them at random as the paper does. With
-several labels the targets are divided by their sum. A batch of one image is normalised by the running statistics, since it
-has none of its own.
+y]), s = 8, m = .2. The codewords are far apart by default ("far"); "bernoulli" draws them at random as the paper does, and
+equal ones again, since two classes of one codeword could not be told apart. With several labels the targets are divided by
+their sum. A batch of one image is normalised by the running statistics, since it has none of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from ..codebook import codebook
 from .base import METHODS, Batch, DeepMethod, Task
-from .common import products, random_signs
+from .common import distinct, products, random_signs
 
 
 @dataclass(frozen=True)
 class OrthoHashSettings:
-    codebook: str = "far"
-    orthohash_scale: float = 8.0
-    orthohash_margin: float = 0.2
+    codebook: str = "far"  # design of the codebook: far, paper, ...
+    orthohash_scale: float = 8.0  # s, which multiplies the cosines
+    orthohash_margin: float = 0.2  # m, taken off the cosine of the right class
 
 
 @METHODS.register("orthohash")
@@ -36,7 +37,7 @@ class OrthoHash(DeepMethod):
         self.hash = nn.Linear(task.features, task.bits, bias=False)
         self.norm = nn.BatchNorm1d(task.bits)
         if settings.codebook == "bernoulli":
-            book = random_signs(task.classes, task.bits, seed=task.seed)
+            book = bernoulli(task.classes, task.bits, task.seed)
         else:
             book = torch.from_numpy(codebook(task.classes, task.bits, design=settings.codebook, seed=task.seed)).float()
         self.register_buffer("codebook", book)
@@ -55,3 +56,10 @@ class OrthoHash(DeepMethod):
         shares = batch.targets / batch.targets.sum(1, keepdim=True).clamp(min=1)
         logits = self.settings.orthohash_scale * (cosines - self.settings.orthohash_margin * (batch.targets > 0))
         return {"cosine": F.cross_entropy(logits, shares)}
+
+
+def bernoulli(classes: int, bits: int, seed: int) -> Tensor:
+    """Codewords (classes, bits) of random +-1, all different."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = (word for _ in range(100) for word in random_signs(classes, bits, seed=generator).numpy())
+    return torch.from_numpy(np.stack(distinct(drawn, classes)))

@@ -2,8 +2,9 @@
 
 min ||Y - W^T B||^2 + lam ||W||^2 + nu ||B - F(X)||^2 over codes B of +-1, a classifier W and the hash function F = P^T
 phi(x), where phi are kernel features of 1,000 anchors and a constant. W and P are ridge solutions; B is solved bit by bit
-(discrete cyclic coordinate descent). New images are coded by F alone. The kernel's width is the mean squared distance to
-the anchors instead of the authors' fixed .4, which fits only features scaled as theirs.
+(discrete cyclic coordinate descent). New images are coded by F alone. P is solved with a ridge of .01, as the authors' code
+has it. The kernel's width is the mean squared distance to the anchors instead of the authors' fixed .4, which fits only
+features scaled as theirs.
 """
 
 from __future__ import annotations
@@ -13,67 +14,59 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .base import METHODS, ShallowMethod, Task
+from .base import METHODS, Task
 from .common import sign
-from .kernels import choose_anchors, gaussian, squared_distances
+from .kernels import KernelMethod
 
 
 @dataclass(frozen=True)
 class SDHSettings:
-    sdh_anchors: int = 1000
-    sdh_iterations: int = 5
-    sdh_sweeps: int = 10
-    sdh_lam: float = 1.0
-    sdh_nu: float = 1e-5
+    sdh_anchors: int = 1000  # training images that the kernel compares with
+    sdh_iterations: int = 5  # turns of W, B and P
+    sdh_sweeps: int = 10  # over all bits in each turn
+    sdh_lam: float = 1.0  # weight of ||W||^2
+    sdh_nu: float = 1e-5  # weight of the distance between codes and hash function
     sdh_width: float = 1.0  # of the kernel, times the mean squared distance to the anchors
 
 
 @METHODS.register("sdh")
-class SDH(ShallowMethod):
+class SDH(KernelMethod):
     Settings = SDHSettings
-    anchors: Tensor
-    width: Tensor
     directions: Tensor
 
     def __init__(self, task: Task, settings: SDHSettings) -> None:
-        super().__init__(task, settings)
-        count = min(settings.sdh_anchors, task.train_images)
-        self.register_buffer("anchors", torch.zeros(count, task.features))
-        self.register_buffer("width", torch.ones(()))
-        self.register_buffer("directions", torch.zeros(count + 1, task.bits))
+        super().__init__(task, settings, anchors=settings.sdh_anchors)
+        self.register_buffer("directions", torch.zeros(len(self.anchors) + 1, task.bits))
 
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
-        anchors = choose_anchors(features.float(), len(self.anchors), generator)
-        self.anchors[: len(anchors)].copy_(anchors)
-        distance = squared_distances(features.float(), self.anchors).mean().clamp(min=1e-12)
-        self.width.copy_(self.settings.sdh_width * distance)
+        self.place(features.float(), width=self.settings.sdh_width, generator=generator)
         phi, Y = self.kernel(features).double(), targets.double()
         B = sign(torch.randn(len(phi), self.task.bits, generator=generator, dtype=torch.float64))
-        hash_function = ridge(phi, 1e-2)
-        P = hash_function(B)
+        hash_function = RidgeSolver(phi, 1e-2)
+        P = hash_function.solve(B)
         for _ in range(self.settings.sdh_iterations):
-            W = ridge(B, self.settings.sdh_lam)(Y)
+            W = RidgeSolver(B, self.settings.sdh_lam).solve(Y)
             B = solve_codes(B, W, Y @ W.T + self.settings.sdh_nu * (phi @ P), self.settings.sdh_sweeps)
-            P = hash_function(B)
+            P = hash_function.solve(B)
         self.directions.copy_(P)
 
     def kernel(self, features: Tensor) -> Tensor:
-        near = gaussian(features.float(), self.anchors, self.width)
+        near = self.near(features)
         return torch.cat([near, torch.ones(len(near), 1, device=near.device)], dim=1)
 
     def values(self, features: Tensor) -> Tensor:
         return self.kernel(features) @ self.directions
 
 
-class ridge:  # noqa: N801 - reads as a function of two calls
-    """ridge(X, weight)(Y) = (X^T X + weight I)^-1 X^T Y; the factors of X are computed once."""
+class RidgeSolver:
+    """RidgeSolver(X, weight).solve(Y) = (X^T X + weight I)^-1 X^T Y; the factors of X are computed once."""
 
     def __init__(self, X: Tensor, weight: float) -> None:
         self.X = X
         eye = torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
         self.factor = torch.linalg.cholesky(X.T @ X + weight * eye)
 
-    def __call__(self, Y: Tensor) -> Tensor:
+    def solve(self, Y: Tensor) -> Tensor:
         return torch.cholesky_solve(self.X.T @ Y, self.factor)
 
 

@@ -1,9 +1,9 @@
 """SSDH: supervised semantics-preserving deep hashing (Yang, Lin and Chen, TPAMI 2018), as its authors coded it.
 
-a = sigmoid of the hash layer, a classifier on a, and three terms with weight 1: the classification loss; minus the mean
-square distance of a from .5 (towards 0 and 1); and the squared distance of each IMAGE's mean bit from .5. The last one
+a = sigmoid of the hash layer, a classifier on a, and three terms with weight 1: the classification loss; minus half the mean
+square distance of a from .5 (towards 0 and 1); and half the squared distance of each IMAGE's mean bit from .5. The last one
 balances the bits of a code, not a bit over the images. The paper's margin loss for several labels is replaced by binary
-cross entropy.
+cross entropy. The authors train the classifier at 10 times the rate of the hash layer; here both have one rate.
 """
 
 from __future__ import annotations

@@ -30,13 +30,13 @@ class State:
     step: int = 0
 
     def tensors(self) -> dict[str, Tensor]:
-        tensors = {f"network.{key}": value for key, value in self.network.state_dict().items()}
+        tensors = {f"network.{key}": value for key, value in self.learned().items()}
         tensors |= {f"average.{key}": value for key, value in self.average.tensors().items()}
         return tensors | {f"momentum.{n}": value for n, value in enumerate(self.momenta()) if value is not None}
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], step: int) -> None:
-        for key, value in (*self.network.state_dict().items(),):
+        for key, value in self.learned().items():
             value.copy_(tensors[f"network.{key}"])
         for key, value in self.average.tensors().items():
             value.copy_(tensors[f"average.{key}"])
@@ -44,6 +44,10 @@ class State:
             if f"momentum.{number}" in tensors:
                 self.set_momentum(number, tensors[f"momentum.{number}"])
         self.step = step
+
+    def learned(self) -> dict[str, Tensor]:
+        """The network's tensors, and those of the method that only training needs: buffers outside of its state_dict."""
+        return self.network.state_dict() | {f"method.{key}": value for key, value in self.network.method.named_buffers()}
 
     def parameters(self) -> list[Tensor]:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]

@@ -1,7 +1,7 @@
 """The training loop: the only one.
 
 All random choices of a step (order, augmentation, dropout) follow from the seed and the step's number, so a run that was
-killed goes on from its last checkpoint exactly as if it had never stopped.
+killed goes on from its last checkpoint exactly as if it had never stopped. One that is told to stop writes it first.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..methods import Batch, DeepMethod
 from .checkpoint import Checkpoint, State
 from .distributed import Alone, Workers
 from .graph import Step, record
+from .interrupt import Interrupt
 from .log import Log
 from .network import HashNetwork
 from .optim import Average, make_optimizer, rate_factor, set_rates
@@ -76,7 +77,8 @@ def train(
     method.train()
     started = running = time.perf_counter()
     first, step_once, sums = state.step, None, {}  # type: ignore[var-annotated]
-    with _own_randomness(device), torch.backends.cudnn.flags(enabled=True, benchmark=True):
+    interrupt = Interrupt(workers, device, hold=checkpoint is not None or workers.count > 1)
+    with _own_randomness(device), torch.backends.cudnn.flags(enabled=True, benchmark=True), interrupt:
         while state.step < plan.steps:
             given = data.batch(*(workers.slice(part) for part in plan.at(state.step)))
             method.before_step(state.step, plan.steps)
@@ -98,8 +100,7 @@ def train(
                 means = {key: float(value) / done for key, value in workers.mean(sums).items()}
                 _log_epoch(log, state.step, epoch, means, optimizer)
                 sums = {}
-            if checkpoint is not None:
-                checkpoint.save_if_due(state)
+            _keep(state, checkpoint, interrupt)
     state.average.apply()
     network.eval()
     now = time.perf_counter()
@@ -159,6 +160,15 @@ def _make_step(network: HashNetwork, settings: TrainSettings, size: int, frozen:
         return step(*tensors)
 
     return plain
+
+
+def _keep(state: State, checkpoint: Checkpoint | None, interrupt: Interrupt) -> None:
+    """Write a checkpoint when it is time; also when the process is told to stop, which happens then."""
+    stop = interrupt.wanted()
+    if checkpoint is not None:
+        (checkpoint.save if stop else checkpoint.save_if_due)(state)
+    if stop:
+        interrupt.give_in()
 
 
 @contextmanager

@@ -10,19 +10,19 @@ from ..settings import require
 
 @dataclass(frozen=True)
 class TrainSettings:
-    epochs: int = 30
-    batch: int = 128
+    epochs: int = 30  # how often each image is seen
+    batch: int = 128  # images in a step
     lr: float = 0.1  # learning rate of the head
     backbone_lr: float = 0.2  # times lr: learning rate of the backbone
-    schedule: Literal["onecycle", "paper"] = "onecycle"
+    schedule: Literal["onecycle", "paper"] = "onecycle"  # learning rate: rise and cosine; or halved every 50 epochs
     warmup: float = 0.15  # share of the steps in which the learning rate rises (onecycle)
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
+    momentum: float = 0.9  # of SGD, in the form of Nesterov
+    weight_decay: float = 5e-4  # pulls weights to 0, but no biases and norms
     ema: float = 0.998  # decay of the moving average of the weights that is kept in the end; 0 = off
     precision: Literal["auto", "bf16", "fp32"] = "auto"  # auto: bf16 on a GPU, fp32 on a CPU
     compile: bool = False  # fuse the backbone's kernels on a GPU: a minute more to start, then about 1.4 times as fast
     threshold: Literal["zero", "mean", "median"] = "zero"  # what a bit's value is compared with: 0, or its training average
-    checkpoint_seconds: float = 60.0  # least time between two checkpoints
+    checkpoint_seconds: float = 60.0  # least time between two checkpoints; one is written on Ctrl-C too
 
     def __post_init__(self) -> None:
         require(self.epochs >= 1, f"epochs={self.epochs} is not possible: train at least 1 epoch.")

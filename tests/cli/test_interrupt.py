@@ -1,0 +1,102 @@
+"""Ctrl-C and SIGTERM in a real process: one line, the right exit code, and --resume goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hadahash.cli import INTERRUPTED
+
+EPOCHS = 25
+SETTINGS = {"size": 32, "epochs": EPOCHS, "batch": 11, "threshold": "mean"}
+TINY = ["--backbone", "test_efficientnet", "--weights", "none", "--bits", "16", "--device", "cpu"]
+TINY += [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from toys import make_toy, write_folder
+
+    return write_folder(tmp_path_factory.mktemp("interrupt") / "photos", *make_toy(48, seed=2))
+
+
+@pytest.fixture(scope="module")
+def unbroken(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of the weights (their checksum is in it) that a training finds which nobody disturbs."""
+    from toys import tiny_hasher
+
+    from hadahash.runs import Source, train_run
+
+    out = tmp_path_factory.mktemp("unbroken")
+    train_run(tiny_hasher(**SETTINGS), Source(str(photos)), out)
+    return _weights(out)
+
+
+def _weights(out: Path) -> str:
+    (model,) = out.glob("model-*.safetensors")
+    return model.name
+
+
+def _interrupt(photos: Path, out: Path, number: signal.Signals) -> subprocess.CompletedProcess[str]:
+    """Begin a training and send the signal once it has logged an epoch; the next checkpoint would be due in a minute."""
+    command = [sys.executable, "-m", "hadahash", "train", str(photos), "--out", str(out), *TINY]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    log, ends = out / "log.jsonl", time.monotonic() + 240
+    while process.poll() is None and time.monotonic() < ends and not (log.exists() and log.read_text().count("\n")):
+        time.sleep(0.002)
+    process.send_signal(number)
+    said, complained = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(command, process.returncode, said, complained)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "text"),
+    [
+        pytest.param(signal.SIGINT, 130, f"{INTERRUPTED}\n", id="SIGINT"),
+        pytest.param(signal.SIGTERM, -signal.SIGTERM, "", id="SIGTERM"),
+    ],
+)
+def test_an_interrupted_training_goes_on_exactly(
+    photos: Path, unbroken: str, run: Run, tmp_path: Path, number: signal.Signals, code: int, text: str
+) -> None:
+    done = _interrupt(photos, tmp_path / "run", number)
+    assert (done.returncode, done.stderr, done.stdout) == (code, text, "")
+    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) < EPOCHS
+    assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+    assert not list((tmp_path / "run").glob(".*.part")) and not list((tmp_path / "run").glob("model-*"))
+
+    got, out, _ = run("train", photos, "--out", tmp_path / "run", *TINY, "--resume")
+    assert got == 0 and "saved in" in out
+    assert _weights(tmp_path / "run") == unbroken
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == list(range(1, EPOCHS + 1))
+    assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+
+def test_ctrl_c_in_any_command_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hadahash.cli.codebook.make_codebook", pressed)
+    monkeypatch.setattr("hadahash.cli.index.AnyIndex.open", pressed)
+    for arguments in (("codebook", "--classes", 10), ("index", "info", "photos.index")):
+        assert run(*arguments) == (130, "", f"{INTERRUPTED}\n")
+
+
+def test_ctrl_c_while_torch_is_still_being_imported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loading:
+        @property
+        def app(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "hadahash.cli.app", Loading())  # type: ignore[arg-type]
+    assert run("doctor") == (130, "", f"{INTERRUPTED}\n")
