@@ -1,19 +1,26 @@
-"""The code that the pages show is run as it stands there."""
+"""The code that the pages show is run as it stands there, their commands are known to the command line, their links lead somewhere."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from test_imports import FREE, ORDER, SOURCE
 from toys import CLASS_NAMES, make_toy, write_folder
+from typer.testing import CliRunner
 
 from hadahash import evaluate, methods
+from hadahash.cli.app import app
 from hadahash.methods import METHODS
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 
 
 def _blocks(page):
@@ -54,3 +61,102 @@ def test_a_method_is_one_file_and_one_import_line(guest_methods, tmp_path, monke
     queries, query_labels = make_toy(40, seed=1)
     assert evaluate(hasher.encode(queries), query_labels, codes, labels).map >= 0.95
     assert len(file.splitlines()) <= 40
+
+
+_FENCE = re.compile(r"^(```+)(\w*)\n(.*?)^\1$", flags=re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s+(\S+)|\b(?:href|src)=\"([^\"]+)\"", flags=re.MULTILINE)
+
+
+def _anchors(text: str) -> set[str]:
+    """The names that GitHub gives the headings of a page."""
+    anchors: set[str] = set(re.findall(r"\b(?:id|name)=\"([^\"]+)\"", text))
+    for heading in re.findall(r"^#+ +(.+?) *#*$", _FENCE.sub("", text), flags=re.MULTILINE):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        name = plain = re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-")
+        again = 0
+        while name in anchors:
+            again += 1
+            name = f"{plain}-{again}"
+        anchors.add(name)
+    return anchors
+
+
+def _broken_links(page: Path) -> list[str]:
+    """The links of a page to a file or a heading that is not there."""
+    broken = []
+    for target in ("".join(found) for found in _LINK.findall(_FENCE.sub("", page.read_text("utf-8")))):
+        if re.match(r"[a-z][a-z0-9+.-]*:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        if not file.exists() or (anchor and anchor not in _anchors(file.read_text("utf-8"))):
+            broken.append(target)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_link_is_broken(page):
+    assert _broken_links(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One `two`, three!\n\n## Twice\n\n## Twice\n\n[a](#one-two-three) [b](page.md#twice-1) [c](https://x.org/y) ![d](d.png \"D\")\n"
+        "[e](#twice-2) [f](other.md#x) [g][h]\n\n[h]: h.md\n\n```\n[i](i.md)\n# Not a heading\n```\n[j](#not-a-heading)\n", "utf-8"
+    )  # fmt: skip
+    assert _broken_links(page) == ["d.png", "#twice-2", "other.md#x", "h.md", "#not-a-heading"]
+
+
+_CALL = re.compile(r"(?:(?:\w+=\S+ +)*(?:\S*/)?hadahash|(?:torchrun|python)\b.* -m hadahash) +(.+)")
+
+
+def _commands(text: str) -> Iterator[str]:
+    """What the pages say after `hadahash`: in blocks, fenced or indented, and within a sentence."""
+    fenced = "".join(body for _, language, body in _FENCE.findall(text) if language in ("", "sh", "bash", "console"))
+    prose = _FENCE.sub("", text)
+    indented = "\n".join(line.strip() for line in prose.splitlines() if line.startswith("    "))
+    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+    for line in [*f"{fenced}\n{indented}".replace("\\\n", " ").splitlines(), *spans]:
+        if call := _CALL.match(line):
+            yield call[1]
+
+
+def _refusal(command: str) -> str:
+    """What the command line says against a command, empty where it knows it. `--help` keeps the command from being run."""
+    words = shlex.split(command, comments=True)
+    words = words[: next((place for place, word in enumerate(words) if word in ("|", ">", "&&", "&", ";")), None)]
+    first = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+    done = CliRunner().invoke(app, [*words[:first], "--help", *words[first:]])
+    return "" if done.exit_code == 0 else f"hadahash {command}: {done.output}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_command_line_knows_the_commands_of_the_pages(page):
+    assert [refusal for refusal in map(_refusal, _commands(page.read_text("utf-8"))) if refusal] == []
+
+
+def test_the_commands_of_a_page_are_found():
+    text = (
+        "`hadahash\ndoctor` and `torchrun -m hadahash train`\n\n    hadahash search x.index  # why\n\n```\n.venv/bin/hadahash index build \\\n"
+        "  r p\ndocker build -t hadahash .\n```\n\n```python\nimport hadahash as hh\n```\n"
+    )
+    assert [shlex.split(command, comments=True) for command in _commands(text)] == [
+        ["index", "build", "r", "p"], ["search", "x.index"], ["doctor"], ["train"],
+    ]  # fmt: skip
+    assert sum(len(list(_commands(page.read_text("utf-8")))) for page in PAGES) > 30
+
+
+@pytest.mark.parametrize(
+    "command", ["train photos/ --bitz 64", "index built runs/photos photos/", "no-such", "search x.index cat.jpg -k"]
+)
+def test_an_unknown_command_or_option_is_refused(command):
+    assert _refusal(command)
+
+
+def test_the_rooms_are_listed_in_the_order_of_imports():
+    """CONTRIBUTING.md shows every room that there is, once, as `tests/test_imports.py` orders them."""
+    rows = re.findall(r"^    (\S.*?)  ", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), flags=re.MULTILINE)
+    shown = [name for row in rows for name in re.split(r", | -> ", row)]
+    there = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert shown == [room for room in ORDER if room in there - FREE - {"_version"}]

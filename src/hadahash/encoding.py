@@ -153,7 +153,8 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 def shard_rows(count: int, shard: tuple[int, int] = (1, 1)) -> NDArray[np.int64]:
     """The numbers of the images in this shard: contiguous, so that joined shards are in the order of the whole."""
-    return np.array_split(np.arange(count), shard[1])[shard[0] - 1]
+    rows: NDArray[np.int64] = np.array_split(np.arange(count), shard[1])[shard[0] - 1]
+    return rows
 
 
 def encode_to_file(

@@ -88,6 +88,7 @@ def _recipe(n: int) -> tuple[str, int] | None:
 
 
 def _build(n: int, kind: str, part: int) -> NDArray[np.int8]:
+    H: NDArray[np.int8]
     if kind == "sylvester":
         H = np.ones((1, 1), np.int8)
         while len(H) < n:

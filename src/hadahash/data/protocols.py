@@ -234,7 +234,8 @@ def _per_class(data: LabelledImages, name: str, counts: tuple[int, int], seed: i
 
 def _draw(data: LabelledImages, name: str, pool: Indices, counts: tuple[int, ...], seed: int) -> list[Indices]:
     """One part for each of `counts`: of each class in turn so many images of `pool` that no class before has drawn."""
-    bits, drawn = np.random.PCG64(seed), np.zeros((0, sum(counts)), np.int64)
+    bits = np.random.PCG64(seed)
+    drawn: NDArray[np.int64] = np.zeros((0, sum(counts)), np.int64)
     labels, free = data.labels[pool], np.ones(len(pool), bool)
     for label, class_name in enumerate(data.classes):
         own = np.flatnonzero(free & (labels[:, label] == 1 if data.multilabel else labels == label))

@@ -133,7 +133,7 @@ class LocalIndex(Index):
 
     def _search(self, search: Search) -> Hits:
         queries = native.rows_of(search.packed)
-        limits = np.empty(len(queries), np.uint64)
+        limits: NDArray[np.uint64] = np.empty(len(queries), np.uint64)
         limits.fill((search.radius + 1) << 32)
         parts: list[Part] = []
         for segment in self._segments:

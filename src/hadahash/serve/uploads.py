@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel
@@ -21,7 +22,8 @@ _ENVELOPE = 65_536  # what a form may take besides its image
 _LISTS = ("label",)  # parameters that may come more than once
 
 
-class Asked(NamedTuple, Generic[P]):
+@dataclass(frozen=True)
+class Asked(Generic[P]):
     """A request's parameters, and the image it brought."""
 
     parameters: P
