@@ -27,8 +27,8 @@ test: setup browser lint
 	$(RUN)python -m pytest
 
 lint: setup
-	$(RUN)ruff check src tests bench
-	$(RUN)ruff format --check src tests bench
+	$(RUN)ruff check src tests bench examples
+	$(RUN)ruff format --check src tests bench examples
 	$(RUN)mypy
 
 bench: setup
