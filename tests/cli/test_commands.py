@@ -37,11 +37,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_every_command_has_help_with_an_example(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    for command in ("demo", "data", "train", "settings", "encode", "evaluate", "codebook", "doctor", "reproduce"):
+    for command in ("demo", "data", "train", "settings", "encode", "evaluate", "codebook", "bench", "doctor", "reproduce"):
         assert command in out
         arguments = ("data", "get") if command == "data" else (command,)
         code, text, _ = run(*arguments, "--help")
         assert code == 0 and f"Example: hadahash {' '.join(arguments)}" in " ".join(text.split())
+
+
+def test_bench_measures_both_engines_and_checks_them(run: Run) -> None:
+    code, out, _ = run("bench", "--codes", "150000", "--bits", "33", "--queries", "5", "--json")
+    figures = json.loads(out)
+    assert code == 0 and figures["engines agree"] == "yes" and figures["bits"] == 33
+    assert all(figures[f"{engine}, one query, ms"] > 0 for engine in ("exact", "routed")) and figures["mAP of 5 queries, s"] > 0
+    code, out, err = run("bench", "--codes", "0")
+    assert code == 2 and not out and "--codes 0 is not possible" in err
 
 
 def test_help_names_what_can_be_given(run: Run) -> None:

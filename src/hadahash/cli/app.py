@@ -8,7 +8,23 @@ import typer
 from typer.core import TyperGroup
 
 from .._version import __version__
-from . import INTERRUPTED, codebook, data, demo, doctor, encode, evaluate, index, report, reproduce, search, serve, show, train
+from . import (
+    INTERRUPTED,
+    bench,
+    codebook,
+    data,
+    demo,
+    doctor,
+    encode,
+    evaluate,
+    index,
+    report,
+    reproduce,
+    search,
+    serve,
+    show,
+    train,
+)
 from . import settings as settings_
 
 
@@ -58,4 +74,5 @@ app.command()(search.search)
 app.command()(serve.serve)
 app.command()(codebook.codebook)
 app.command()(reproduce.reproduce)
+app.command()(bench.bench)
 app.command()(doctor.doctor)
