@@ -15,7 +15,7 @@ split = make_split(data, "holdout", seed=0)  # a tenth of each class as queries,
 
 hasher = hh.Hasher(
     "hcdh", bits=32, backbone="test_efficientnet", weights="none", seed=0,
-    size=32, epochs=15, lr=0.1, backbone_lr=1.0, ema=0.9, crop_area=0.8, flip=False,
+    size=32, epochs=15, lr=0.1, backbone_lr=1.0, ema=0.9, crop_area=0.8, flip=0,
 )  # fmt: skip
 hasher.fit(data.take(split.train))
 query, database = data.take(split.query), data.take(split.database)

@@ -100,6 +100,24 @@ def test_holdout_takes_a_tenth_of_each_class_at_least_one():
         make_split(labelled(np.array([0, 1]), 2), "holdout")
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_unseen_classes_are_never_trained_on(several):
+    labels = np.arange(400) % 8
+    data = labelled(np.eye(8, dtype=np.int64)[labels] if several else labels, 8)
+    split = make_split(data, "unseen", seed=3)
+    seen, unseen = set(labels[split.train]), set(labels[split.database])
+    assert (len(seen), len(unseen)) == (6, 2) and not seen & unseen and set(labels[split.query]) == unseen
+    assert (len(split.query), len(split.train), len(split.database)) == (10, 300, 90)
+    assert set(labels[make_split(data, "unseen", seed=4).database]) != unseen, "the seed draws the classes"
+
+
+def test_unseen_needs_classes_and_images():
+    with pytest.raises(DataError, match="2 classes to learn and 2 others to search, got 3"):
+        make_split(labelled(np.arange(30) % 3, 3), "unseen")
+    with pytest.raises(DataError, match="None of the 2 classes"):
+        make_split(labelled(np.arange(8), 8), "unseen")
+
+
 def test_holdout_by_many_labels_is_plain_random():
     data = labelled(np.random.default_rng(0).integers(0, 2, (200, 5)), 5)
     split = make_split(data, "holdout", seed=2)

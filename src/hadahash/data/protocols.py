@@ -16,6 +16,8 @@
     holdout          for any collection: a tenth of each class, at least one image (but never the only one), are queries;
                      the rest is both trained on and searched. Of images with several labels a tenth in all, and none
                      that is the last one left with one of its labels
+    unseen           for any collection of 4 classes or more: a quarter of the classes, at least 2, is never trained on; a
+                     tenth of their images are queries, searched in the rest of theirs
 
 A split follows from the seed alone: each class in turn is put in the order of as many raw 64-bit numbers of numpy's
 PCG64 generator, whose stream never changes, and the first ones are taken. Indices are kept in ascending order.
@@ -204,6 +206,19 @@ def _holdout(data: LabelledImages, seed: int) -> Split:
     if not len(query):
         raise DataError(f"No class of the {len(data.classes)} has 2 images: one is needed as a query and one to learn from.")
     return Split("holdout", seed, query, rest, rest)
+
+
+@PROTOCOLS.register("unseen")
+def _unseen(data: LabelledImages, seed: int) -> Split:
+    classes, bits = len(data.classes), np.random.PCG64(seed)
+    if classes < 4:
+        raise DataError(f"Protocol unseen needs 2 classes to learn and 2 others to search, got {classes}. Use holdout.")
+    held = _shuffled(np.arange(classes), bits)[: max(2, round(classes / 4))]
+    own = data.labels[:, held].any(axis=1) if data.multilabel else np.isin(data.labels, held)
+    query, database = _hold_out(np.flatnonzero(own), data.labels[own], 0.1, bits)
+    if not len(query):
+        raise DataError(f"None of the {len(held)} classes that protocol unseen keeps back has 2 images. Use another seed.")
+    return Split("unseen", seed, query, np.flatnonzero(~own), database)
 
 
 def validation_split(train: Indices, labels: ArrayLike, *, fraction: float, seed: int) -> tuple[Indices, Indices]:
