@@ -17,6 +17,7 @@ from hadahash import files
 from hadahash.data import ArrayImages, LabelledImages
 from hadahash.errors import DataError, FellApart, HadaHashError, UsageError
 from hadahash.reproduce import Bench, Cell, Recipe, claims, everything, read_recipe, recipes, reproduce, run_recipes, tables
+from hadahash.reproduce.figures import FIGURES, draw_figure
 from hadahash.reproduce.smoke import shrink
 from hadahash.runs import read_evaluated
 
@@ -232,6 +233,27 @@ def test_the_documents_are_made_from_the_results(tmp_path: Path) -> None:
     made = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     for path, text in made.items():
         assert text == (ROOT / "docs" / path).read_text(), "run: hadahash reproduce table1 claims --no-run"
+
+
+def test_the_figures_are_drawn_from_the_results(tmp_path: Path) -> None:
+    kept, places = ROOT / "docs" / "figures", {"results": ROOT / "results", "runs": tmp_path / "none"}
+    for name, drawing in FIGURES.items():
+        if drawing.from_runs:
+            found = [json.loads(path.read_text()) for path in kept.glob(f"{name}-*.json")]
+            assert len(found) == 3, "three data sets"
+            for data in found:
+                for method, own in data["series"].items():
+                    cell = next(
+                        cell for cell in read_recipe("table1").cells
+                        if (cell.dataset, cell.method, cell.bits, cell.seed) == (data["dataset"], method, 64, own["seed"])
+                    )  # fmt: skip
+                    assert own["map"] == pytest.approx(files.read_json(cell.path(ROOT / "results"))["map"], abs=1e-5)
+        else:
+            paths = draw_figure(name, read_recipe(drawing.recipe).cells, out=tmp_path, **places)
+            drawn = [path for path in paths if path.suffix == ".json"]
+            assert drawn and all(path.read_text() == (kept / path.name).read_text() for path in drawn), (
+                f"run: hadahash reproduce {name}"
+            )
 
 
 def _table() -> tables.Table:
