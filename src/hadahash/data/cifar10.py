@@ -64,7 +64,7 @@ class Source(NamedTuple):
 
 
 def read_cifar10(root: str | Path) -> LabelledImages:
-    """Read the six files from `root` or from the folder `cifar-10-batches-bin` in it."""
+    """Read the six files from `root`, or from the folder `cifar10` or `cifar-10-batches-bin` in it."""
     folder = _find(Path(root))
     if folder is None:
         raise DataError(f"{root} does not hold {FOLDER}/{_BATCHES[0]}.bin and the five others. {_remedy()}")

@@ -95,12 +95,12 @@ def binarisation(evidence: Evidence) -> Finding | None:
 
 
 def above(method: str, other: str) -> Judge:
-    """Is one method above another?"""
+    """Is one method above another at every length?"""
 
     def judge(evidence: Evidence) -> Finding | None:
         left, right = evidence.maps(method), evidence.maps(other)
         gaps = {bits: left[bits] - right[bits] for bits in left if bits in right}
-        return Finding(_gaps(gaps), _clear(statistics.mean(gaps.values()))) if gaps else None
+        return Finding(_gaps(gaps), _all_clear(gaps)) if gaps else None
 
     return judge
 
@@ -114,7 +114,7 @@ def best_of_all(evidence: Evidence) -> Finding | None:
         if rivals and all(method in rivals or evidence.fell_apart(method, bits) for method in _BASELINES):
             gaps[bits] = value - max(rivals.values())
     text = f"{_gaps(gaps)} to the best of the paper's methods"
-    return Finding(text, _clear(statistics.mean(gaps.values()))) if gaps else None
+    return Finding(text, _all_clear(gaps)) if gaps else None
 
 
 def low_bits(evidence: Evidence) -> Finding | None:
@@ -160,18 +160,18 @@ class Claim:
 
 
 CLAIMS = (
-    Claim("HCDH outperforms all compared methods", "above the best of the nine, on the mean of the lengths", best_of_all),
+    Claim("HCDH outperforms all compared methods", "above the best of the nine at every length", best_of_all),
     Claim("HCDH is strong at low bits", "loses less from 64 to 16 bits than any deep method of the paper", low_bits),
     Claim("Bits are balanced", "no bit at 64 bits is off one half by more than .1", balance),
     Claim("Bits are independent", "the mean correlation of two bits is below HashNet's, at 64 bits", independence),
     Claim("Outputs are nearly binary", "more values beyond ±.9 than MIHash, at 64 bits", binarisation),
     Claim(
         "The codebook alone (HCDH-H) is above the classifier alone (HCDH-C)",
-        "on the mean of the lengths",
+        "at every length",
         above("hcdh-h", "hcdh-c"),
     ),
-    Claim("One stream (HCDH) is above two (HCDH-2)", "on the mean of the lengths", above("hcdh", "hcdh-2")),
-    Claim("Both losses (HCDH) are above the codebook alone (HCDH-H)", "on the mean of the lengths", above("hcdh", "hcdh-h")),
+    Claim("One stream (HCDH) is above two (HCDH-2)", "at every length", above("hcdh", "hcdh-2")),
+    Claim("Both losses (HCDH) are above the codebook alone (HCDH-H)", "at every length", above("hcdh", "hcdh-h")),
     Claim("sgn(x - mean) instead of sgn(x) gains on HashNet", "a gain at 64 bits", mean_threshold),
     Claim("mAP rises with λ and then falls", "some λ is better than 0 and 10, at 64 bits", lambda_curve),
 )
@@ -218,6 +218,15 @@ def _clear(gain: float) -> bool | None:
     (True, False, None)
     """
     return gain > 0 if abs(gain) >= _CLEAR else None
+
+
+def _all_clear(gaps: dict[int, float]) -> bool | None:
+    """Are all of them clear gains? One clear loss is enough to say no.
+
+    >>> _all_clear({16: 0.02, 64: 0.03}), _all_clear({16: -0.02, 64: 0.03}), _all_clear({16: 0.001, 64: 0.03})
+    (True, False, None)
+    """
+    return _clear(min(gaps.values()))
 
 
 def _figure(result: Result | None, group: str, key: str) -> float | None:

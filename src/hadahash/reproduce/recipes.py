@@ -143,16 +143,18 @@ class Recipe:
 
     def ready(self, cell: Cell, results: Path) -> bool:
         """Have all trials been run that its settings are chosen by?"""
-        trials = self.trials.get((cell.dataset, cell.method), []) if cell.choose else []
-        return all(trial.path(results).exists() for trial in trials)
+        return not cell.choose or not self.untried(cell.dataset, cell.method, results)
+
+    def untried(self, dataset: str, method: str, results: Path) -> list[str]:
+        """The names of a method's trials that have not been run."""
+        return [trial.name for trial in self.trials.get((dataset, method), []) if not trial.path(results).exists()]
 
     def ranking(self, dataset: str, method: str, results: Path) -> list[tuple[dict[str, Any], float]]:
         """The points of a method's grid with the mAP of their trials, the best first; empty where nothing is to be chosen."""
-        trials = self.trials.get((dataset, method), [])
-        missing = [trial.name for trial in trials if not trial.path(results).exists()]
+        missing = self.untried(dataset, method, results)
         if missing:
             raise DataError(f"{len(missing)} trials of {method} on {dataset} have not been run ({missing[0]}, ...).")
-        scores = [files.read_json(trial.path(results))["validation_map"] for trial in trials]
+        scores = [files.read_json(trial.path(results))["validation_map"] for trial in self.trials.get((dataset, method), [])]
         scored = zip(self.points.get((dataset, method), []), scores, strict=True)
         return sorted(scored, key=lambda option: -option[1])
 

@@ -123,7 +123,8 @@ def _table(cells: Sequence[Cell], results: Path, depth: int | None) -> Table:
         if path.exists():
             result = files.read_json(path)
             maps[key].append(float(result["map"] if depth is None else result["map_at"][str(depth)]))
-        broken |= {key} if (cell.hopeless(results) if path.exists() else cell.mishaps(results)) else set()
+        if cell.hopeless(results) if path.exists() else cell.mishaps(results):
+            broken.add(key)
     entries = {key: Entry(tuple(maps[key]), paper, key in broken) for key, paper in papers.items()}
     return Table(cells[0].dataset, own_depth, entries)
 
@@ -194,7 +195,7 @@ def choices(recipe: Recipe, dataset: str, results: Path) -> str:
     """What each method chose in its trials, as a table; empty where there was nothing to choose."""
     rows = []
     for (own, method), trials in recipe.trials.items():
-        if own != dataset or not all(trial.path(results).exists() for trial in trials):
+        if own != dataset or recipe.untried(own, method, results):
             continue
         (point, best), *_, (_, worst) = recipe.ranking(dataset, method, results)
         rows.append(f"| {written(method)} | {len(trials)} | {_listed(point)} | {short(best)} | {short(worst)} |")
