@@ -22,7 +22,9 @@ from hadahash.data import open_dataset
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", type=Path)
     parser.add_argument("--data", default="cifar10")
     parser.add_argument("--data-root")
@@ -33,7 +35,9 @@ def main() -> None:
     result = {"command": shlex.join(["python", "bench/codes.py", *sys.argv[1:]]), "runs": {}}
     for path in sorted(options.runs.glob("*/codes/database.npz")):
         codes = Codes.load(path)
-        result["runs"][path.parent.parent.name] = figures(codes, np.array([labels[name] for name in codes.ids]))
+        result["runs"][path.parent.parent.name] = figures(
+            codes, np.array([labels[name] for name in codes.ids])
+        )
     files.write_json(options.out, result)
     for name, row in result["runs"].items():
         print(f"{name:<44}" + "  ".join(f"{key} {value:.4g}" for key, value in row.items()))

@@ -37,17 +37,31 @@ from hadahash.codes import hamming, pack
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     result: dict[str, Any] = {
-        "command": shlex.join(["python", "bench/evaluation.py", *(sys.argv[1:] if arguments is None else arguments)]),
+        "command": shlex.join(
+            ["python", "bench/evaluation.py", *(sys.argv[1:] if arguments is None else arguments)]
+        ),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "hardware": hardware(),
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "hadahash": hh.__version__},
+        "versions": {
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "hadahash": hh.__version__,
+        },
         "counting": native.describe(),
-        "sizes": {name: getattr(options, name) for name in ("queries", "database", "bits", "threads", "sample", "rounds")},
+        "sizes": {
+            name: getattr(options, name)
+            for name in ("queries", "database", "bits", "threads", "sample", "rounds")
+        },
         "load_before": os.getloadavg()[0],
     }
     rng = np.random.default_rng(0)
-    cases = {"single_label": case(rng, options, 100, False), "multi_label": case(rng, options, 20, True)}
-    result |= {name: {"whole": whole(options, *data)} for name, data in cases.items()}  # before the loops take memory
+    cases = {
+        "single_label": case(rng, options, 100, False),
+        "multi_label": case(rng, options, 20, True),
+    }
+    result |= {
+        name: {"whole": whole(options, *data)} for name, data in cases.items()
+    }  # before the loops take memory
     with threadpool_limits(1):
         for name, data in cases.items():
             result[name] |= compare(options, *data)
@@ -61,16 +75,27 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--database", type=int, default=1_000_000)
     parser.add_argument("--bits", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--sample", type=int, default=30, help="queries that go through the sorting loops, in all rounds")
+    parser.add_argument(
+        "--sample",
+        type=int,
+        default=30,
+        help="queries that go through the sorting loops, in all rounds",
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "evaluation.json")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results" / "evaluation.json"
+    )
     return parser.parse_args(arguments)
 
 
-Case = tuple[hh.Codes, NDArray[Any], hh.Codes, NDArray[Any]]  # queries and their labels, database and its labels
+Case = tuple[
+    hh.Codes, NDArray[Any], hh.Codes, NDArray[Any]
+]  # queries and their labels, database and its labels
 
 
-def case(rng: np.random.Generator, options: argparse.Namespace, classes: int, multilabel: bool) -> Case:
+def case(
+    rng: np.random.Generator, options: argparse.Namespace, classes: int, multilabel: bool
+) -> Case:
     make = clustered(rng, options.bits, classes, multilabel)
     return *make(options.queries), *make(options.database)
 
@@ -100,18 +125,27 @@ def compare(
     times: dict[str, list[float]] = {}
     difference: list[float] = []
     each = max(1, options.sample // options.rounds)
-    ours = min(500, options.queries)  # enough that making ready for all queries weighs as little as in earnest
+    ours = min(
+        500, options.queries
+    )  # enough that making ready for all queries weighs as little as in earnest
     for turn in range(options.rounds):
         rows = slice(turn * each % options.queries, turn * each % options.queries + each)
         for threads in sorted({1, options.threads}):
             start = time.perf_counter()
             hh.evaluate(queries[:ours], query_labels[:ours], database, labels, threads=threads)
-            times.setdefault(f"hadahash, {threads} thread(s)", []).append((time.perf_counter() - start) / ours)
+            times.setdefault(f"hadahash, {threads} thread(s)", []).append(
+                (time.perf_counter() - start) / ours
+            )
         exact = hh.evaluate(queries[rows], query_labels[rows], database, labels).ap
         for name, loop in loops.items():
             start = time.perf_counter()
-            ap = [loop(code, label) for code, label in zip(queries[rows].packed, query_labels[rows], strict=True)]
-            times.setdefault(f"argsort loop, {name}", []).append((time.perf_counter() - start) / len(ap))
+            ap = [
+                loop(code, label)
+                for code, label in zip(queries[rows].packed, query_labels[rows], strict=True)
+            ]
+            times.setdefault(f"argsort loop, {name}", []).append(
+                (time.perf_counter() - start) / len(ap)
+            )
             difference.extend(np.abs(exact - ap))
     medians = {name: 1000 * median(values) for name, values in times.items()}
     ratios = {
@@ -157,7 +191,9 @@ Loop = Callable[[NDArray[np.uint8], Any], float]
 def float_loop(database: hh.Codes, labels: NDArray[Any]) -> Loop:
     signs = database.signs().astype(np.float32)
     classes = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
-    one_hot = (np.eye(classes, dtype=np.float32)[labels] if labels.ndim == 1 else labels).astype(np.float32)
+    one_hot = (np.eye(classes, dtype=np.float32)[labels] if labels.ndim == 1 else labels).astype(
+        np.float32
+    )
 
     def one_query(packed: NDArray[np.uint8], label: Any) -> float:
         query = hh.Codes(packed=packed[None], bits=database.bits).signs()[0].astype(np.float32)
@@ -173,7 +209,9 @@ def popcount_loop(database: hh.Codes, labels: NDArray[Any]) -> Loop:
 
     def one_query(packed: NDArray[np.uint8], label: Any) -> float:
         relevant = sets == label if labels.ndim == 1 else sets[:, np.flatnonzero(label)].any(axis=1)
-        return sorted_average_precision(hamming(packed[None], database.packed)[0], np.asarray(relevant))
+        return sorted_average_precision(
+            hamming(packed[None], database.packed)[0], np.asarray(relevant)
+        )
 
     return one_query
 
@@ -187,7 +225,11 @@ def hardware() -> str:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":")[1].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         cpu = names[0] if names else cpu
     return f"{cpu}, {native.usable_cores()} cores, {platform.system()}"
 

@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         uri = options.uri or f"{folder}/bench.db"
         result: dict[str, Any] = {
-            "command": shlex.join(["python", "bench/milvus.py", *(sys.argv[1:] if arguments is None else arguments)]),
+            "command": shlex.join(
+                ["python", "bench/milvus.py", *(sys.argv[1:] if arguments is None else arguments)]
+            ),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "hardware": hardware(),
             "server": options.uri or f"milvus-lite {metadata.version('milvus-lite')}",
@@ -71,12 +73,18 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--bits", type=int, default=64)
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64], help="queries in one call")
+    parser.add_argument(
+        "--batches", type=int, nargs="+", default=[1, 64], help="queries in one call"
+    )
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--uri", help="a server in the place of milvus-lite")
-    parser.add_argument("--page", type=Path, help="put the table between the marks in this page (docs/scale.md)")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "milvus.json")
+    parser.add_argument(
+        "--page", type=Path, help="put the table between the marks in this page (docs/scale.md)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results" / "milvus.json"
+    )
     return parser.parse_args(arguments)
 
 
@@ -91,7 +99,9 @@ def measure(size: int, uri: str, options: argparse.Namespace) -> dict[str, Any]:
     start = time.perf_counter()
     index.update(few, labels[: len(few)])
     updated = time.perf_counter() - start
-    searched = searches(index, hh.Index.build(codes, labels), make(max(options.batches))[0], options)
+    searched = searches(
+        index, hh.Index.build(codes, labels), make(max(options.batches))[0], options
+    )
     start = time.perf_counter()
     index.remove(few.ids)
     removed = time.perf_counter() - start
@@ -105,7 +115,9 @@ def measure(size: int, uri: str, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def searches(index: hh.Index, exact: hh.Index, queries: hh.Codes, options: argparse.Namespace) -> list[dict[str, Any]]:
+def searches(
+    index: hh.Index, exact: hh.Index, queries: hh.Codes, options: argparse.Namespace
+) -> list[dict[str, Any]]:
     """Milliseconds a query by both engines, with and without a filter, and whether all answers are the same."""
     rows = []
     for batch in options.batches:
@@ -119,7 +131,14 @@ def searches(index: hh.Index, exact: hh.Index, queries: hh.Codes, options: argpa
                     times[name].append(1000 * (time.perf_counter() - start) / batch)
                 same.append(np.array_equal(found[0].ids, found[1].ids))
             medians = {name: median(each[1:]) for name, each in times.items()}
-            rows.append({"batch": batch, **wanted, "milliseconds_per_query": medians, "same_answers": all(same)})
+            rows.append(
+                {
+                    "batch": batch,
+                    **wanted,
+                    "milliseconds_per_query": medians,
+                    "same_answers": all(same),
+                }
+            )
     return rows
 
 
@@ -127,7 +146,9 @@ def write_page(page: Path, result: dict[str, Any]) -> None:
     """Replace what stands between the marks."""
     before, rest = page.read_text().split("<!-- measured -->\n", 1)
     after = rest.split("<!-- end of measured -->\n", 1)[1]
-    files.write_text(page, before + "<!-- measured -->\n" + table(result) + "<!-- end of measured -->\n" + after)
+    files.write_text(
+        page, before + "<!-- measured -->\n" + table(result) + "<!-- end of measured -->\n" + after
+    )
 
 
 def table(result: dict[str, Any]) -> str:
@@ -136,11 +157,17 @@ def table(result: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for case in result["cases"]:
-        found = {(row["batch"], "labels" in row): row["milliseconds_per_query"] for row in case["searches"]}
+        found = {
+            (row["batch"], "labels" in row): row["milliseconds_per_query"]
+            for row in case["searches"]
+        }
         times = " | ".join(
-            f"{found[key]['milvus']:.2f} ({found[key]['exact']:.2f})" for key in ((1, False), (64, False), (64, True))
+            f"{found[key]['milvus']:.2f} ({found[key]['exact']:.2f})"
+            for key in ((1, False), (64, False), (64, True))
         )
-        rates = " | ".join(f"{case[f'{kind}_per_second']:,.0f}" for kind in ("inserted", "updated", "removed"))
+        rates = " | ".join(
+            f"{case[f'{kind}_per_second']:,.0f}" for kind in ("inserted", "updated", "removed")
+        )
         lines.append(f"| {case['codes']:,} | {rates} | {times} |")
     same = all(row["same_answers"] for case in result["cases"] for row in case["searches"])
     lines += [

@@ -123,15 +123,22 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
 
 def main() -> None:
     parts = [
-        "# Performance", "",
+        "# Performance",
+        "",
         "Made by `python bench/page.py` from the files in `bench/results/`. `make bench` measures all of it again, except the search on codes",
-        "of trained models, which needs their runs (`bench/trained.py`).", "",
-    ]  # fmt: skip
+        "of trained models, which needs their runs (`bench/trained.py`).",
+        "",
+    ]
     for name, section in SECTIONS.items():
         path = RESULTS / f"{name}.json"
         if path.exists():
             result = files.read_json(path)
-            parts += [*section(result), "", f"`{result['command']}`, {result['hardware']}, {result['date'][:10]}.", ""]
+            parts += [
+                *section(result),
+                "",
+                f"`{result['command']}`, {result['hardware']}, {result['date'][:10]}.",
+                "",
+            ]
     files.write_text(PAGE, "\n".join(parts))
 
 

@@ -49,7 +49,9 @@ Search = Callable[[Packed, int], NDArray[Any]]  # queries, threads -> distances 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     result: dict[str, Any] = {
-        "command": shlex.join(["python", "bench/search.py", *(sys.argv[1:] if arguments is None else arguments)]),
+        "command": shlex.join(
+            ["python", "bench/search.py", *(sys.argv[1:] if arguments is None else arguments)]
+        ),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "hardware": hardware(),
         "versions": {
@@ -79,12 +81,18 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
     parser.add_argument("--bits", type=int, nargs="+", default=[32, 64, 128])
-    parser.add_argument("--kinds", nargs="+", default=["random", "clustered"], choices=["random", "clustered"])
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64], help="queries in one call")
+    parser.add_argument(
+        "--kinds", nargs="+", default=["random", "clustered"], choices=["random", "clustered"]
+    )
+    parser.add_argument(
+        "--batches", type=int, nargs="+", default=[1, 64], help="queries in one call"
+    )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "search.json")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results" / "search.json"
+    )
     return parser.parse_args(arguments)
 
 
@@ -108,7 +116,12 @@ def compare(kind: str, size: int, bits: int, options: argparse.Namespace) -> lis
 
 
 def measure(
-    engines: dict[str, Search], packed: Packed, queries: Packed, batch: int, threads: int, rounds: int
+    engines: dict[str, Search],
+    packed: Packed,
+    queries: Packed,
+    batch: int,
+    threads: int,
+    rounds: int,
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
     """Seconds a query of each engine in each round, and how many rows have the distances of faiss' flat scan."""
     words = packed.reshape(-1).view(np.uint32 if packed.size % 8 else np.uint64)
@@ -121,7 +134,9 @@ def measure(
         start = time.perf_counter()
         search(batches[0], threads)
         calls[name] = max(few, int(TURN / (time.perf_counter() - start)))
-    coming = {name: itertools.cycle(batches) for name in engines}  # a turn goes on where the last one stopped
+    coming = {
+        name: itertools.cycle(batches) for name in engines
+    }  # a turn goes on where the last one stopped
     names = list(engines)
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
@@ -146,12 +161,19 @@ def summary(times: dict[str, list[float]], packed: Packed) -> dict[str, Any]:
     middle = {name: median(values) for name, values in times.items()}
     read = min(seconds for name, seconds in middle.items() if name.startswith("read"))
     engines = [name for name in times if not name.startswith("read")]
-    pairs = [(peer, name) for peer in engines if peer.startswith("faiss") for name in ("exact", "routed")]
-    rounds = {f"{peer} / {name}": np.divide(times[peer], times[name]) for peer, name in [*pairs, ("exact", "routed")]}
+    pairs = [
+        (peer, name) for peer in engines if peer.startswith("faiss") for name in ("exact", "routed")
+    ]
+    rounds = {
+        f"{peer} / {name}": np.divide(times[peer], times[name])
+        for peer, name in [*pairs, ("exact", "routed")]
+    }
     return {
         "milliseconds_per_query": {name: 1000 * middle[name] for name in engines},
         "ratios": {name: float(np.median(values)) for name, values in rounds.items()},
-        "quartiles": {name: np.quantile(values, [0.25, 0.75]).tolist() for name, values in rounds.items()},
+        "quartiles": {
+            name: np.quantile(values, [0.25, 0.75]).tolist() for name, values in rounds.items()
+        },
         "read_bandwidth_gb_per_s": packed.nbytes / read / 1e9,
         "exact_share_of_bandwidth": read / middle["exact"],
     }
@@ -182,10 +204,15 @@ def searchers(
     """The engines, and what there is to say of them."""
     codes = hh.Codes(packed=packed, bits=bits)
     book = np.where(np.unpackbits(codewords(bits), axis=1), 1, -1) if kind == "clustered" else None
-    indexes = {"exact": hh.Index.build(codes), "routed": hh.Index.build(codes, engine="routed", codebook=book)}
+    indexes = {
+        "exact": hh.Index.build(codes),
+        "routed": hh.Index.build(codes, engine="routed", codebook=book),
+    }
     flat = faiss.IndexBinaryFlat(bits)
     flat.add(packed)
-    found: dict[str, Search] = {name: ours(index, k) for name, index in indexes.items()} | {"faiss flat": theirs(flat, k)}
+    found: dict[str, Search] = {name: ours(index, k) for name, index in indexes.items()} | {
+        "faiss flat": theirs(flat, k)
+    }
     if kind == "random":
         return found, {}
     inverted = faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(bits), bits, CODEWORDS)
@@ -232,7 +259,9 @@ def maker(kind: str, bits: int) -> Callable[[int], Packed]:
         flips = np.packbits(rng.random((n, bits), np.float32) < FLIPS, axis=1)
         return np.asarray(centres[rng.integers(0, CODEWORDS, n)] ^ flips)
 
-    return lambda n: np.concatenate([block(min(1 << 18, n - start)) for start in range(0, n, 1 << 18)])
+    return lambda n: np.concatenate(
+        [block(min(1 << 18, n - start)) for start in range(0, n, 1 << 18)]
+    )
 
 
 if __name__ == "__main__":

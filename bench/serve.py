@@ -44,7 +44,9 @@ BITS = 64
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     result: dict[str, Any] = {
-        "command": shlex.join(["python", "bench/serve.py", *(sys.argv[1:] if arguments is None else arguments)]),
+        "command": shlex.join(
+            ["python", "bench/serve.py", *(sys.argv[1:] if arguments is None else arguments)]
+        ),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "hardware": hardware(),
         "versions": {"python": platform.python_version(), "hadahash": hh.__version__},
@@ -61,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with server(Path(folder)) as port:
             for kind, request in requests(photo).items():
                 for clients in options.clients:
-                    row = {"kind": kind, "clients": clients} | measure(port, request, clients, options.seconds)
+                    row = {"kind": kind, "clients": clients} | measure(
+                        port, request, clients, options.seconds
+                    )
                     result["cases"].append(row)
                     print(json.dumps(row), file=sys.stderr)
     files.write_json(options.out, result)
@@ -75,7 +79,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--backbone", default="efficientnet_lite0")
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "serve.json")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results" / "serve.json"
+    )
     return parser.parse_args(arguments)
 
 
@@ -84,27 +90,50 @@ def make_collection(folder: Path, options: argparse.Namespace) -> bytes:
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (16, 64, 64, 3), dtype=np.uint8)
     hasher = hh.Hasher(
-        bits=BITS, backbone=options.backbone, weights="none", size=options.size, side=round(options.size / 0.875),
-        frozen=True, epochs=1, device="cpu",
-    )  # fmt: skip
+        bits=BITS,
+        backbone=options.backbone,
+        weights="none",
+        size=options.size,
+        side=round(options.size / 0.875),
+        frozen=True,
+        epochs=1,
+        device="cpu",
+    )
     hasher.fit(pixels, np.arange(16) % 2).save(folder / "run")
     packed = rng.integers(0, 256, (options.items, BITS // 8), dtype=np.uint8)
-    hh.Index.build(hh.Codes(packed=packed, bits=BITS), np.arange(options.items) % 10).save(folder / "index")
+    hh.Index.build(hh.Codes(packed=packed, bits=BITS), np.arange(options.items) % 10).save(
+        folder / "index"
+    )
     small = rng.integers(0, 256, (30, 40, 3), dtype=np.uint8)
     buffer = io.BytesIO()
-    Image.fromarray(small).resize((640, 480), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=90)
+    Image.fromarray(small).resize((640, 480), Image.Resampling.BICUBIC).save(
+        buffer, "JPEG", quality=90
+    )
     return buffer.getvalue()
 
 
 def requests(photo: bytes) -> dict[str, tuple[bytes, str]]:
     """Body and content type of each kind of search, for 10 results."""
-    return {"upload": (photo, "image/jpeg"), "id": (json.dumps({"id": 7}).encode(), "application/json")}
+    return {
+        "upload": (photo, "image/jpeg"),
+        "id": (json.dumps({"id": 7}).encode(), "application/json"),
+    }
 
 
 @contextmanager
 def server(folder: Path) -> Iterator[int]:
     """`hadahash serve` on a free port, ready."""
-    command = [sys.executable, "-m", "hadahash", "serve", str(folder / "index"), "--run", str(folder / "run"), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "hadahash",
+        "serve",
+        str(folder / "index"),
+        "--run",
+        str(folder / "run"),
+        "--port",
+        "0",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline() if process.stdout else ""
@@ -146,7 +175,13 @@ def measure(port: int, request: tuple[bytes, str], clients: int, seconds: float)
     }
 
 
-def ask(connection: http.client.HTTPConnection, method: str, path: str, body: bytes = b"", kind: str = "") -> int:
+def ask(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    kind: str = "",
+) -> int:
     connection.request(method, path, body, {"Content-Type": kind} if kind else {})
     answer = connection.getresponse()
     answer.read()

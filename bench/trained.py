@@ -24,13 +24,17 @@ from evaluation import hardware
 
 import hadahash as hh
 from hadahash import files, native
-from hadahash.codebook import codebook
+from hadahash.codebooks import codebook
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", nargs="+", metavar="NAME=FOLDER")
-    parser.add_argument("--classes", type=int, nargs="+", help="of each run, where hasher.json is not at hand")
+    parser.add_argument(
+        "--classes", type=int, nargs="+", help="of each run, where hasher.json is not at hand"
+    )
     parser.add_argument("--size", type=int, default=10_000_000)
     parser.add_argument("--k", type=int, nargs="+", default=[10, 100])
     parser.add_argument("--rounds", type=int, default=8)
@@ -39,16 +43,25 @@ def main() -> None:
     result: dict[str, Any] = {
         "command": shlex.join(["python", "bench/trained.py", *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "hardware": hardware(), "scan": native.describe(), "load_before": os.getloadavg()[0], "cases": [],
-    }  # fmt: skip
+        "hardware": hardware(),
+        "scan": native.describe(),
+        "load_before": os.getloadavg()[0],
+        "cases": [],
+    }
     for number, spec in enumerate(options.runs):
         name, folder = spec.split("=", 1)
-        result["cases"] += measure_run(name, Path(folder), options.classes[number] if options.classes else None, options)
+        result["cases"] += measure_run(
+            name, Path(folder), options.classes[number] if options.classes else None, options
+        )
     files.write_json(options.out, result)
 
 
-def measure_run(name: str, run: Path, classes: int | None, options: argparse.Namespace) -> list[dict[str, Any]]:
-    query, database = (hh.Codes.load(run / "codes" / f"{part}.npz") for part in ("query", "database"))
+def measure_run(
+    name: str, run: Path, classes: int | None, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    query, database = (
+        hh.Codes.load(run / "codes" / f"{part}.npz") for part in ("query", "database")
+    )
     if classes is None:
         card = files.read_json(run / "hasher.json")
         book = codebook(len(card["classes"]), card["bits"], seed=card["seed"])
@@ -59,10 +72,14 @@ def measure_run(name: str, run: Path, classes: int | None, options: argparse.Nam
     rows = []
     for packed in (database.packed, drawn):
         codes = hh.Codes(packed=packed, bits=query.bits)
-        engines = {"exact": hh.Index.build(codes), "routed": hh.Index.build(codes, engine="routed", codebook=book)}
+        engines = {
+            "exact": hh.Index.build(codes),
+            "routed": hh.Index.build(codes, engine="routed", codebook=book),
+        }
         for k in options.k:
             rows.append(
-                {"codes_of": name, "codes": len(codes), "bits": query.bits, "k": k} | compare(engines, query, k, options.rounds)
+                {"codes_of": name, "codes": len(codes), "bits": query.bits, "k": k}
+                | compare(engines, query, k, options.rounds)
             )
             print(rows[-1])
     return rows
@@ -77,12 +94,16 @@ def compare(engines: dict[str, hh.Index], query: hh.Codes, k: int, rounds: int) 
     same, certified = True, True
     for turn in range(rounds):
         found = {}
-        for name, index in sorted(engines.items(), reverse=turn % 2 == 1):  # each is as often the first
+        for name, index in sorted(
+            engines.items(), reverse=turn % 2 == 1
+        ):  # each is as often the first
             start = time.perf_counter()
             found[name] = [index.search(one, k, threads=1) for one in chosen]
             times[name].append((time.perf_counter() - start) / len(chosen))
         for flat, routed in zip(found["exact"], found["routed"], strict=True):
-            same &= bool((flat.ids == routed.ids).all() and (flat.distances == routed.distances).all())
+            same &= bool(
+                (flat.ids == routed.ids).all() and (flat.distances == routed.distances).all()
+            )
             certified &= routed.exact
     return {
         "milliseconds_per_query": {name: 1000 * median(values) for name, values in times.items()},

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from hadahash.index import ENGINES, index_engines
-from hadahash.index.local import LocalIndex
+from hadahash.index import ENGINES, list_engines
+from hadahash.index.segments import LocalIndex
 
-LOCAL_ENGINES = [name for name in index_engines() if issubclass(ENGINES.get(name), LocalIndex)]  # those with files of their own
+LOCAL_ENGINES = [
+    name for name in list_engines() if issubclass(ENGINES.get(name), LocalIndex)
+]  # those with files of their own
 
 
 class BruteForce:
@@ -16,7 +18,13 @@ class BruteForce:
 
     def put(self, codes, labels=None, paths=None):
         for row, (signs, each) in enumerate(zip(codes.signs(), codes.ids.tolist(), strict=True)):
-            wanted = set() if labels is None else {labels[row]} if np.isscalar(labels[row]) else set(labels[row])
+            wanted = (
+                set()
+                if labels is None
+                else {labels[row]}
+                if np.isscalar(labels[row])
+                else set(labels[row])
+            )
             self.items[each] = (signs, wanted, None if paths is None else paths[row])
 
     def search(self, codes, k, *, radius=None, labels=None, ids=None):
@@ -37,7 +45,13 @@ def as_lists(hits):
     """Hits as lists of (distance, id), without the padding, which is checked."""
     rows = []
     for ids, distances in zip(hits.ids.tolist(), hits.distances.tolist(), strict=True):
-        rows.append([(distance, each) for distance, each in zip(distances, ids, strict=True) if distance >= 0])
+        rows.append(
+            [
+                (distance, each)
+                for distance, each in zip(distances, ids, strict=True)
+                if distance >= 0
+            ]
+        )
         assert all(each in (-1, "") for each in ids[len(rows[-1]) :])
         assert all(distance == -1 for distance in distances[len(rows[-1]) :])
     return rows

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import torch
 
+from hadahash.config import make
 from hadahash.methods import METHODS, Task
-from hadahash.settings import make
 
 IMAGES, FEATURES, CLASSES, BITS = 60, 12, 4, 8
 
@@ -21,7 +21,9 @@ def clusters(seed=0, *, multilabel=False, images=IMAGES, noise=0.7):
         targets = (torch.rand(images, CLASSES, generator=generator) < 0.4).float()
     else:
         targets = torch.eye(CLASSES)[torch.randint(CLASSES, (images,), generator=generator)]
-    return (targets @ means + noise * torch.randn(images, FEATURES, generator=generator)).relu(), targets
+    return (
+        targets @ means + noise * torch.randn(images, FEATURES, generator=generator)
+    ).relu(), targets
 
 
 def shallow_method(name, *, bits=BITS, width=FEATURES, images=IMAGES, **settings):
@@ -42,6 +44,9 @@ def signs(values):
 
 def slow_kernel(features, anchors):
     """exp(-||x - a||^2 / (2 s)) with s the mean of the squared distances, number by number."""
-    squares = [[sum((p - q) ** 2 for p, q in zip(x, a, strict=True)) for a in anchors.tolist()] for x in features.tolist()]
+    squares = [
+        [sum((p - q) ** 2 for p, q in zip(x, a, strict=True)) for a in anchors.tolist()]
+        for x in features.tolist()
+    ]
     width = sum(map(sum, squares)) / (len(squares) * len(squares[0]))
     return np.array([[math.exp(-s / (2 * width)) for s in row] for row in squares]), width

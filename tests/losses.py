@@ -8,13 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 
+from hadahash.config import make
 from hadahash.methods import METHODS, Batch, DeepMethod, Task
-from hadahash.settings import make
 
 BITS, CLASSES, FEATURES, IMAGES = 8, 5, 6, 12
 
 
-def deep_method(name, *, bits=BITS, classes=CLASSES, multilabel=False, seed=0, **settings) -> DeepMethod:
+def deep_method(
+    name, *, bits=BITS, classes=CLASSES, multilabel=False, seed=0, **settings
+) -> DeepMethod:
     torch.manual_seed(seed)
     method_type = METHODS.get(name)
     task = Task(bits, classes, FEATURES, multilabel=multilabel, train_images=IMAGES, seed=seed)
@@ -29,7 +31,9 @@ def random_batch(seed, *, multilabel=False, count=None) -> Batch:
     if multilabel:
         targets = (torch.rand(count, CLASSES, generator=generator) < 0.4).double()
     else:
-        targets = torch.eye(CLASSES, dtype=torch.float64)[torch.randint(CLASSES, (count,), generator=generator)]
+        targets = torch.eye(CLASSES, dtype=torch.float64)[
+            torch.randint(CLASSES, (count,), generator=generator)
+        ]
     return Batch(features, targets, torch.randperm(IMAGES, generator=generator)[:count])
 
 
@@ -63,7 +67,10 @@ def cross_entropy(scores, labels, *, multilabel) -> float:
     for row, label in zip(scores, labels, strict=True):
         if multilabel:
             chances = [1 / (1 + math.exp(-s)) for s in row]
-            right = [y * math.log(p) + (1 - y) * math.log(1 - p) for y, p in zip(label, chances, strict=True)]
+            right = [
+                y * math.log(p) + (1 - y) * math.log(1 - p)
+                for y, p in zip(label, chances, strict=True)
+            ]
             total -= sum(right) / len(row)
         else:
             total -= math.log(math.exp(row[label.index(1.0)]) / sum(math.exp(s) for s in row))
@@ -82,10 +89,16 @@ def assert_gradcheck(method, batch) -> None:
 
     def total(features, *tensors):
         state = {f"method.{key}": value for key, value in zip(names, tensors, strict=True)}
-        return sum(torch.func.functional_call(_Loss(method), state, (replace(batch, features=features),)).values())
+        return sum(
+            torch.func.functional_call(
+                _Loss(method), state, (replace(batch, features=features),)
+            ).values()
+        )
 
     features = batch.features.clone().requires_grad_()
-    assert torch.autograd.gradcheck(total, (features, *(p.detach().clone().requires_grad_() for p in parameters)))
+    assert torch.autograd.gradcheck(
+        total, (features, *(p.detach().clone().requires_grad_() for p in parameters))
+    )
 
 
 class _Loss(torch.nn.Module):

@@ -74,14 +74,23 @@ def png_chunk(kind: bytes, body: bytes) -> bytes:
 def png(width: int, height: int, depth: int, colour: int, rows: bytes, *extra: bytes) -> bytes:
     """A PNG made by hand: `rows` with their filter bytes; `extra` chunks come before the pixels."""
     header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
-    body = header + b"".join(extra) + png_chunk(b"IDAT", zlib.compress(rows, 9)) + png_chunk(b"IEND", b"")
+    body = (
+        header
+        + b"".join(extra)
+        + png_chunk(b"IDAT", zlib.compress(rows, 9))
+        + png_chunk(b"IEND", b"")
+    )
     return b"\x89PNG\r\n\x1a\n" + body
 
 
-def tiff(entries: list[tuple[int, int, int, int]], *, following: int = 0, tail: bytes = b"") -> bytes:
+def tiff(
+    entries: list[tuple[int, int, int, int]], *, following: int = 0, tail: bytes = b""
+) -> bytes:
     """A little-endian TIFF whose one directory, at 8, has these (tag, type, count, value) entries; then `tail`."""
     body = b"".join(struct.pack("<HHII", *entry) for entry in entries)
-    return b"II*\0" + struct.pack("<IH", 8, len(entries)) + body + struct.pack("<I", following) + tail
+    return (
+        b"II*\0" + struct.pack("<IH", 8, len(entries)) + body + struct.pack("<I", following) + tail
+    )
 
 
 def scan_bomb(side: int = 8_000, scans: int = 5_000) -> bytes:
@@ -97,7 +106,10 @@ def grey_ramp(top: int) -> np.ndarray:
 
 def animation(fmt: str, frames: int, size: tuple[int, int] = (8, 8)) -> bytes:
     """Red first; then other colours, all different from their neighbours."""
-    images = [Image.new("RGB", size, (255, 0, 0) if i == 0 else (i % 251, 200, i // 251)) for i in range(frames)]
+    images = [
+        Image.new("RGB", size, (255, 0, 0) if i == 0 else (i % 251, 200, i // 251))
+        for i in range(frames)
+    ]
     options = {"lossless": True} if fmt == "WEBP" else {}
     return encode(images[0], fmt, save_all=True, append_images=images[1:], duration=20, **options)
 
@@ -118,14 +130,50 @@ def _modes() -> list[Case]:
         Case("mode-P-clear.png", encode(clear, "PNG", transparency=0), "ok", shape, WHITE),
         Case("mode-P-clear.gif", encode(clear, "GIF", transparency=0), "ok", shape, WHITE),
         Case("mode-RGB.png", encode(rgb, "PNG"), "ok", shape),
-        Case("mode-RGB-trns.png", encode(flat("RGB", (1, 2, 3)), "PNG", transparency=(1, 2, 3)), "ok", shape, WHITE),
+        Case(
+            "mode-RGB-trns.png",
+            encode(flat("RGB", (1, 2, 3)), "PNG", transparency=(1, 2, 3)),
+            "ok",
+            shape,
+            WHITE,
+        ),
         Case("mode-RGBA.png", encode(half, "PNG"), "ok", shape, (127, 127, 127), 1),
-        Case("mode-RGBA.webp", encode(half, "WEBP", lossless=True), "ok", shape, (127, 127, 127), 1),
+        Case(
+            "mode-RGBA.webp", encode(half, "WEBP", lossless=True), "ok", shape, (127, 127, 127), 1
+        ),
         Case("mode-RGBA.tif", encode(half, "TIFF"), "ok", shape, (127, 127, 127), 1),
-        Case("mode-CMYK.jpg", encode(flat("CMYK", (255, 0, 0, 0)), "JPEG", quality=95), "ok", shape, (0, 255, 255), 4),
-        Case("mode-CMYK.tif", encode(flat("CMYK", (0, 255, 255, 0)), "TIFF"), "ok", shape, (255, 0, 0), 4),
-        Case("mode-YCbCr.jpg", encode(flat("RGB", ROSE).convert("YCbCr"), "JPEG", quality=95), "ok", shape, ROSE, 4),
-        Case("mode-YCbCr.tif", encode(flat("RGB", ROSE).convert("YCbCr"), "TIFF"), "ok", shape, ROSE, 4),
+        Case(
+            "mode-CMYK.jpg",
+            encode(flat("CMYK", (255, 0, 0, 0)), "JPEG", quality=95),
+            "ok",
+            shape,
+            (0, 255, 255),
+            4,
+        ),
+        Case(
+            "mode-CMYK.tif",
+            encode(flat("CMYK", (0, 255, 255, 0)), "TIFF"),
+            "ok",
+            shape,
+            (255, 0, 0),
+            4,
+        ),
+        Case(
+            "mode-YCbCr.jpg",
+            encode(flat("RGB", ROSE).convert("YCbCr"), "JPEG", quality=95),
+            "ok",
+            shape,
+            ROSE,
+            4,
+        ),
+        Case(
+            "mode-YCbCr.tif",
+            encode(flat("RGB", ROSE).convert("YCbCr"), "TIFF"),
+            "ok",
+            shape,
+            ROSE,
+            4,
+        ),
         Case("mode-LAB.tif", encode(flat("LAB", (255, 128, 128)), "TIFF"), "ok", shape, WHITE, 3),
         Case("mode-I16.png", encode(values(257 * 90, np.uint16), "PNG"), "ok", shape, GREY),
         Case("mode-I16.tif", encode(values(257 * 90, np.uint16), "TIFF"), "ok", shape, GREY),
@@ -133,9 +181,27 @@ def _modes() -> list[Case]:
         Case("mode-F.tif", encode(values(0.5, np.float32), "TIFF"), "ok", shape, (128,) * 3),
         Case("mode-F-nan.tif", encode(values(np.nan, np.float32), "TIFF"), "ok", shape, (0,) * 3),
         Case("mode-F-wide.tif", encode(values(-3e38, np.float32), "TIFF"), "ok", shape, (0,) * 3),
-        Case("mode-16-bit-grey.pgm", b"P5 4 2 65535\n" + struct.pack(">H", 257 * 90) * 8, "ok", (2, 4), GREY),
-        Case("mode-16-bit-rgb.png", png(2, 1, 16, 2, b"\0" + struct.pack(">6H", *[257 * 90] * 6)), "ok", (1, 2), GREY),
-        Case("mode-16-bit-rgba.png", png(1, 1, 16, 6, b"\0" + struct.pack(">4H", 0, 0, 0, 0)), "ok", (1, 1), WHITE),
+        Case(
+            "mode-16-bit-grey.pgm",
+            b"P5 4 2 65535\n" + struct.pack(">H", 257 * 90) * 8,
+            "ok",
+            (2, 4),
+            GREY,
+        ),
+        Case(
+            "mode-16-bit-rgb.png",
+            png(2, 1, 16, 2, b"\0" + struct.pack(">6H", *[257 * 90] * 6)),
+            "ok",
+            (1, 2),
+            GREY,
+        ),
+        Case(
+            "mode-16-bit-rgba.png",
+            png(1, 1, 16, 6, b"\0" + struct.pack(">4H", 0, 0, 0, 0)),
+            "ok",
+            (1, 1),
+            WHITE,
+        ),
         Case("mode-rgb.bmp", encode(rgb, "BMP"), "ok", shape),
         Case("mode-ppm.ppm", encode(rgb, "PPM"), "ok", shape),
         Case("mode-plain.pgm", b"P2 2 1 255 90 90\n", "ok", (1, 2), GREY),
@@ -148,12 +214,25 @@ def _modes() -> list[Case]:
 def _sizes() -> list[Case]:
     long = Image.new("RGB", (10_000, 1), (9, 8, 7))
     return [
-        Case("1x1.png", encode(Image.new("RGB", (1, 1), (9, 8, 7)), "PNG"), "ok", (1, 1), (9, 8, 7)),
+        Case(
+            "1x1.png", encode(Image.new("RGB", (1, 1), (9, 8, 7)), "PNG"), "ok", (1, 1), (9, 8, 7)
+        ),
         Case("1x1.gif", encode(Image.new("P", (1, 1)), "GIF"), "ok", (1, 1)),
         Case("1x10000.png", encode(long, "PNG"), "ok", (1, 10_000), (9, 8, 7)),
-        Case("10000x1.jpg", encode(long.transpose(Image.Transpose.ROTATE_90), "JPEG"), "ok", (10_000, 1), (9, 8, 7), 2),
+        Case(
+            "10000x1.jpg",
+            encode(long.transpose(Image.Transpose.ROTATE_90), "JPEG"),
+            "ok",
+            (10_000, 1),
+            (9, 8, 7),
+            2,
+        ),
         Case("zero-wide.png", png(0, 4, 8, 2, b"\0" * 4), "CorruptImage"),
-        Case("zero.bmp", encode(Image.new("RGB", (1, 1)), "BMP")[:18] + bytes(8) + bytes(40), "CorruptImage"),
+        Case(
+            "zero.bmp",
+            encode(Image.new("RGB", (1, 1)), "BMP")[:18] + bytes(8) + bytes(40),
+            "CorruptImage",
+        ),
     ]
 
 
@@ -169,7 +248,14 @@ def _exif() -> list[Case]:
         for n in range(9)
     ]
     for n in (3, 6):
-        cases.append(Case(f"exif-{n}.png", encode(turned(upright, n), "PNG", exif=exif(n)), "ok", upright.shape[:2]))
+        cases.append(
+            Case(
+                f"exif-{n}.png",
+                encode(turned(upright, n), "PNG", exif=exif(n)),
+                "ok",
+                upright.shape[:2],
+            )
+        )
         cases.append(
             Case(
                 f"exif-{n}.webp",
@@ -183,23 +269,42 @@ def _exif() -> list[Case]:
     random = np.random.default_rng(0)
     for size in (1, 7, 100, 65_527):
         broken = b"Exif\0\0" + random.bytes(size)
-        cases.append(Case(f"exif-broken-{size}.jpg", encode(upright, "JPEG", exif=broken), "ok", upright.shape[:2]))
+        cases.append(
+            Case(
+                f"exif-broken-{size}.jpg",
+                encode(upright, "JPEG", exif=broken),
+                "ok",
+                upright.shape[:2],
+            )
+        )
     overlapping = b"".join(struct.pack("<HHII", tag, 7, 60_000, 8) for tag in range(5_000))
     broken = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 5_000) + overlapping + bytes(4)
-    cases.append(Case("exif-overlapping.jpg", encode(upright, "JPEG", exif=broken), "ok", upright.shape[:2]))
+    cases.append(
+        Case("exif-overlapping.jpg", encode(upright, "JPEG", exif=broken), "ok", upright.shape[:2])
+    )
     return cases
 
 
 def _broken() -> list[Case]:
     big = np.random.default_rng(0).integers(0, 256, (100, 100, 3), dtype=np.uint8)
     cases = []
-    for fmt, options in (("JPEG", {}), ("PNG", {}), ("GIF", {}), ("WEBP", {}), ("TIFF", {}), ("BMP", {}), ("PPM", {})):
+    for fmt, options in (
+        ("JPEG", {}),
+        ("PNG", {}),
+        ("GIF", {}),
+        ("WEBP", {}),
+        ("TIFF", {}),
+        ("BMP", {}),
+        ("PPM", {}),
+    ):
         data = encode(big, fmt, **options)
         for percent in (10, 50, 90, 99):
             name = f"truncated-{percent}.{fmt.lower()}"
             cases.append(Case(name, data[: len(data) * percent // 100], "CorruptImage"))
     progressive = encode(big, "JPEG", progressive=True)
-    cases.append(Case("truncated-progressive.jpg", progressive[: len(progressive) // 2], "CorruptImage"))
+    cases.append(
+        Case("truncated-progressive.jpg", progressive[: len(progressive) // 2], "CorruptImage")
+    )
     flipped = bytearray(encode(big, "PNG"))
     flipped[len(flipped) // 2] ^= 255
     cases.append(Case("bad-crc.png", bytes(flipped), "CorruptImage"))
@@ -229,9 +334,18 @@ def _refused() -> list[Case]:
 def _bombs() -> list[Case]:
     text = png_chunk(b"zTXt", b"Comment\0\0" + zlib.compress(bytes(150_000_000), 9))
     pixel = b"\0\1\2\3"
-    basic = [(256, 4, 1, 1), (257, 4, 1, 1), (258, 3, 1, 8), (262, 3, 1, 1), (273, 4, 1, 8), (279, 4, 1, 1)]
+    basic = [
+        (256, 4, 1, 1),
+        (257, 4, 1, 1),
+        (258, 3, 1, 8),
+        (262, 3, 1, 1),
+        (273, 4, 1, 8),
+        (279, 4, 1, 1),
+    ]
     overlapping = [(tag, 7, 400_000, 8) for tag in range(40_000, 50_000)]
-    bmp = b"BM" + bytes(12) + struct.pack("<IiiHHIIiiII", 40, 60_000, 60_000, 1, 24, 0, 0, 0, 0, 0, 0)
+    bmp = (
+        b"BM" + bytes(12) + struct.pack("<IiiHHIIiiII", 40, 60_000, 60_000, 1, 24, 0, 0, 0, 0, 0, 0)
+    )
     webp = b"RIFF\x1e\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\xfe\x3f\0\xfe\x3f\0" + bytes(8)
     gif = bytearray(animation("GIF", 2))
     gif[6:10] = b"\xff\xff\xff\xff"  # the screen is 65,535 x 65,535
@@ -240,15 +354,28 @@ def _bombs() -> list[Case]:
         Case("bomb-screen.gif", bytes(gif), "ImageTooLarge"),
         Case("bomb-size.bmp", bmp, "ImageTooLarge"),
         Case("bomb-size.ppm", b"P6 60000 60000 255\n" + bytes(10), "ImageTooLarge"),
-        Case("bomb-size.tif", tiff([(256, 4, 1, 60_000), (257, 4, 1, 60_000), *basic[2:]]), "ImageTooLarge"),
+        Case(
+            "bomb-size.tif",
+            tiff([(256, 4, 1, 60_000), (257, 4, 1, 60_000), *basic[2:]]),
+            "ImageTooLarge",
+        ),
         Case("bomb-size.webp", webp, "ImageTooLarge"),
         Case("bomb-scans.jpg", scan_bomb(), "ImageTooLarge"),
         Case("bomb-text.png", png(1, 1, 8, 2, pixel, text), "CorruptImage"),
         Case("bomb-overlapping-tags.tif", tiff(basic + overlapping, tail=bytes(400_000)), "ok"),
         Case("bomb-directory-loop.tif", tiff(basic, following=8), "ok", (1, 1)),
-        Case("bomb-nested-directories.tif", tiff([*basic, (330, 4, 1, 8), (34665, 4, 1, 8)]), "ok", (1, 1)),
+        Case(
+            "bomb-nested-directories.tif",
+            tiff([*basic, (330, 4, 1, 8), (34665, 4, 1, 8)]),
+            "ok",
+            (1, 1),
+        ),
         Case("bomb-tag-count.tif", tiff([*basic, (700, 7, 2**32 - 1, 8)]), "ok", (1, 1)),
-        Case("bomb-strips.tif", tiff([*basic[:4], (273, 4, 2**30, 8), (279, 4, 2**30, 8)]), "CorruptImage"),
+        Case(
+            "bomb-strips.tif",
+            tiff([*basic[:4], (273, 4, 2**30, 8), (279, 4, 2**30, 8)]),
+            "CorruptImage",
+        ),
     ]
 
 
@@ -283,7 +410,10 @@ def many_frames(fmt: str, count: int) -> bytes:
         png_chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)),
         png_chunk(b"acTL", struct.pack(">II", count, 0)),
     ]
-    chunks += [png_chunk(b"fcTL", struct.pack(">I", 0) + frame), png_chunk(b"IDAT", zlib.compress(b"\0\xff\0\0"))]
+    chunks += [
+        png_chunk(b"fcTL", struct.pack(">I", 0) + frame),
+        png_chunk(b"IDAT", zlib.compress(b"\0\xff\0\0")),
+    ]
     blue = zlib.compress(b"\0\0\0\xff")
     for number in range(1, 2 * count - 1, 2):
         chunks.append(png_chunk(b"fcTL", struct.pack(">I", number) + frame))

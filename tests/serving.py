@@ -34,7 +34,9 @@ class Place:
 
     @property
     def sources(self) -> Sources:
-        return open_collection(self.root / "photos.index", self.root / "run", [self.root / "photos"])
+        return open_collection(
+            self.root / "photos.index", self.root / "run", [self.root / "photos"]
+        )
 
     @property
     def index(self) -> Index:
@@ -82,12 +84,25 @@ class Running:
 
 
 @contextmanager
-def running(place: Place, *options: str, ready: bool = True, **environment: str) -> Iterator[Running]:
-    given = ["--run", str(place.root / "run"), "--images", str(place.root / "photos"), "--port", "0", *options]
+def running(
+    place: Place, *options: str, ready: bool = True, **environment: str
+) -> Iterator[Running]:
+    given = [
+        "--run",
+        str(place.root / "run"),
+        "--images",
+        str(place.root / "photos"),
+        "--port",
+        "0",
+        *options,
+    ]
     process = subprocess.Popen(
         [sys.executable, "-m", "hadahash", "serve", str(place.root / "photos.index"), *given],
-        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=os.environ | environment,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | environment,
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 
 from hadahash import codes as module
 from hadahash.codes import Codes, Skipped, binarize, hamming, pack, unpack, words
-from hadahash.errors import HadaHashError, MissingExtraError, NewerFileError, StorageError, UsageError
+from hadahash.errors import (
+    HadaHashError,
+    MissingExtraError,
+    NewerFileError,
+    StorageError,
+    UsageError,
+)
 
 LENGTHS = [1, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 255]
 SUFFIXES = [".npz", ".parquet"]
@@ -34,7 +40,12 @@ def random_codes(rng, n=20, bits=12, **options):
 
 def equal(a, b):
     same_ids = a.ids.tolist() == b.ids.tolist() and a.ids.dtype.kind == b.ids.dtype.kind
-    return np.array_equal(a.packed, b.packed) and a.bits == b.bits and same_ids and a.skipped == b.skipped
+    return (
+        np.array_equal(a.packed, b.packed)
+        and a.bits == b.bits
+        and same_ids
+        and a.skipped == b.skipped
+    )
 
 
 # ---- bits ----
@@ -86,7 +97,10 @@ def test_words_are_the_bytes_and_zeros(rng, bits):
     wide = words(packed)
     assert wide.shape == (5, -(-bits // 64)) and wide.dtype == np.uint64
     as_bytes = wide.view(np.uint8)
-    assert np.array_equal(as_bytes[:, : packed.shape[1]], packed) and not as_bytes[:, packed.shape[1] :].any()
+    assert (
+        np.array_equal(as_bytes[:, : packed.shape[1]], packed)
+        and not as_bytes[:, packed.shape[1] :].any()
+    )
 
 
 def test_words_of_a_view(rng):
@@ -104,7 +118,11 @@ def test_hamming_refuses_different_lengths():
 
 def test_selection_and_joining(rng):
     codes = random_codes(rng, ids=[f"{i}.jpg" for i in range(20)], skipped=[("bad.jpg", "broken")])
-    assert len(codes) == 20 and codes[3].ids.tolist() == ["3.jpg"] and codes[np.int64(3)].packed.shape == (1, 2)
+    assert (
+        len(codes) == 20
+        and codes[3].ids.tolist() == ["3.jpg"]
+        and codes[np.int64(3)].packed.shape == (1, 2)
+    )
     assert codes[codes.ids > "5"].ids.tolist() == [i for i in codes.ids.tolist() if i > "5"]
     assert codes[2:4].skipped == () and codes.skipped == (Skipped("bad.jpg", "broken"),)
     joined = Codes.concatenate([codes[:7], codes[7:]])
@@ -214,7 +232,12 @@ def test_a_missing_file_a_folder_and_no_permission(tmp_path):
 
 def test_pickled_arrays_are_refused(tmp_path):
     header = np.array(json.dumps({"format": 1, "bits": 8, "skipped": []}))
-    np.savez(tmp_path / "x.npz", packed=np.zeros((1, 1), np.uint8), ids=np.array([{"a": 1}], object), header=header)
+    np.savez(
+        tmp_path / "x.npz",
+        packed=np.zeros((1, 1), np.uint8),
+        ids=np.array([{"a": 1}], object),
+        header=header,
+    )
     with pytest.raises(StorageError, match=r"x\.npz"):
         Codes.load(tmp_path / "x.npz")
 
@@ -227,7 +250,12 @@ def test_a_wrong_header_is_refused(tmp_path):
         '{"format": "x", "bits": 8, "skipped": []}',
         "{",
     ):
-        np.savez(tmp_path / "x.npz", packed=np.zeros((1, 1), np.uint8), ids=np.array([0]), header=np.array(header))
+        np.savez(
+            tmp_path / "x.npz",
+            packed=np.zeros((1, 1), np.uint8),
+            ids=np.array([0]),
+            header=np.array(header),
+        )
         with pytest.raises(HadaHashError):
             Codes.load(tmp_path / "x.npz")
 
@@ -281,7 +309,10 @@ def test_no_space_left_is_said_in_words(tmp_path, rng, monkeypatch):
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, rng, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for action in (lambda: random_codes(rng).save(tmp_path / "x.parquet"), lambda: Codes.load(tmp_path / "x.parquet")):
+    for action in (
+        lambda: random_codes(rng).save(tmp_path / "x.parquet"),
+        lambda: Codes.load(tmp_path / "x.parquet"),
+    ):
         with pytest.raises(MissingExtraError, match=r"hadahash\[parquet\]"):
             action()
 
@@ -298,7 +329,9 @@ def test_parquet_of_someone_else_is_refused(tmp_path):
 def test_skipped_images_are_listed(tmp_path, rng):
     rows = [("a,b.jpg", "broken"), ("c\n.jpg", 'says "no"'), ("\udcff.jpg", "unreadable")]
     random_codes(rng, skipped=rows).save_skipped(tmp_path / "skipped.csv")
-    with (tmp_path / "skipped.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+    with (tmp_path / "skipped.csv").open(
+        newline="", encoding="utf-8", errors="surrogateescape"
+    ) as file:
         assert [tuple(row) for row in csv.reader(file)] == [("path", "reason"), *rows]
 
 

@@ -14,7 +14,7 @@ from test_imports import FREE, ORDER, SOURCE
 from toys import CLASS_NAMES, make_toy, write_folder
 from typer.testing import CliRunner
 
-from hadahash import evaluate, methods
+from hadahash import evaluate, list_methods
 from hadahash.cli.app import app
 from hadahash.methods import METHODS
 
@@ -24,7 +24,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")
 
 
 def _blocks(page):
-    return re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(
+        r"^```python\n(.*?)^```$", (DOCS / page).read_text("utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
 
 
 @pytest.fixture
@@ -45,11 +47,11 @@ def guest_methods(tmp_path, monkeypatch):
 
 def test_a_method_is_one_file_and_one_import_line(guest_methods, tmp_path, monkeypatch):
     file, line, use = _blocks("add-a-method.md")
-    assert file.startswith("# src/hadahash/methods/hinge.py\n") and "hinge" not in methods()
+    assert file.startswith("# src/hadahash/methods/hinge.py\n") and "hinge" not in list_methods()
     assert line.startswith("# src/hadahash/methods/__init__.py\n") and len(line.splitlines()) == 2
     (guest_methods / "hinge.py").write_text(file, "utf-8")
     exec(line, {"__package__": "hadahash.methods", "__name__": "hadahash.methods"})
-    assert "hinge" in methods()
+    assert "hinge" in list_methods()
 
     monkeypatch.chdir(tmp_path)
     write_folder(tmp_path / "photos", *make_toy(160, seed=0))
@@ -64,7 +66,10 @@ def test_a_method_is_one_file_and_one_import_line(guest_methods, tmp_path, monke
 
 
 _FENCE = re.compile(r"^(```+)(\w*)\n(.*?)^\1$", flags=re.DOTALL | re.MULTILINE)
-_LINK = re.compile(r"\]\(<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s+(\S+)|\b(?:href|src)=\"([^\"]+)\"", flags=re.MULTILINE)
+_LINK = re.compile(
+    r"\]\(<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s+(\S+)|\b(?:href|src)=\"([^\"]+)\"",
+    flags=re.MULTILINE,
+)
 
 
 def _anchors(text: str) -> set[str]:
@@ -84,7 +89,9 @@ def _anchors(text: str) -> set[str]:
 def _broken_links(page: Path) -> list[str]:
     """The links of a page to a file or a heading that is not there."""
     broken = []
-    for target in ("".join(found) for found in _LINK.findall(_FENCE.sub("", page.read_text("utf-8")))):
+    for target in (
+        "".join(found) for found in _LINK.findall(_FENCE.sub("", page.read_text("utf-8")))
+    ):
         if re.match(r"[a-z][a-z0-9+.-]*:", target):
             continue
         path, _, anchor = target.partition("#")
@@ -102,9 +109,10 @@ def test_no_link_is_broken(page):
 def test_a_broken_link_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
-        "# One `two`, three!\n\n## Twice\n\n## Twice\n\n[a](#one-two-three) [b](page.md#twice-1) [c](https://x.org/y) ![d](d.png \"D\")\n"
-        "[e](#twice-2) [f](other.md#x) [g][h]\n\n[h]: h.md\n\n```\n[i](i.md)\n# Not a heading\n```\n[j](#not-a-heading)\n", "utf-8"
-    )  # fmt: skip
+        '# One `two`, three!\n\n## Twice\n\n## Twice\n\n[a](#one-two-three) [b](page.md#twice-1) [c](https://x.org/y) ![d](d.png "D")\n'
+        "[e](#twice-2) [f](other.md#x) [g][h]\n\n[h]: h.md\n\n```\n[i](i.md)\n# Not a heading\n```\n[j](#not-a-heading)\n",
+        "utf-8",
+    )
     assert _broken_links(page) == ["d.png", "#twice-2", "other.md#x", "h.md", "#not-a-heading"]
 
 
@@ -113,7 +121,11 @@ _CALL = re.compile(r"(?:(?:\w+=\S+ +)*(?:\S*/)?hadahash|(?:torchrun|python)\b.* 
 
 def _commands(text: str) -> Iterator[str]:
     """What the pages say after `hadahash`: in blocks, fenced or indented, and within a sentence."""
-    fenced = "".join(body for _, language, body in _FENCE.findall(text) if language in ("", "sh", "bash", "console"))
+    fenced = "".join(
+        body
+        for _, language, body in _FENCE.findall(text)
+        if language in ("", "sh", "bash", "console")
+    )
     prose = _FENCE.sub("", text)
     indented = "\n".join(line.strip() for line in prose.splitlines() if line.startswith("    "))
     spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
@@ -125,7 +137,11 @@ def _commands(text: str) -> Iterator[str]:
 def _refusal(command: str) -> str:
     """What the command line says against a command, empty where it knows it. `--help` keeps the command from being run."""
     words = shlex.split(command, comments=True)
-    words = words[: next((place for place, word in enumerate(words) if word in ("|", ">", "&&", "&", ";")), None)]
+    words = words[
+        : next(
+            (place for place, word in enumerate(words) if word in ("|", ">", "&&", "&", ";")), None
+        )
+    ]
     first = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
     done = CliRunner().invoke(app, [*words[:first], "--help", *words[first:]])
     return "" if done.exit_code == 0 else f"hadahash {command}: {done.output}"
@@ -133,7 +149,9 @@ def _refusal(command: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_command_line_knows_the_commands_of_the_pages(page):
-    assert [refusal for refusal in map(_refusal, _commands(page.read_text("utf-8"))) if refusal] == []
+    assert [
+        refusal for refusal in map(_refusal, _commands(page.read_text("utf-8"))) if refusal
+    ] == []
 
 
 def test_the_commands_of_a_page_are_found():
@@ -142,13 +160,22 @@ def test_the_commands_of_a_page_are_found():
         "  r p\ndocker build -t hadahash .\n```\n\n```python\nimport hadahash as hh\n```\n"
     )
     assert [shlex.split(command, comments=True) for command in _commands(text)] == [
-        ["index", "build", "r", "p"], ["search", "x.index"], ["doctor"], ["train"],
-    ]  # fmt: skip
+        ["index", "build", "r", "p"],
+        ["search", "x.index"],
+        ["doctor"],
+        ["train"],
+    ]
     assert sum(len(list(_commands(page.read_text("utf-8")))) for page in PAGES) > 30
 
 
 @pytest.mark.parametrize(
-    "command", ["train photos/ --bitz 64", "index built runs/photos photos/", "no-such", "search x.index cat.jpg -k"]
+    "command",
+    [
+        "train photos/ --bitz 64",
+        "index built runs/photos photos/",
+        "no-such",
+        "search x.index cat.jpg -k",
+    ],
 )
 def test_an_unknown_command_or_option_is_refused(command):
     assert _refusal(command)
@@ -156,7 +183,13 @@ def test_an_unknown_command_or_option_is_refused(command):
 
 def test_the_rooms_are_listed_in_the_order_of_imports():
     """CONTRIBUTING.md shows every room that there is, once, as `tests/test_imports.py` orders them."""
-    rows = re.findall(r"^    (\S.*?)  ", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), flags=re.MULTILINE)
+    rows = re.findall(
+        r"^    (\S.*?)  ", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), flags=re.MULTILINE
+    )
     shown = [name for row in rows for name in re.split(r", | -> ", row)]
-    there = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    there = {
+        path.stem
+        for path in SOURCE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
     assert shown == [room for room in ORDER if room in there - FREE - {"_version"}]

@@ -14,7 +14,7 @@ from toys import make_toy, one_line, tensor_bytes, tiny_hasher, write_folder
 from hadahash import Codes, Hasher
 from hadahash.codes import pack
 from hadahash.data import ArrayImages
-from hadahash.data.collection import Collection, open_source
+from hadahash.data.sources import Collection, open_source
 from hadahash.encoding import Encoder, FeatureCache, encode_to_file, parse_shard, shard_rows
 from hadahash.errors import CorruptImage, StorageError, UsageError
 
@@ -69,16 +69,27 @@ def encoder(fitted: Hasher) -> Encoder:
 def test_codes_are_the_signs_of_the_values_in_order(fitted, pixels):
     codes = fitted.encode(pixels)
     with torch.inference_mode():
-        values = torch.cat([fitted.network(torch.from_numpy(p.transpose(2, 0, 1).copy())[None].float()) for p in pixels])
+        values = torch.cat(
+            [
+                fitted.network(torch.from_numpy(p.transpose(2, 0, 1).copy())[None].float())
+                for p in pixels
+            ]
+        )
     sure = values.abs().numpy() > NEAR_ZERO
-    assert np.array_equal((codes.signs() > 0)[sure], (values.numpy() >= 0)[sure]) and sure.mean() > 0.99
+    assert (
+        np.array_equal((codes.signs() > 0)[sure], (values.numpy() >= 0)[sure])
+        and sure.mean() > 0.99
+    )
     assert codes.ids.tolist() == list(range(70)) and codes.bits == 16 and codes.skipped == ()
     torch.testing.assert_close(fitted.values(pixels).values, values, rtol=0, atol=1e-4)
 
 
 def test_the_size_of_the_batch_does_not_matter(fitted, pixels):
     images = ArrayImages(pixels)
-    one, many = _encoder(fitted, 1).values(images).values, _encoder(fitted, 32).values(images).values
+    one, many = (
+        _encoder(fitted, 1).values(images).values,
+        _encoder(fitted, 32).values(images).values,
+    )
     torch.testing.assert_close(one, many, rtol=0, atol=NEAR_ZERO)
     sure = (one.abs() > NEAR_ZERO).numpy()
     codes = [_encoder(fitted, batch).encode(images, _ids(70)).signs() for batch in (1, 32)]
@@ -105,7 +116,9 @@ def test_a_folder_with_a_thousandth_of_bad_files_goes_on(fitted, tmp_path):
     (folder / broken[0]).write_bytes(b"")
     (folder / broken[1]).write_bytes((folder / broken[1]).read_bytes()[:200])
     codes = fitted.encode(folder)
-    assert [name.path for name in codes.skipped] == broken and all(name.reason for name in codes.skipped)
+    assert [name.path for name in codes.skipped] == broken and all(
+        name.reason for name in codes.skipped
+    )
     assert len(codes) == 1998 and not set(broken) & set(codes.ids)
     values = fitted.values(pixels).values.numpy()
     for name, signs in zip(codes.ids, codes.signs(), strict=True):
@@ -146,12 +159,19 @@ def test_encoding_changes_nothing_in_the_network(fitted, pixels):
 
 def test_mirror_averages_the_image_and_its_mirror_image(fitted, pixels):
     mirroring = Encoder(fitted.network, replace(fitted.preprocess, mirror=True))
-    plain, mirrored = (fitted.encoder().features(ArrayImages(p)).values for p in (pixels, pixels[:, :, ::-1].copy()))
+    plain, mirrored = (
+        fitted.encoder().features(ArrayImages(p)).values
+        for p in (pixels, pixels[:, :, ::-1].copy())
+    )
     both = (plain + mirrored) / 2
-    torch.testing.assert_close(mirroring.features(ArrayImages(pixels)).values, both, rtol=0, atol=NEAR_ZERO)
+    torch.testing.assert_close(
+        mirroring.features(ArrayImages(pixels)).values, both, rtol=0, atol=NEAR_ZERO
+    )
     assert not torch.allclose(both, plain, atol=NEAR_ZERO)
     with torch.no_grad():  # what a cache of features would give
-        torch.testing.assert_close(mirroring.values(ArrayImages(pixels)).values, fitted.network.code_values(both))
+        torch.testing.assert_close(
+            mirroring.values(ArrayImages(pixels)).values, fitted.network.values(both)
+        )
 
 
 # ------------------------------------------------------------------ shards
@@ -234,7 +254,12 @@ def test_parts_of_another_job_are_not_used(encoder, pixels, tmp_path, change):
     _interrupted(encoder, images, _ids(70), out, after=35, model="m")
     images.read.clear()
     ids = np.roll(_ids(70), 1) if change == "ids" else _ids(70)
-    options = {"model": {"model": "other"}, "shard": {"shard": (1, 2)}, "part": {"part": 5}, "ids": {}}[change]
+    options = {
+        "model": {"model": "other"},
+        "shard": {"shard": (1, 2)},
+        "part": {"part": 5},
+        "ids": {},
+    }[change]
     codes = encode_to_file(encoder, images, ids, out, **{"model": "m", "part": 10} | options)
     expected = range(35) if change == "shard" else range(70)
     assert sorted(images.read) == list(expected)
@@ -262,7 +287,9 @@ def test_a_job_that_is_done_again_encodes_again(encoder, pixels, tmp_path):
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_jobs_of_almost_nothing(encoder, pixels, tmp_path, count):
-    codes = encode_to_file(encoder, ArrayImages(pixels[:count]), _ids(count), tmp_path / "codes.npz")
+    codes = encode_to_file(
+        encoder, ArrayImages(pixels[:count]), _ids(count), tmp_path / "codes.npz"
+    )
     assert len(codes) == len(Codes.load(tmp_path / "codes.npz")) == count
     assert codes.bits == 16
 
@@ -279,7 +306,10 @@ def test_codes_that_cannot_be_written_are_one_line(fitted, pixels, tmp_path):
 
 def test_cached_features_give_the_same_codes_and_are_computed_once(toy, pixels):
     cache, counted = FeatureCache(), Counting(pixels, frozenset({4}))
-    hashers = [tiny_hasher(name, frozen=True, epochs=1, bits=8).fit(*toy, cache=cache) for name in ("hcdh", "lsh")]
+    hashers = [
+        tiny_hasher(name, frozen=True, epochs=1, bits=8).fit(*toy, cache=cache)
+        for name in ("hcdh", "lsh")
+    ]
     source = Collection(counted, _ids(70))
     for hasher in hashers:
         cached = hasher.encode(source, cache=cache)
@@ -294,8 +324,15 @@ def test_the_cache_tells_images_and_networks_apart(toy, pixels, tmp_path):
     one = tiny_hasher("lsh", bits=32).fit(*toy, cache=cache)
     other = tiny_hasher("lsh", bits=32, seed=1).fit(*toy, cache=cache)
     first, second = pixels[:30], pixels[30:60]  # as many, so with the same numbers as ids
-    folders = [write_folder(tmp_path / name, part, np.zeros(30, int)) for name, part in (("a", first), ("b", second))]
+    folders = [
+        write_folder(tmp_path / name, part, np.zeros(30, int))
+        for name, part in (("a", first), ("b", second))
+    ]
     for source in (first, second, *folders):
         for hasher in (one, other):
-            assert np.array_equal(hasher.encode(source, cache=cache).packed, hasher.encode(source).packed)
-    assert np.array_equal(pack(one.values(first).values.numpy()), one.encode(open_source(first)).packed)
+            assert np.array_equal(
+                hasher.encode(source, cache=cache).packed, hasher.encode(source).packed
+            )
+    assert np.array_equal(
+        pack(one.values(first).values.numpy()), one.encode(open_source(first)).packed
+    )

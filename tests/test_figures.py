@@ -29,16 +29,28 @@ class Study:
         self.cells: list[Cell] = []
         self.said: list[str] = []
 
-    def cell(self, method: str = "hcdh", bits: int = 64, dataset: str = "cifar10", seed: int = 0, mark: str = "") -> Cell:
+    def cell(
+        self,
+        method: str = "hcdh",
+        bits: int = 64,
+        dataset: str = "cifar10",
+        seed: int = 0,
+        mark: str = "",
+    ) -> Cell:
         self.cells.append(Cell(dataset, method, bits, "net", seed, dataset, mark))
         return self.cells[-1]
 
-    def measure(self, cell: Cell, *, run: bool = True, several: bool = False, lam: float = 1.0) -> dict[str, Any]:
+    def measure(
+        self, cell: Cell, *, run: bool = True, several: bool = False, lam: float = 1.0
+    ) -> dict[str, Any]:
         """Codes that are right for nine of ten images."""
         rng = np.random.default_rng(cell.seed + len(cell.method))
         book = np.where(rng.random((len(CLASSES), cell.bits)) < 0.5, 1, -1)
         numbers = np.arange(90) % len(CLASSES)
-        values = np.where(rng.random((90, 1)) < 0.9, book[numbers], rng.choice([-1, 1], (90, cell.bits))) * 0.95
+        values = (
+            np.where(rng.random((90, 1)) < 0.9, book[numbers], rng.choice([-1, 1], (90, cell.bits)))
+            * 0.95
+        )
         labels = np.eye(len(CLASSES), dtype=np.int64)[numbers] if several else numbers
         if several:
             labels[:5] = 1
@@ -49,7 +61,13 @@ class Study:
         if run:
             folder = cell.folder(self.runs)
             sides = {"query": codes, "database": codes}
-            _keep(folder / "codes", sides, {"query": labels, "database": labels}, CLASSES, values.astype(np.float16))
+            _keep(
+                folder / "codes",
+                sides,
+                {"query": labels, "database": labels},
+                CLASSES,
+                values.astype(np.float16),
+            )
             files.write_json(folder / "run.json", {"seed": cell.seed})
             report.to_json(folder / "report.json")
         return result
@@ -81,7 +99,10 @@ def test_every_figure_is_drawn_and_drawn_again_without_runs(study: Study) -> Non
         path.unlink()
     assert {path.name for name in figures() for path in _drawn(study, name)} == names
     assert {path.name: path.read_bytes() for path in study.out.iterdir()} == before
-    assert max(map(len, (content for name, content in before.items() if name.endswith("json")))) < 10_000
+    assert (
+        max(map(len, (content for name, content in before.items() if name.endswith("json"))))
+        < 10_000
+    )
 
 
 def _drawn(study: Study, name: str) -> list[Path]:
@@ -93,7 +114,9 @@ def test_what_was_not_run_is_said_in_one_line(study: Study) -> None:
     for name in figures():
         assert study.draw(name) == {}
         assert len(study.said) == (1 if name == "fig-lambda" else 2)
-        assert all(f"reproduce {FIGURES[name].recipe}" in line and "\n" not in line for line in study.said)
+        assert all(
+            f"reproduce {FIGURES[name].recipe}" in line and "\n" not in line for line in study.said
+        )
     assert not study.out.exists()
 
 
@@ -121,7 +144,9 @@ def test_curves_are_those_of_the_results_best_first(study: Study) -> None:
     files.write_json(worse.path(study.results), results[0])
     series = study.draw("fig-pr")["series"]
     assert list(series) == ["hcdh", "lsh"] and len(series["hcdh"]["recall"]) == 65
-    assert series["hcdh"]["precision"] == [round(value, 5) for value in results[1]["precision_recall"]["precision"]]
+    assert series["hcdh"]["precision"] == [
+        round(value, 5) for value in results[1]["precision_recall"]["precision"]
+    ]
 
 
 def test_points_of_several_labels_are_left_out(study: Study) -> None:
@@ -134,7 +159,11 @@ def test_points_of_several_labels_are_left_out(study: Study) -> None:
 def test_values_before_sign(study: Study) -> None:
     study.measure(study.cell())
     own = study.draw("fig-distribution")["series"]["hcdh"]
-    assert own["saturated"] == 1 and sum(own["shares"]) == pytest.approx(1) and len(own["edges"]) == len(own["shares"]) + 1
+    assert (
+        own["saturated"] == 1
+        and sum(own["shares"]) == pytest.approx(1)
+        and len(own["edges"]) == len(own["shares"]) + 1
+    )
 
 
 def test_confusion_is_no_deeper_than_the_smallest_class(study: Study) -> None:
@@ -161,7 +190,11 @@ def test_lambda_has_all_data_sets_in_one_figure_with_all_seeds(study: Study) -> 
             maps.setdefault(lam, []).append(study.measure(cell, run=False, lam=lam)["map"])
     study.measure(study.cell(dataset="voc2012", mark="lam0"), run=False, lam=0)
     series = study.draw("fig-lambda")["series"]
-    assert list(series) == ["cifar10", "voc2012"] and list(series["cifar10"]["maps"]) == ["0", "0.05", "10"]
+    assert list(series) == ["cifar10", "voc2012"] and list(series["cifar10"]["maps"]) == [
+        "0",
+        "0.05",
+        "10",
+    ]
     assert series["cifar10"]["maps"]["0.05"] == [round(value, 5) for value in maps[0.05]]
 
 

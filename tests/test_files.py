@@ -35,16 +35,21 @@ def test_a_failing_block_leaves_the_old_file_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("place", ["write", "flush", "rename"])
 @pytest.mark.parametrize(
-    ("number", "remedy"), [(errno.ENOSPC, "The disk is full"), (errno.EDQUOT, "quota"), (errno.EIO, "Check the path")]
+    ("number", "remedy"),
+    [(errno.ENOSPC, "The disk is full"), (errno.EDQUOT, "quota"), (errno.EIO, "Check the path")],
 )
-def test_a_full_disk_at_any_moment_leaves_the_old_file(tmp_path, monkeypatch, place, number, remedy):
+def test_a_full_disk_at_any_moment_leaves_the_old_file(
+    tmp_path, monkeypatch, place, number, remedy
+):
     path = tmp_path / "value.txt"
     files.write_text(path, "old")
 
     def fail(*_args: object, **_options: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    target = {"write": (Path, "write_bytes"), "flush": (os, "fsync"), "rename": (Path, "replace")}[place]
+    target = {"write": (Path, "write_bytes"), "flush": (os, "fsync"), "rename": (Path, "replace")}[
+        place
+    ]
     monkeypatch.setattr(*target, fail)
     with pytest.raises(StorageError, match=remedy) as caught:
         files.write_text(path, "new")
@@ -58,14 +63,18 @@ def test_the_content_is_on_the_disk_before_the_name_changes(tmp_path, monkeypatc
     events = []
     fsync, replace = os.fsync, Path.replace
     monkeypatch.setattr(os, "fsync", lambda handle: (events.append("flush"), fsync(handle)))
-    monkeypatch.setattr(Path, "replace", lambda self, target: (events.append("rename"), replace(self, target)))
+    monkeypatch.setattr(
+        Path, "replace", lambda self, target: (events.append("rename"), replace(self, target))
+    )
     files.write_text(tmp_path / "value.txt", "new")
     assert events == ["flush", "rename", "flush"]
 
 
 def test_a_path_below_a_file_is_refused_with_a_remedy(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"Cannot write .*file/x.json: .*choose another place") as caught:
+    with pytest.raises(
+        StorageError, match=r"Cannot write .*file/x.json: .*choose another place"
+    ) as caught:
         files.write_json(tmp_path / "file" / "x.json", 1)
     one_line(caught.value)
 

@@ -21,7 +21,14 @@ from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hashe
 
 from hadahash import Hasher, evaluate
 from hadahash.data import ArrayImages, FileImages, LabelledImages
-from hadahash.errors import DataError, HadaHashError, ImageError, NewerFileError, StorageError, UsageError
+from hadahash.errors import (
+    DataError,
+    HadaHashError,
+    ImageError,
+    NewerFileError,
+    StorageError,
+    UsageError,
+)
 from hadahash.hasher import ModelSettings, choose_preprocess, one_hot
 
 
@@ -52,10 +59,17 @@ def test_pixels_a_folder_and_labelled_images_are_the_same_data(small, tmp_path):
         small().fit(folder),
         small().fit(str(folder)),
         small().fit([str(path) for path in paths], [path.parent.name for path in paths]),
-        small().fit(LabelledImages(ArrayImages(pixels), np.arange(32).astype(str), labels, tuple("abcd"))),
+        small().fit(
+            LabelledImages(ArrayImages(pixels), np.arange(32).astype(str), labels, tuple("abcd"))
+        ),
     ]
     assert all(tensor_bytes(hasher) == tensor_bytes(hashers[0]) for hasher in hashers)
-    assert hashers[0].classes == ("0", "1", "2", "3") and hashers[1].classes == ("blue", "green", "red", "yellow")
+    assert hashers[0].classes == ("0", "1", "2", "3") and hashers[1].classes == (
+        "blue",
+        "green",
+        "red",
+        "yellow",
+    )
     assert hashers[0].outcome.steps == 1 and not hashers[0].multilabel
 
 
@@ -65,11 +79,15 @@ def test_a_corrupt_image_does_not_stop_the_training(small, toy_folder):
     (toy_folder / bad[1]).write_bytes((toy_folder / bad[1]).read_bytes()[:300])
     for frozen in (False, True):
         hasher = small(frozen=frozen).fit(toy_folder)
-        assert [name.path for name in hasher.skipped] == bad and all(name.reason for name in hasher.skipped)
+        assert [name.path for name in hasher.skipped] == bad and all(
+            name.reason for name in hasher.skipped
+        )
         without = shutil.copytree(toy_folder, toy_folder.parent / f"good-{frozen}")
         for name in bad:
             (without / name).unlink()
-        assert tensor_bytes(small(frozen=frozen).fit(without)) == tensor_bytes(hasher), "labels slipped"
+        assert tensor_bytes(small(frozen=frozen).fit(without)) == tensor_bytes(hasher), (
+            "labels slipped"
+        )
 
 
 def test_a_folder_of_which_nothing_can_be_read_is_one_line(small, toy_folder):
@@ -79,7 +97,10 @@ def test_a_folder_of_which_nothing_can_be_read_is_one_line(small, toy_folder):
         small().fit(toy_folder)
     text = one_line(caught.value)
     assert (
-        re.search(r"The first that could not is blue/\d+\.png: .*empty.*\. Replace such files", text) and "Skipped" not in text
+        re.search(
+            r"The first that could not is blue/\d+\.png: .*empty.*\. Replace such files", text
+        )
+        and "Skipped" not in text
     )
     assert caught.value.exit_code == 1
 
@@ -130,7 +151,10 @@ def test_a_folder_of_one_class_is_one_line(small, toy_folder):
         ({"bits": 16.5}, "bits=16.5 is not possible"),
         ({"seed": "one"}, "seed=one is not possible"),
         ({"method": "hcdhh"}, "Unknown method 'hcdhh'. Did you mean 'hcdh"),
-        ({"backbone": "test_efficientnt"}, "Unknown backbone 'test_efficientnt'. Did you mean 'test_efficientnet'"),
+        (
+            {"backbone": "test_efficientnt"},
+            "Unknown backbone 'test_efficientnt'. Did you mean 'test_efficientnet'",
+        ),
         ({"epoch": 3}, "Unknown setting 'epoch'. Did you mean 'epochs'"),
         ({"lam": -1}, "lam=-1.0 is not possible"),
         ({"codebook": "papr"}, "paper"),
@@ -171,19 +195,28 @@ def test_frozen_leaves_the_backbone_as_it_was(toy):
     assert any(key.endswith("running_mean") for key in ours)
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
     thawed = tiny_hasher(epochs=1).fit(*toy).network.backbone.state_dict()
-    assert not any(torch.equal(thawed[key], theirs[key]) for key in ours if key.endswith(("running_mean", "conv_stem.weight")))
+    assert not any(
+        torch.equal(thawed[key], theirs[key])
+        for key in ours
+        if key.endswith(("running_mean", "conv_stem.weight"))
+    )
 
 
 def test_frozen_training_learns_from_the_features_that_encoding_sees(toy, monkeypatch):
     seen = []
-    monkeypatch.setattr("hadahash.hasher.train", lambda network, data, *_args, **_options: seen.append(data))
+    monkeypatch.setattr(
+        "hadahash.hasher.train", lambda network, data, *_args, **_options: seen.append(data)
+    )
     hasher = tiny_hasher(frozen=True).fit(*toy)
     assert torch.equal(seen[0].inputs, hasher.encoder().features(ArrayImages(toy[0])).values)
     assert torch.equal(seen[0].targets.argmax(1), torch.from_numpy(toy[1]))
 
 
 def test_learned_codes_find_their_class(fitted, toy, toy_queries):
-    assert evaluate(fitted.encode(toy_queries[0]), toy_queries[1], fitted.encode(toy[0]), toy[1]).map > 0.95
+    assert (
+        evaluate(fitted.encode(toy_queries[0]), toy_queries[1], fitted.encode(toy[0]), toy[1]).map
+        > 0.95
+    )
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -193,7 +226,9 @@ def test_thresholds_balance_the_bits_on_the_training_set(toy, method, frozen):
     mean = tiny_hasher(method, frozen=frozen, threshold="mean").fit(*toy)
     median = tiny_hasher(method, frozen=frozen, threshold="median").fit(*toy)
     assert (zero.network.threshold == 0).all() and (mean.network.threshold != 0).any()
-    torch.testing.assert_close(mean.values(toy[0]).values.mean(0), torch.zeros(16), rtol=0, atol=1e-4)
+    torch.testing.assert_close(
+        mean.values(toy[0]).values.mean(0), torch.zeros(16), rtol=0, atol=1e-4
+    )
     share = lambda hasher: (hasher.encode(toy[0]).signs() > 0).mean(0)  # noqa: E731
     assert np.abs(share(median) - 0.5).max() <= 0.02
     assert np.abs(share(mean) - 0.5).mean() <= np.abs(share(zero) - 0.5).mean()
@@ -215,7 +250,9 @@ def test_thresholds_balance_the_bits_on_the_training_set(toy, method, frozen):
     ],
 )
 def test_the_square_suits_the_images(pixels, settings, expected):
-    chosen = choose_preprocess(ArrayImages(np.zeros((3, *pixels, 3), np.uint8)), 224, ModelSettings(**settings))
+    chosen = choose_preprocess(
+        ArrayImages(np.zeros((3, *pixels, 3), np.uint8)), 224, ModelSettings(**settings)
+    )
     assert (chosen.side, chosen.size, chosen.crop) == expected
 
 
@@ -233,7 +270,12 @@ def test_the_square_follows_the_typical_file(tmp_path):
 
 
 def test_a_hasher_that_learned_nothing_says_so(tmp_path):
-    uses = (lambda h: h.encode([]), lambda h: h.save(tmp_path), lambda h: h.values([]), lambda h: h.encode_to_file([], "x.npz"))
+    uses = (
+        lambda h: h.encode([]),
+        lambda h: h.save(tmp_path),
+        lambda h: h.values([]),
+        lambda h: h.encode_to_file([], "x.npz"),
+    )
     for use in uses:
         with pytest.raises(HadaHashError, match="learned nothing yet") as caught:
             use(tiny_hasher())
@@ -254,7 +296,14 @@ def test_one_unreadable_file_is_an_error_but_in_a_folder_it_is_skipped(fitted, t
 
 
 def test_names_of_all_kinds(fitted, toy_folder, tmp_path):
-    names = ["Grüße 日本.png", "a b.png", "-leading.png", "new\nline.png", "n" * 250 + ".png", os.fsdecode(b"bad-\xff.png")]
+    names = [
+        "Grüße 日本.png",
+        "a b.png",
+        "-leading.png",
+        "new\nline.png",
+        "n" * 250 + ".png",
+        os.fsdecode(b"bad-\xff.png"),
+    ]
     folder = tmp_path / "odd"
     folder.mkdir()
     for name in names:
@@ -271,8 +320,20 @@ def test_names_of_all_kinds(fitted, toy_folder, tmp_path):
 def test_save_and_load_round_trip(fitted, saved, toy_queries):
     loaded = Hasher.load(saved, device="cpu")
     assert tensor_bytes(loaded) == tensor_bytes(fitted)
-    assert np.array_equal(loaded.encode(toy_queries[0]).packed, fitted.encode(toy_queries[0]).packed)
-    for name in ("method", "bits", "backbone", "seed", "weights", "settings", "classes", "multilabel", "preprocess"):
+    assert np.array_equal(
+        loaded.encode(toy_queries[0]).packed, fitted.encode(toy_queries[0]).packed
+    )
+    for name in (
+        "method",
+        "bits",
+        "backbone",
+        "seed",
+        "weights",
+        "settings",
+        "classes",
+        "multilabel",
+        "preprocess",
+    ):
         assert getattr(loaded, name) == getattr(fitted, name), name
     assert loaded.weights_sha256 == fitted.weights_sha256 and not loaded.network.training
 
@@ -288,7 +349,8 @@ def test_other_methods_come_back_too(toy, toy_queries, tmp_path, method):
     hasher = tiny_hasher(method, epochs=1, threshold="median", bits=12).fit(*toy)
     hasher.save(tmp_path)
     assert np.array_equal(
-        Hasher.load(tmp_path, device="cpu").encode(toy_queries[0]).packed, hasher.encode(toy_queries[0]).packed
+        Hasher.load(tmp_path, device="cpu").encode(toy_queries[0]).packed,
+        hasher.encode(toy_queries[0]).packed,
     )
 
 
@@ -325,12 +387,16 @@ def test_a_flipped_byte_in_the_weights_is_named(saved):
 
 def _change_card(folder: Path, **changes) -> None:
     card = json.loads((folder / "hasher.json").read_text()) | changes
-    (folder / "hasher.json").write_text(json.dumps({key: value for key, value in card.items() if value is not None}))
+    (folder / "hasher.json").write_text(
+        json.dumps({key: value for key, value in card.items() if value is not None})
+    )
 
 
 def test_a_newer_format_asks_for_an_update_with_exit_code_3(saved):
     _change_card(saved, format=2, hadahash="9.1", method="of the future", preprocess={"new": 1})
-    with pytest.raises(NewerFileError, match=r"written by hadahash 9.1. Update with: pip install -U hadahash") as caught:
+    with pytest.raises(
+        NewerFileError, match=r"written by hadahash 9.1. Update with: pip install -U hadahash"
+    ) as caught:
         Hasher.load(saved)
     assert caught.value.exit_code == 3
     one_line(caught.value)
@@ -338,13 +404,25 @@ def test_a_newer_format_asks_for_an_update_with_exit_code_3(saved):
 
 def test_a_missing_folder_says_how_to_train_one(tmp_path):
     for folder in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(StorageError, match=r"holds no trained model .*hadahash train DATA --out") as caught:
+        with pytest.raises(
+            StorageError, match=r"holds no trained model .*hadahash train DATA --out"
+        ) as caught:
             Hasher.load(folder)
         one_line(caught.value)
 
 
 @pytest.mark.parametrize(
-    "key", ["format", "method", "bits", "classes", "preprocess", "weights_file", "weights_sha256", "train_images"]
+    "key",
+    [
+        "format",
+        "method",
+        "bits",
+        "classes",
+        "preprocess",
+        "weights_file",
+        "weights_sha256",
+        "train_images",
+    ],
 )
 def test_a_card_with_a_gap_is_damaged(saved, key):
     _change_card(saved, **{key: None})
@@ -353,7 +431,10 @@ def test_a_card_with_a_gap_is_damaged(saved, key):
     one_line(caught.value)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "5", '"x"', "null", '{"format": "1"}', '{"format": 1, "settings": 5}'])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "5", '"x"', "null", '{"format": "1"}', '{"format": 1, "settings": 5}'],
+)
 def test_a_card_that_is_none_is_damaged(saved, content):
     (saved / "hasher.json").write_text(content)
     with pytest.raises(StorageError, match=r"hasher.json is damaged") as caught:
@@ -363,7 +444,11 @@ def test_a_card_that_is_none_is_damaged(saved, content):
 
 @pytest.mark.parametrize(
     ("changes", "key"),
-    [({"bits": 24}, "method.head.hash.weight"), ({"classes": ["a", "b"]}, "codebook"), ({"method": "hcdh-h"}, "classifier")],
+    [
+        ({"bits": 24}, "method.head.hash.weight"),
+        ({"classes": ["a", "b"]}, "codebook"),
+        ({"method": "hcdh-h"}, "classifier"),
+    ],
 )
 def test_weights_of_another_shape_are_named(saved, changes, key):
     _change_card(saved, **changes)
@@ -383,7 +468,9 @@ class _Wicked:
 def test_a_pickle_in_place_of_the_weights_is_refused(saved, tmp_path):
     content = pickle.dumps(_Wicked(tmp_path / "effect"))
     (saved / "w.safetensors").write_bytes(content)
-    _change_card(saved, weights_file="w.safetensors", weights_sha256=hashlib.sha256(content).hexdigest())
+    _change_card(
+        saved, weights_file="w.safetensors", weights_sha256=hashlib.sha256(content).hexdigest()
+    )
     with pytest.raises(StorageError) as caught:
         Hasher.load(saved, device="cpu")
     one_line(caught.value)
@@ -408,7 +495,13 @@ else:
     sys.exit("the disk was not full")
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "Cannot write" in one_line(done.stdout.strip()) and resource.RLIMIT_FSIZE is not None
     assert tensor_bytes(Hasher.load(saved, device="cpu")) == before
@@ -417,7 +510,10 @@ else:
 
 @pytest.mark.parametrize("call", [1, 2])
 def test_a_failure_at_any_write_leaves_the_old_model_or_the_new_one(saved, toy, monkeypatch, call):
-    before, other = tensor_bytes(Hasher.load(saved, device="cpu")), tiny_hasher(epochs=1, seed=5).fit(*toy)
+    before, other = (
+        tensor_bytes(Hasher.load(saved, device="cpu")),
+        tiny_hasher(epochs=1, seed=5).fit(*toy),
+    )
     write, calls = Path.write_bytes, []
 
     def failing(self, content):
@@ -441,6 +537,8 @@ def test_a_failure_at_any_write_leaves_the_old_model_or_the_new_one(saved, toy, 
 def test_preprocess_is_stored_with_the_model(fitted, saved, toy_queries):
     loaded = Hasher.load(saved, device="cpu")
     loaded.preprocess = replace(loaded.preprocess, crop=0.5)
-    assert not torch.allclose(loaded.values(toy_queries[0]).values, fitted.values(toy_queries[0]).values, atol=1e-3)
+    assert not torch.allclose(
+        loaded.values(toy_queries[0]).values, fitted.values(toy_queries[0]).values, atol=1e-3
+    )
     loaded.save(saved)
     assert Hasher.load(saved, device="cpu").preprocess.crop == 0.5

@@ -30,15 +30,37 @@ def test_a_wheel_has_every_file_of_the_package(tmp_path):
     shutil.copytree(ROOT / "src" / "hadahash", source / "src" / "hadahash", ignore=built)
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    files = {path.relative_to(source / "src").as_posix() for path in (source / "src").rglob("*") if path.is_file()}
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", "--outdir", out, source]
+    files = {
+        path.relative_to(source / "src").as_posix()
+        for path in (source / "src").rglob("*")
+        if path.is_file()
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--skip-dependency-check",
+        "--outdir",
+        out,
+        source,
+    ]
     plain = {"CC": "false"}  # the compiled library is optional; leaving it out is quicker
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | plain, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | plain, check=False
+    )
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(next(out.glob("*.whl"))) as wheel:
         inside = set(wheel.namelist())
-    assert files <= inside, f"name these in package-data of pyproject.toml: {sorted(files - inside)}"
-    assert {"hadahash/reproduce/paper.toml", "hadahash/py.typed", "hadahash/serve/static/index.html"} <= inside
+    assert files <= inside, (
+        f"name these in package-data of pyproject.toml: {sorted(files - inside)}"
+    )
+    assert {
+        "hadahash/reproduce/paper.toml",
+        "hadahash/py.typed",
+        "hadahash/serve/static/index.html",
+    } <= inside
 
 
 def _pins(python: str) -> dict[str, str]:
@@ -49,24 +71,37 @@ def _pins(python: str) -> dict[str, str]:
             continue
         pin = Requirement(line)
         assert re.fullmatch(r"==[\w.]+", str(pin.specifier)), line
-        if pin.marker is None or pin.marker.evaluate({"python_version": python, "python_full_version": f"{python}.0"}):
-            assert canonicalize_name(pin.name) not in pins, f"two versions of {pin.name} for Python {python}"
+        if pin.marker is None or pin.marker.evaluate(
+            {"python_version": python, "python_full_version": f"{python}.0"}
+        ):
+            assert canonicalize_name(pin.name) not in pins, (
+                f"two versions of {pin.name} for Python {python}"
+            )
             pins[canonicalize_name(pin.name)] = str(pin.specifier).removeprefix("==")
     return pins
 
 
 def test_the_page_and_the_project_promise_the_same_python():
-    (oldest,) = re.findall(r"needs Python (3\.\d+) or later", (ROOT / "README.md").read_text("utf-8"))
+    (oldest,) = re.findall(
+        r"needs Python (3\.\d+) or later", (ROOT / "README.md").read_text("utf-8")
+    )
     assert PROJECT["requires-python"] == f">={oldest}" and oldest == PYTHONS[0]
 
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_every_dependency_has_one_version_for_each_python(python):
     pins = _pins(python)
-    named = [*PROJECT["dependencies"], *(line for lines in PROJECT["optional-dependencies"].values() for line in lines)]
+    named = [
+        *PROJECT["dependencies"],
+        *(line for lines in PROJECT["optional-dependencies"].values() for line in lines),
+    ]
     for need in map(Requirement, named):
-        if need.marker is None or need.marker.evaluate({"python_version": python, "python_full_version": f"{python}.0"}):
-            assert need.specifier.contains(pins[canonicalize_name(need.name)]), f"{need} under Python {python}"
+        if need.marker is None or need.marker.evaluate(
+            {"python_version": python, "python_full_version": f"{python}.0"}
+        ):
+            assert need.specifier.contains(pins[canonicalize_name(need.name)]), (
+                f"{need} under Python {python}"
+            )
 
 
 @pytest.mark.parametrize("python", PYTHONS[:3])

@@ -15,7 +15,7 @@ from toys import make_toy, one_line, tiny_hasher, write_folder
 
 from hadahash import photos as room
 from hadahash.errors import StorageError, UsageError
-from hadahash.index import Index, index_engines
+from hadahash.index import Index, list_engines
 from hadahash.index.duplicates import duplicate_groups
 from hadahash.photos import PhotoIndex, find, model_of, photos_at, photos_of
 
@@ -33,8 +33,12 @@ def follow(fitted, saved, toy_folder, tmp_path):
         seen.clear()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fitted, "encode", counted)
-            photos = PhotoIndex.open_or_make(tmp_path / "photos.index", fitted, saved, toy_folder, **options)
-            changes = photos.apply(photos.plan(photos_of(toy_folder), vanished_from=photos.home), fitted)
+            photos = PhotoIndex.open_or_make(
+                tmp_path / "photos.index", fitted, saved, toy_folder, **options
+            )
+            changes = photos.apply(
+                photos.plan(photos_of(toy_folder), vanished_from=photos.home), fitted
+            )
         assert sum(seen) >= changes.encoded
         return photos, changes, sum(seen)
 
@@ -45,7 +49,7 @@ def figures(changes):
     return changes.encoded, changes.same, changes.removed, changes.skipped, changes.total
 
 
-@pytest.mark.parametrize("engine", index_engines())
+@pytest.mark.parametrize("engine", list_engines())
 def test_the_index_follows_the_folder(follow, fitted, toy_folder, engine):
     photos, changes, seen = follow(engine=engine)
     assert figures(changes) == (48, 0, 0, 0, 48) and seen == 48 and photos.index.engine == engine
@@ -64,7 +68,9 @@ def test_the_index_follows_the_folder(follow, fitted, toy_folder, engine):
     whole = fitted.encode(toy_folder)
     order = np.argsort(whole.ids)
     codes = Index.open(photos.folder).codes()
-    assert codes.ids.tolist() == whole.ids[order].tolist() and np.array_equal(codes.packed, whole.packed[order])
+    assert codes.ids.tolist() == whole.ids[order].tolist() and np.array_equal(
+        codes.packed, whole.packed[order]
+    )
     items = photos.index.get(["red/new.png", "loose.jpg"])
     assert [item.labels for item in items] == [("red",), ()] and items[0].path == str(new.resolve())
 
@@ -141,9 +147,13 @@ def test_other_folders_and_files_are_added(follow, fitted, toy_folder, tmp_path)
 
     def add(*sources, prefix=""):
         opened = PhotoIndex.open(photos.folder)
-        return opened.apply(opened.plan(photos_at(sources, home=opened.home, prefix=prefix)), fitted)
+        return opened.apply(
+            opened.plan(photos_at(sources, home=opened.home, prefix=prefix)), fitted
+        )
 
-    with pytest.raises(UsageError, match=r"already has 'blue/000\.png', which is .*--prefix") as caught:
+    with pytest.raises(
+        UsageError, match=r"already has 'blue/000\.png', which is .*--prefix"
+    ) as caught:
         add(other)
     one_line(caught.value)
     assert figures(add(other, prefix="more/")) == (8, 0, 0, 0, 56)
@@ -153,10 +163,19 @@ def test_other_folders_and_files_are_added(follow, fitted, toy_folder, tmp_path)
     assert add(inside).total == 57
     opened = PhotoIndex.open(photos.folder).index
     assert opened.get(["red/later.png", "more/blue/000.png"])[1].labels == ("blue",)
-    assert figures(follow()[1]) == (0, 49, 0, 0, 57)  # what was added stays, and the file inside is known
+    assert figures(follow()[1]) == (
+        0,
+        49,
+        0,
+        0,
+        57,
+    )  # what was added stays, and the file inside is known
     single = tmp_path / "single.png"
     shutil.copy(inside, single)
-    assert add(single).total == 58 and PhotoIndex.open(photos.folder).index.get(["single.png"])[0].labels == ()
+    assert (
+        add(single).total == 58
+        and PhotoIndex.open(photos.folder).index.get(["single.png"])[0].labels == ()
+    )
     shutil.copytree(other, tmp_path / "third")
     with pytest.raises(UsageError, match="Two files would get the id"):
         photos_at([other, tmp_path / "third"])
@@ -167,11 +186,22 @@ def test_models_folders_and_engines_are_not_mixed(follow, saved, toy, toy_folder
     stranger = tiny_hasher(epochs=1, seed=9).fit(*toy)
     stranger.save(tmp_path / "stranger")
     mistakes = [
-        (lambda: PhotoIndex.open_or_make(photos.folder, stranger, tmp_path, toy_folder), "codes of two models"),
+        (
+            lambda: PhotoIndex.open_or_make(photos.folder, stranger, tmp_path, toy_folder),
+            "codes of two models",
+        ),
         (lambda: photos.apply(photos.plan([]), stranger), "codes of two models"),
-        (lambda: model_of(photos.index, photos.folder, tmp_path / "stranger"), "codes of two models"),
+        (
+            lambda: model_of(photos.index, photos.folder, tmp_path / "stranger"),
+            "codes of two models",
+        ),
         (lambda: follow(engine="routed"), "with the engine exact"),
-        (lambda: PhotoIndex.open_or_make(photos.folder, model_of(photos.index, "i"), saved, tmp_path), "is an index of"),
+        (
+            lambda: PhotoIndex.open_or_make(
+                photos.folder, model_of(photos.index, "i"), saved, tmp_path
+            ),
+            "is an index of",
+        ),
     ]
     for call, message in mistakes:
         with pytest.raises(UsageError, match=message) as caught:
@@ -189,7 +219,9 @@ def test_models_folders_and_engines_are_not_mixed(follow, saved, toy, toy_folder
 def test_the_codebook_reaches_the_index(follow, fitted):
     photos, _, _ = follow(engine="routed")
     book = fitted.network.method.codebook.numpy()
-    assert np.array_equal(np.unpackbits(Index.open(photos.folder).codebook, axis=1, count=16), book > 0)
+    assert np.array_equal(
+        np.unpackbits(Index.open(photos.folder).codebook, axis=1, count=16), book > 0
+    )
 
 
 def test_odd_names(follow, toy_folder):
@@ -209,7 +241,9 @@ def test_finding(follow, fitted, toy_folder):
     first, *rest = find(photos.index, fitted, image, k=5)
     assert (first.distance, len(rest)) == (0, 4) and first.path == str(toy_folder / first.id)
     assert find(photos.index, fitted, image, k=48, radius=0)[0] == first
-    assert {hit.labels for hit in find(photos.index, fitted, image, k=48, labels=["red"])} == {("red",)}
+    assert {hit.labels for hit in find(photos.index, fitted, image, k=48, labels=["red"])} == {
+        ("red",)
+    }
     assert find(photos.index, fitted, image, labels=["nobody"]) == []
 
 
@@ -230,7 +264,11 @@ def test_groups_are_what_a_walk_finds(radius):
     rng = np.random.default_rng(radius)
     from hadahash.codes import Codes, hamming
 
-    codes = Codes(packed=rng.integers(0, 256, (300, 2), dtype=np.uint8), bits=16, ids=[f"n{each}" for each in range(300)])
+    codes = Codes(
+        packed=rng.integers(0, 256, (300, 2), dtype=np.uint8),
+        bits=16,
+        ids=[f"n{each}" for each in range(300)],
+    )
     near = hamming(codes.packed, codes.packed) <= radius
     unseen, expected = set(range(300)), []
     while unseen:
@@ -240,7 +278,9 @@ def test_groups_are_what_a_walk_finds(radius):
             edge = {int(other) for each in edge for other in np.flatnonzero(near[each])} - group
         unseen -= group
         expected.append(sorted(f"n{each}" for each in group))
-    expected = sorted((group for group in expected if len(group) > 1), key=lambda group: (-len(group), group[0]))
+    expected = sorted(
+        (group for group in expected if len(group) > 1), key=lambda group: (-len(group), group[0])
+    )
     assert duplicate_groups(Index.build(codes), radius) == expected
     assert duplicate_groups(Index.build(codes[:0]), radius) == []
 

@@ -7,7 +7,15 @@ import pickle
 import pytest
 
 from hadahash import errors
-from hadahash.errors import DataError, HadaHashError, ImageError, MissingExtraError, NewerFileError, UsageError, unknown
+from hadahash.errors import (
+    DataError,
+    HadaHashError,
+    ImageError,
+    MissingExtraError,
+    NewerFileError,
+    UsageError,
+    unknown,
+)
 from hadahash.registry import Registry
 
 
@@ -37,7 +45,9 @@ def test_a_name_is_given_only_once():
 def test_an_unknown_name_is_answered_with_the_nearest_and_all():
     with pytest.raises(UsageError) as caught:
         _colours().get("gren")
-    assert str(caught.value) == "Unknown colour 'gren'. Did you mean 'green'? Known: blue, green, red."
+    assert (
+        str(caught.value) == "Unknown colour 'gren'. Did you mean 'green'? Known: blue, green, red."
+    )
 
 
 def test_no_suggestion_where_nothing_is_near():
@@ -58,8 +68,14 @@ def test_exit_codes():
 
 
 def test_the_tree_is_as_its_docstring_draws_it():
-    drawn = {line.split("──")[-1].split()[0] for line in errors.__doc__.splitlines() if "──" in line}
-    defined = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, HadaHashError)}
+    drawn = {
+        line.split("──")[-1].split()[0] for line in errors.__doc__.splitlines() if "──" in line
+    }
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, HadaHashError)
+    }
     assert drawn | {"HadaHashError"} == defined
     assert issubclass(ImageError, DataError) and issubclass(UsageError, ValueError)
 

@@ -14,37 +14,54 @@ import numpy as np
 import pytest
 from toys import make_toy, one_line, smallest_backbone, tiny_hasher
 
-import hadahash.report as room
+import hadahash.visuals.report as room
 from hadahash import Codes, codebook
 from hadahash.cli import main
 from hadahash.codes import pack
 from hadahash.data import ArrayImages, LabelledImages
 from hadahash.errors import StorageError, UsageError
 from hadahash.evaluation import charts
-from hadahash.evaluation.report import Markup, table
-from hadahash.report import read_runs, write_report
-from hadahash.report.groups import compare, differing, settings_of
-from hadahash.report.measures import measure, read_codebook, saturated
-from hadahash.report.neighbours import Pictures, choose, neighbour_rows
 from hadahash.runs import Evaluated, Source, evaluate_run, read_evaluated, train_run
+from hadahash.visuals.html import Markup, table
+from hadahash.visuals.report import read_runs, write_report
+from hadahash.visuals.report.groups import compare, differing, settings_of
+from hadahash.visuals.report.measures import measure, read_codebook, saturated
+from hadahash.visuals.report.neighbours import Pictures, choose, neighbour_rows
 
 EVIL = "<script>alert('x')</script>&"
 
 
-def _dataset(classes: tuple[str, ...] = ("blue", "green", "red", "yellow"), count: int = 80) -> LabelledImages:
+def _dataset(
+    classes: tuple[str, ...] = ("blue", "green", "red", "yellow"), count: int = 80
+) -> LabelledImages:
     pixels, labels = make_toy(count, seed=4)
-    return LabelledImages(ArrayImages(pixels), np.array([f"{i:02d}" for i in range(count)]), labels, classes, "toys")
+    return LabelledImages(
+        ArrayImages(pixels), np.array([f"{i:02d}" for i in range(count)]), labels, classes, "toys"
+    )
 
 
 def _several_labels() -> LabelledImages:
     """Toys of one label or, red and yellow ones, four."""
     pixels, numbers = make_toy(80, seed=4)
     labels = np.stack(
-        [numbers == 0, numbers == 1, numbers == 2, numbers == 3, numbers >= 2, numbers >= 2, numbers >= 2], axis=1
+        [
+            numbers == 0,
+            numbers == 1,
+            numbers == 2,
+            numbers == 3,
+            numbers >= 2,
+            numbers >= 2,
+            numbers >= 2,
+        ],
+        axis=1,
     )
     names = ("blue", "green", "red", "yellow", "warm", "bright", "loud")
     return LabelledImages(
-        ArrayImages(pixels), np.array([f"{i:02d}" for i in range(80)]), labels.astype(np.int64), names, "many"
+        ArrayImages(pixels),
+        np.array([f"{i:02d}" for i in range(80)]),
+        labels.astype(np.int64),
+        names,
+        "many",
     )
 
 
@@ -76,7 +93,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def images(monkeypatch: pytest.MonkeyPatch) -> None:
     """The images of the runs' folders, which are not on the disk."""
     known = {"toys": _dataset(), "many-photos": _several_labels(), "evil-photos": _dataset()}
-    monkeypatch.setattr(room, "open_dataset", lambda data, root, *, download: known[Path(data).name])
+    monkeypatch.setattr(
+        room, "open_dataset", lambda data, root, *, download: known[Path(data).name]
+    )
 
 
 class Page(HTMLParser):
@@ -94,10 +113,14 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.sources += [
-            value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "data", "srcset", "action")
+            value or ""
+            for name, value in attrs
+            if name in ("src", "href", "xlink:href", "data", "srcset", "action")
         ]
         self.anchors += [value or "" for name, value in attrs if name == "id"]
-        self.text += "\n" if tag in ("h2", "h3", "h4", "tr", "p") else " | " if tag in ("td", "th") else ""
+        self.text += (
+            "\n" if tag in ("h2", "h3", "h4", "tr", "p") else " | " if tag in ("td", "th") else ""
+        )
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -116,9 +139,14 @@ def test_runs_that_differ_only_in_seed_are_one_group(runs):
     assert set(groups) == {"hcdh, 16 bits, lam 1", "hcdh, 16 bits, lam 0.25", "lsh, 16 bits"}
     own = groups["hcdh, 16 bits, lam 1"]
     assert own.seeds == [0, 1, 2] and [run.folder.name for run in own.runs] == ["s0", "s1", "s2"]
-    maps = [json.loads((runs / f"s{seed}" / "report.json").read_text())["map"] for seed in (0, 1, 2)]
+    maps = [
+        json.loads((runs / f"s{seed}" / "report.json").read_text())["map"] for seed in (0, 1, 2)
+    ]
     assert own.map_text() == f"{np.mean(maps):.4f} ± {np.std(maps, ddof=1):.4f} (3)"
-    assert groups["lsh, 16 bits"].map_text().endswith(" (1)") and "±" not in groups["lsh, 16 bits"].map_text()
+    assert (
+        groups["lsh, 16 bits"].map_text().endswith(" (1)")
+        and "±" not in groups["lsh, 16 bits"].map_text()
+    )
     means = [group.mean("map") for group in found.groups]
     assert means == sorted(means, reverse=True)
 
@@ -132,33 +160,45 @@ def test_a_name_has_no_more_settings_than_it_takes(runs):
     (found,) = compare([first, faster])
     assert {group.name for group in found.groups} == {"hcdh, 16 bits", "lsh, 16 bits"}
     (found,) = compare([first, weak, faster])
-    assert {group.name for group in found.groups} == {"hcdh, 16 bits, lr 0.1", "hcdh, 16 bits, lr 0.5", "lsh, 16 bits"}
+    assert {group.name for group in found.groups} == {
+        "hcdh, 16 bits, lr 0.1",
+        "hcdh, 16 bits, lr 0.5",
+        "lsh, 16 bits",
+    }
 
 
 def test_other_images_or_another_depth_are_another_comparison(runs, tmp_path):
     shutil.copytree(runs / "s1", tmp_path / "deep")
     report = json.loads((tmp_path / "deep" / "report.json").read_text())
     (tmp_path / "deep" / "report.json").write_text(json.dumps(report | {"depth": 5}))
-    found = compare([read_evaluated(path) for path in (runs / "s0", tmp_path / "deep", runs / "many")])
+    found = compare(
+        [read_evaluated(path) for path in (runs / "s0", tmp_path / "deep", runs / "many")]
+    )
     assert [len(comparison.groups) for comparison in found] == [1, 1, 1]
     assert [comparison.first.folder.name for comparison in found] == ["s0", "deep", "many"]
 
 
 def test_what_a_method_does_not_use_is_no_difference(runs):
     hcdh, lsh = (settings_of(read_evaluated(runs / name)) for name in ("s0", "lsh"))
-    assert "lr" in hcdh and "lam" in hcdh and not {"lr", "lam", "epochs", "flip", "frozen"} & set(lsh)
+    assert (
+        "lr" in hcdh and "lam" in hcdh and not {"lr", "lam", "epochs", "flip", "frozen"} & set(lsh)
+    )
     assert differing([hcdh, lsh]) == ["method"] and differing([hcdh]) == []
 
 
 # ------------------------------------------------------------------ figures
 
 
-def _evaluated(database: Codes, labels: list[Any], classes: tuple[str, ...], folder: Path) -> Evaluated:
+def _evaluated(
+    database: Codes, labels: list[Any], classes: tuple[str, ...], folder: Path
+) -> Evaluated:
     query = database[:1]
     values = query.signs().astype(np.float16)
     array = np.array(labels, np.int64)
     report = {"ap": [0.5], "map": 0.5, "depth": None}
-    return Evaluated(folder, {"seed": 0}, report, query, database, array[:1], array, classes, values)
+    return Evaluated(
+        folder, {"seed": 0}, report, query, database, array[:1], array, classes, values
+    )
 
 
 def test_correlations_and_majorities_are_those_of_slow_sums(tmp_path):
@@ -166,7 +206,9 @@ def test_correlations_and_majorities_are_those_of_slow_sums(tmp_path):
     signs = np.where(random.normal(size=(40, 9)) + random.normal(size=(40, 1)) > 0, 1, -1)
     signs[:, 4] = 1
     labels = random.integers(0, 3, 40)
-    found = measure(_evaluated(Codes(pack(signs), 9), labels.tolist(), ("a", "b", "c", "nobody"), tmp_path))
+    found = measure(
+        _evaluated(Codes(pack(signs), 9), labels.tolist(), ("a", "b", "c", "nobody"), tmp_path)
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         slow = np.nan_to_num(np.abs(np.corrcoef(signs.T)))
     assert np.allclose(found.correlation, slow) and found.pairs.shape == (36,)
@@ -174,9 +216,9 @@ def test_correlations_and_majorities_are_those_of_slow_sums(tmp_path):
     majority = np.array([np.where(signs[labels == c].mean(axis=0) >= 0, 1, -1) for c in range(3)])
     assert np.array_equal(found.majority, majority)
     distances = [(majority[a] != majority[b]).sum() for a in range(3) for b in range(a)]
-    assert found.observed.minimum_distance == min(distances) and found.observed.mean_distance == pytest.approx(
-        np.mean(distances)
-    )
+    assert found.observed.minimum_distance == min(
+        distances
+    ) and found.observed.mean_distance == pytest.approx(np.mean(distances))
 
 
 def test_the_majority_of_several_labels_counts_every_image_of_a_label(tmp_path):
@@ -190,7 +232,9 @@ def test_the_codebook_is_read_from_the_saved_model(runs, tmp_path):
     book = read_codebook(runs / "s1")
     assert np.array_equal(book, codebook(4, 16, seed=1))
     figures = measure(read_evaluated(runs / "s1"))
-    assert figures.book.minimum_distance == min((book[a] != book[b]).sum() for a in range(4) for b in range(a))
+    assert figures.book.minimum_distance == min(
+        (book[a] != book[b]).sum() for a in range(4) for b in range(a)
+    )
     assert read_codebook(runs / "lsh") is None and read_codebook(tmp_path) is None
     shutil.copytree(runs / "s1", tmp_path / "broken")
     next((tmp_path / "broken").glob("model-*")).write_bytes(b"no tensors")
@@ -209,7 +253,11 @@ def test_the_hardest_come_first_and_the_others_are_drawn_by_the_seed():
     ap = [0.9, 0.05, None, 0.5, 0.7, 0.01] + [0.95] * 30
     hard, drawn = choose(ap, hardest=3, random=4, seed=1)
     assert hard == [5, 1, 3] and len(set(drawn)) == 4 and not set(drawn) & {5, 1, 3, 2}
-    assert choose(ap, hardest=3, random=4, seed=1)[1] == drawn != choose(ap, hardest=3, random=4, seed=2)[1]
+    assert (
+        choose(ap, hardest=3, random=4, seed=1)[1]
+        == drawn
+        != choose(ap, hardest=3, random=4, seed=2)[1]
+    )
     assert choose([0.5, None]) == ([0], [])
 
 
@@ -222,7 +270,10 @@ def test_neighbours_are_by_distance_then_id_and_marked(runs):
     assert row[0].right is None and row[0].caption.startswith(run.classes[run.query_labels[3]])
     assert [shown.right for shown in row[1:]] == (labels == run.query_labels[3]).tolist()
     marks = ["✓" if label == run.query_labels[3] else "✗" for label in labels]
-    expected = [f"{run.classes[c]}\n{m} {distances[i]}" for m, c, i in zip(marks, labels, order, strict=True)]
+    expected = [
+        f"{run.classes[c]}\n{m} {distances[i]}"
+        for m, c, i in zip(marks, labels, order, strict=True)
+    ]
     assert [shown.caption for shown in row[1:]] == expected
     ids = _dataset().ids.tolist()
     assert np.array_equal(row[1].pixels, _dataset().images[ids.index(run.database.ids[order[0]])])
@@ -259,7 +310,9 @@ def written(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Page,
     known = {"toys": _dataset(), "many-photos": _several_labels(), "evil-photos": _dataset()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "open_dataset", lambda data, root, *, download: known[Path(data).name])
-        figures = write_report([runs / name for name in ("s0", "s1", "s2", "weak", "lsh", "many", "evil")], out)
+        figures = write_report(
+            [runs / name for name in ("s0", "s1", "s2", "weak", "lsh", "many", "evil")], out
+        )
     return Page(out), figures
 
 
@@ -294,15 +347,24 @@ def test_each_comparison_has_its_own_curves(written):
     assert [len(comparison["groups"]) for comparison in figures["comparisons"]] == [3, 1, 1]
     curves = re.findall(r"aria-label='precision over recall: (.*?)'", page.html)
     assert [len(re.findall(r"bits", names)) for names in curves] == [3, 1, 1]
-    for part in ("Mean average precision", "Classes", "Values before sign", "Queries and what they found"):
+    for part in (
+        "Mean average precision",
+        "Classes",
+        "Values before sign",
+        "Queries and what they found",
+    ):
         assert page.html.count(f">{part}</h3>") == 3
 
 
 def test_the_figures_are_those_of_the_runs(written, runs):
     page, figures = written
     group = next(own for own in figures["comparisons"][0]["groups"] if own["map"]["n"] == 3)
-    maps = [json.loads((runs / f"s{seed}" / "report.json").read_text())["map"] for seed in (0, 1, 2)]
-    assert group["map"]["mean"] == pytest.approx(np.mean(maps)) and group["map"]["sd"] == pytest.approx(np.std(maps, ddof=1))
+    maps = [
+        json.loads((runs / f"s{seed}" / "report.json").read_text())["map"] for seed in (0, 1, 2)
+    ]
+    assert group["map"]["mean"] == pytest.approx(np.mean(maps)) and group["map"][
+        "sd"
+    ] == pytest.approx(np.std(maps, ddof=1))
     assert [run["map"] for run in group["runs"]] == maps
     assert f"{np.mean(maps):.4f} ± {np.std(maps, ddof=1):.4f} (3)" in page.row(group["name"], "±")
     assert group["runs"][0]["codebook_distance"]["minimum"] >= 8
@@ -312,26 +374,33 @@ def test_the_figures_are_those_of_the_runs(written, runs):
 def test_classes_of_a_large_set_are_shown_at_both_ends_and_folded(runs):
     from dataclasses import replace
 
-    from hadahash.report.page import _classes
+    from hadahash.visuals.report.page import _classes
 
     run = read_evaluated(runs / "s0")
     names = tuple(f"c{number:02d}" for number in range(30))
-    run = replace(run, classes=names, report=run.report | {"per_class": {str(n): n / 30 for n in range(30)}})
+    run = replace(
+        run, classes=names, report=run.report | {"per_class": {str(n): n / 30 for n in range(30)}}
+    )
     (comparison,) = compare([run])
     text = "".join(_classes(comparison.groups))
-    assert text.count("<td>c00<") == 2 and text.count("<td>c29<") == 2 and text.count("<td>c15<") == 1
+    assert (
+        text.count("<td>c00<") == 2 and text.count("<td>c29<") == 2 and text.count("<td>c15<") == 1
+    )
     assert text.index("c00") < text.index("c29") < text.index("<details>") < text.index("c15")
 
 
 def test_of_many_groups_only_the_best_have_pictures(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr("hadahash.report.page._SHEETS", 1)
+    monkeypatch.setattr("hadahash.visuals.report.page._SHEETS", 1)
     write_report([runs / "s0", runs / "weak", runs / "lsh"], tmp_path / "r.html")
     page = Page(tmp_path / "r.html")
-    assert page.text.count("hardest queries") == 1 and "best 1 are shown. For those of the 2 others" in page.text
+    assert (
+        page.text.count("hardest queries") == 1
+        and "best 1 are shown. For those of the 2 others" in page.text
+    )
 
 
 def test_of_many_nearest_classes_the_others_are_counted(runs, tmp_path):
-    from hadahash.report.page import _word_card
+    from hadahash.visuals.report.page import _word_card
 
     signs = np.array([[1] * 8, [1] * 8, [1] * 8, [-1] * 8, [1] * 8])
     run = _evaluated(Codes(pack(signs), 8), [0, 1, 2, 3, 4], ("a", "b", "c", "d", "e"), tmp_path)
@@ -353,7 +422,11 @@ def test_without_its_images_a_report_lacks_only_the_pictures(runs, tmp_path, mon
     write_report([runs / "s0"], tmp_path / "r.html")
     page = Page(tmp_path / "r.html")
     assert "holds no images" in page.row("The images could not be opened")
-    assert "figure" not in page.tags and "Values before sign" in page.text and "hardest class" in page.text
+    assert (
+        "figure" not in page.tags
+        and "Values before sign" in page.text
+        and "hardest class" in page.text
+    )
 
 
 def test_the_same_runs_make_the_same_page(runs, tmp_path):
@@ -374,7 +447,10 @@ def test_lines_differ_in_more_than_colour():
 
 
 def test_bars_of_bits_go_up_and_down_from_one_half():
-    heights = [float(h) for h in re.findall(r"<rect .*?height=([\d.]+)", charts.bit_bars([0.5, 1.0, 0.0, 0.75]))]
+    heights = [
+        float(h)
+        for h in re.findall(r"<rect .*?height=([\d.]+)", charts.bit_bars([0.5, 1.0, 0.0, 0.75]))
+    ]
     assert heights[1] == heights[2] == pytest.approx(2 * heights[3], abs=0.2) and heights[0] < 1
 
 
@@ -389,7 +465,9 @@ def test_runs_that_were_not_evaluated_are_all_named_with_the_remedy(runs, tmp_pa
     for name in ("a", "b"):
         shutil.copytree(runs / "s0", tmp_path / name)
         (tmp_path / name / "report.json").unlink()
-    with pytest.raises(StorageError, match=r"a has not been evaluated. Do it with: hadahash evaluate .*a$") as caught:
+    with pytest.raises(
+        StorageError, match=r"a has not been evaluated. Do it with: hadahash evaluate .*a$"
+    ) as caught:
         read_runs([runs / "s0", tmp_path / "a"])
     one_line(caught.value)
     with pytest.raises(StorageError) as caught:
@@ -409,7 +487,12 @@ def test_a_damaged_evaluation_is_one_line(runs, tmp_path, damage):
     if damage == "report":
         (tmp_path / "run" / "report.json").write_text('{"map": 1}')
     else:
-        np.savez(tmp_path / "run" / "codes" / "labels.npz", query=np.zeros(1, int), database=np.zeros(1, int), classes=["a"])
+        np.savez(
+            tmp_path / "run" / "codes" / "labels.npz",
+            query=np.zeros(1, int),
+            database=np.zeros(1, int),
+            classes=["a"],
+        )
     with pytest.raises(StorageError, match="Do it again: hadahash evaluate") as caught:
         read_runs([tmp_path / "run"])
     one_line(caught.value)
@@ -418,7 +501,9 @@ def test_a_damaged_evaluation_is_one_line(runs, tmp_path, damage):
 # ------------------------------------------------------------------ the command
 
 
-def _call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+def _call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object
+) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["hadahash", "report", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -433,6 +518,12 @@ def test_the_command_writes_the_page_and_says_where(runs, tmp_path, monkeypatch,
     code, text, _ = _call(monkeypatch, capsys, runs / "s0", "--out", out, "--json")
     assert code == 0 and json.loads(text)["comparisons"][0]["groups"][0]["map"]["sd"] is None
     code, text, error = _call(monkeypatch, capsys, tmp_path)
-    assert code == 1 and text == "" and error.startswith("error: ") and error.count("\n") == 1 and "hadahash train" in error
+    assert (
+        code == 1
+        and text == ""
+        and error.startswith("error: ")
+        and error.count("\n") == 1
+        and "hadahash train" in error
+    )
     code, text, _ = _call(monkeypatch, capsys, "--help")
     assert code == 0 and "Example: hadahash report" in " ".join(text.split())

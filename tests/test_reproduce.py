@@ -16,7 +16,18 @@ import hadahash.reproduce.cells as cells
 from hadahash import files
 from hadahash.data import ArrayImages, LabelledImages
 from hadahash.errors import DataError, FellApart, HadaHashError, UsageError
-from hadahash.reproduce import Bench, Cell, Recipe, claims, everything, read_recipe, recipes, reproduce, run_recipes, tables
+from hadahash.reproduce import (
+    Bench,
+    Cell,
+    Recipe,
+    claims,
+    everything,
+    read_recipe,
+    recipes,
+    reproduce,
+    run_recipes,
+    tables,
+)
 from hadahash.reproduce.figures import FIGURES, draw_figure
 from hadahash.reproduce.smoke import shrink
 from hadahash.runs import read_evaluated
@@ -31,17 +42,37 @@ SMALL = {"epochs": 1, "size": 32, "batch": 32}
 def toy_recipe(monkeypatch: pytest.MonkeyPatch) -> Recipe:
     """One method, one length, three seeds on a toy, and a grid of two points."""
     pixels, labels = make_toy(80, seed=0)
-    data = LabelledImages(ArrayImages(pixels), np.array([f"{i:03d}" for i in range(80)]), labels, tuple("abcd"), "cifar10")
+    data = LabelledImages(
+        ArrayImages(pixels),
+        np.array([f"{i:03d}" for i in range(80)]),
+        labels,
+        tuple("abcd"),
+        "cifar10",
+    )
     monkeypatch.setattr(cells, "open_dataset", lambda *a, **k: data)
-    cell = Cell("cifar10", "hcdh", 16, "test_efficientnet", 0, "holdout", settings=SMALL, depths=(5,))
+    cell = Cell(
+        "cifar10", "hcdh", 16, "test_efficientnet", 0, "holdout", settings=SMALL, depths=(5,)
+    )
     points = [{"lam": 1.0}, {"lam": 0.5}]
-    trials = [replace(cell, mark=f"point{n}", settings={**SMALL, **point}, validation=0.25) for n, point in enumerate(points)]
+    trials = [
+        replace(cell, mark=f"point{n}", settings={**SMALL, **point}, validation=0.25)
+        for n, point in enumerate(points)
+    ]
     key = ("cifar10", "hcdh")
-    return Recipe("toy", [replace(cell, seed=seed) for seed in range(3)], {key: trials}, {key: points})
+    return Recipe(
+        "toy", [replace(cell, seed=seed) for seed in range(3)], {key: trials}, {key: points}
+    )
 
 
 def _bench(folder: Path, said: list[str], **changes: object) -> Bench:
-    return Bench(folder / "results", folder / "runs", weights="none", device="cpu", say=said.append, **changes)  # type: ignore[arg-type]
+    return Bench(
+        folder / "results",
+        folder / "runs",
+        weights="none",
+        device="cpu",
+        say=said.append,
+        **changes,
+    )  # type: ignore[arg-type]
 
 
 def test_trials_choose_and_missing_cells_are_run_once(toy_recipe: Recipe, tmp_path: Path) -> None:
@@ -58,18 +89,30 @@ def test_trials_choose_and_missing_cells_are_run_once(toy_recipe: Recipe, tmp_pa
     )
     assert set(schema.split()) <= set(result) and result["depth"] is None and "root" not in result
     assert 0 < result["map_at"]["5"] <= 1
-    scores = [json.loads(t.path(bench.results).read_text())["validation_map"] for t in recipe.trials["cifar10", "hcdh"]]
+    scores = [
+        json.loads(t.path(bench.results).read_text())["validation_map"]
+        for t in recipe.trials["cifar10", "hcdh"]
+    ]
     best = recipe.points["cifar10", "hcdh"][int(np.argmax(scores))]
-    assert result["settings"]["lam"] == best["lam"] and recipe.ranking("cifar10", "hcdh", bench.results)[0] == (
+    assert result["settings"]["lam"] == best["lam"] and recipe.ranking(
+        "cifar10", "hcdh", bench.results
+    )[0] == (
         best,
         max(scores),
     )
     entry = tables.tables(recipe.cells, bench.results)[0].entries["HCDH", 16]
-    assert len(entry.maps) == 3 and entry.paper == 0.769 and "±" in entry.text() and "(3) / .769" in entry.text()
+    assert (
+        len(entry.maps) == 3
+        and entry.paper == 0.769
+        and "±" in entry.text()
+        and "(3) / .769" in entry.text()
+    )
     assert read_evaluated(recipe.cells[0].folder(bench.runs)).report["map"] == result["map"]
 
 
-def test_a_result_made_with_other_settings_counts_as_missing(toy_recipe: Recipe, tmp_path: Path) -> None:
+def test_a_result_made_with_other_settings_counts_as_missing(
+    toy_recipe: Recipe, tmp_path: Path
+) -> None:
     said: list[str] = []
     bench, recipe = _bench(tmp_path, said), replace(toy_recipe, trials={}, points={})
     run_recipes([(recipe, recipe.cells[:1])], bench)
@@ -88,11 +131,15 @@ def test_a_trial_sees_no_query(toy_recipe: Recipe, tmp_path: Path) -> None:
     assert not (trial.folder(bench.runs) / "codes").exists()
 
 
-def test_a_cell_that_fails_is_named_and_the_others_are_run(toy_recipe: Recipe, tmp_path: Path) -> None:
+def test_a_cell_that_fails_is_named_and_the_others_are_run(
+    toy_recipe: Recipe, tmp_path: Path
+) -> None:
     bench, said = _bench(tmp_path, []), []  # type: ignore[var-annotated]
     bad = replace(toy_recipe.cells[0], settings={**SMALL, "lam": -1.0})
     recipe = replace(toy_recipe, trials={}, points={})
-    with pytest.raises(HadaHashError, match=r"1 cells failed: cifar10 hcdh-16-test_efficientnet-s0.*lam=-1"):
+    with pytest.raises(
+        HadaHashError, match=r"1 cells failed: cifar10 hcdh-16-test_efficientnet-s0.*lam=-1"
+    ):
         run_recipes([(recipe, [bad, recipe.cells[1]])], replace(bench, say=said.append))
     assert recipe.cells[1].path(bench.results).exists() and not bad.path(bench.results).exists()
 
@@ -104,7 +151,10 @@ def test_a_trial_that_fails_is_not_chosen(toy_recipe: Recipe, tmp_path: Path) ->
     bench = _bench(tmp_path, [])
     with pytest.raises(HadaHashError, match="point0"):
         run_recipes([(recipe, recipe.cells[:1])], bench)
-    assert recipe.ranking(*key, bench.results)[0][0] == recipe.points[key][1] and recipe.cells[0].path(bench.results).exists()
+    assert (
+        recipe.ranking(*key, bench.results)[0][0] == recipe.points[key][1]
+        and recipe.cells[0].path(bench.results).exists()
+    )
 
 
 def test_a_cell_that_falls_apart_is_run_with_the_next_best_settings(
@@ -114,11 +164,15 @@ def test_a_cell_that_falls_apart_is_run_with_the_next_best_settings(
     bench, recipe, cell = _bench(tmp_path, said), toy_recipe, toy_recipe.cells[0]
     run_recipes([(recipe, [])], bench)
     for lam, trial in zip((1.0, 0.5), recipe.trials["cifar10", "hcdh"], strict=True):
-        files.write_json(trial.path(bench.results), {"validation_map": lam, "settings": trial.settings})  # lam = 1 did best
+        files.write_json(
+            trial.path(bench.results), {"validation_map": lam, "settings": trial.settings}
+        )  # lam = 1 did best
     monkeypatch.setattr(cells, "validate", lambda hasher, images: 0.4)  # of the training images
     run_recipes([(recipe, [cell, recipe.cells[1]])], bench)
     mishap = cell.mishaps(bench.results)
-    assert [m["settings"]["lam"] for m in mishap] == [1.0] and "mAP of 0.400 only, not 0.500" in mishap[0]["reason"]
+    assert [m["settings"]["lam"] for m in mishap] == [
+        1.0
+    ] and "mAP of 0.400 only, not 0.500" in mishap[0]["reason"]
     result = json.loads(cell.path(bench.results).read_text())
     assert (
         result["settings"]["lam"] == 0.5
@@ -129,15 +183,23 @@ def test_a_cell_that_falls_apart_is_run_with_the_next_best_settings(
         "- HCDH, 16 bits, seed 0: fell apart with lam 1.0; run with lam 0.5"
     )
     varied = recipe.settle(replace(cell, varied={"lam": 1.0}), bench.results)
-    assert varied.settings["lam"] == 1.0 and varied.least == 0, "a sweep of one setting leaves the others as they are"
+    assert varied.settings["lam"] == 1.0 and varied.least == 0, (
+        "a sweep of one setting leaves the others as they are"
+    )
 
     monkeypatch.setattr(cells, "validate", lambda hasher, images: 0.1)  # too little for both
     run_recipes([(recipe, recipe.cells)], bench)
     last = recipe.cells[2]
-    assert [m["train_map"] for m in last.mishaps(bench.results)] == [0.1, 0.1] and last.hopeless(bench.results)
-    assert json.loads(last.path(bench.results).read_text())["settings"]["lam"] == 1.0, "the better one stands"
+    assert [m["train_map"] for m in last.mishaps(bench.results)] == [0.1, 0.1] and last.hopeless(
+        bench.results
+    )
+    assert json.loads(last.path(bench.results).read_text())["settings"]["lam"] == 1.0, (
+        "the better one stands"
+    )
     assert (
-        tables.choices(recipe, "cifar10", bench.results).splitlines()[-1].endswith("with lam 1.0; lam 0.5; stands with lam 1.0")
+        tables.choices(recipe, "cifar10", bench.results)
+        .splitlines()[-1]
+        .endswith("with lam 1.0; lam 0.5; stands with lam 1.0")
     )
     entry = tables.tables([last], bench.results)[0].entries["HCDH", 16]
     assert entry.fell_apart and "†" in entry.text() and not cell.hopeless(bench.results)
@@ -145,10 +207,14 @@ def test_a_cell_that_falls_apart_is_run_with_the_next_best_settings(
     run_recipes([(recipe, recipe.cells)], bench)
     assert not said, "nothing is missing"
     longer = replace(last, settings={**last.settings, "epochs": 2})
-    assert recipe.settle(longer, bench.results).least == 0.5, "what fell apart with other settings of the recipe does not count"
+    assert recipe.settle(longer, bench.results).least == 0.5, (
+        "what fell apart with other settings of the recipe does not count"
+    )
 
 
-def test_a_loss_that_is_no_number_leaves_no_result(toy_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_no_number_leaves_no_result(
+    toy_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def diverge(*args: object, **options: object) -> None:
         raise FellApart("The loss is nan.")
 
@@ -158,7 +224,10 @@ def test_a_loss_that_is_no_number_leaves_no_result(toy_recipe: Recipe, tmp_path:
     monkeypatch.setattr(cells, "train_run", diverge)
     said: list[str] = []
     for _ in range(2):
-        with pytest.raises(HadaHashError, match=r"1 cells failed: cifar10 .*s0-holdout: fell apart; remove .*s0-holdout\.json"):
+        with pytest.raises(
+            HadaHashError,
+            match=r"1 cells failed: cifar10 .*s0-holdout: fell apart; remove .*s0-holdout\.json",
+        ):
             run_recipes([(toy_recipe, [cell])], replace(bench, say=said.append))
         assert len(said) == 2, "each of its two points is tried once"
     assert len(cell.mishaps(bench.results)) == 2 and not cell.path(bench.results).exists()
@@ -180,10 +249,15 @@ def test_what_broke_first_and_what_learnt_nothing_then_stands(
     files.write_json(cell.mishap_path(bench.results), [mishap])
     monkeypatch.setattr(cells, "validate", lambda hasher, images: 0.0)
     run_recipes([(toy_recipe, [cell])], bench)
-    assert cell.hopeless(bench.results) and json.loads(cell.path(bench.results).read_text())["settings"]["lam"] == other["lam"]
+    assert (
+        cell.hopeless(bench.results)
+        and json.loads(cell.path(bench.results).read_text())["settings"]["lam"] == other["lam"]
+    )
 
 
-def test_data_that_are_not_there_spoil_no_trial(toy_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_are_not_there_spoil_no_trial(
+    toy_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nowhere(*args: object, **options: object) -> None:
         raise DataError("No such folder.")
 
@@ -199,7 +273,9 @@ def test_data_that_are_not_there_spoil_no_trial(toy_recipe: Recipe, tmp_path: Pa
 
 def test_all_points_of_a_grid_name_the_same_settings() -> None:
     for key, points in read_recipe("table1").points.items():
-        assert len({frozenset(point) for point in points}) == 1, f"{key}: else a result may be taken for another point's"
+        assert len({frozenset(point) for point in points}) == 1, (
+            f"{key}: else a result may be taken for another point's"
+        )
 
 
 def test_what_is_varied_is_in_the_name_and_no_grid_changes_it() -> None:
@@ -212,31 +288,55 @@ def test_what_is_varied_is_in_the_name_and_no_grid_changes_it() -> None:
 def test_every_name_is_different() -> None:
     for name in recipes():
         recipe = read_recipe(name)
-        paths = [cell.path(Path()) for cell in [*recipe.cells, *(t for trials in recipe.trials.values() for t in trials)]]
+        paths = [
+            cell.path(Path())
+            for cell in [*recipe.cells, *(t for trials in recipe.trials.values() for t in trials)]
+        ]
         assert len(set(paths)) == len(paths)
 
 
 def test_recipes_cover_the_paper_and_unknown_ones_are_refused() -> None:
-    found = {(cell.method, cell.bits) for cell in read_recipe("table2").cells if cell.dataset == "cifar10"}
-    assert found == {(m, k) for m in ("hcdh", "hcdh-h", "hcdh-c", "hcdh-2") for k in (16, 32, 64, 128)}
-    assert all(len(values) == 4 for rows in tables.paper_values().values() for values in rows.values())
+    found = {
+        (cell.method, cell.bits)
+        for cell in read_recipe("table2").cells
+        if cell.dataset == "cifar10"
+    }
+    assert found == {
+        (m, k) for m in ("hcdh", "hcdh-h", "hcdh-c", "hcdh-2") for k in (16, 32, 64, 128)
+    }
+    assert all(
+        len(values) == 4 for rows in tables.paper_values().values() for values in rows.values()
+    )
     with pytest.raises(UsageError, match="table2"):
         read_recipe("tabel2")
 
 
 def test_the_documents_are_made_from_the_results(tmp_path: Path) -> None:
     known = [read_recipe(name) for name in recipes()]
-    tables.write_page(tmp_path / "results.md", known, ROOT / "results", ROOT / "docs" / "results-notes.md")
-    claims.write_claims(tmp_path / "claims.md", known, ROOT / "results", ROOT / "docs" / "claims-notes.md")
+    tables.write_page(
+        tmp_path / "results.md", known, ROOT / "results", ROOT / "docs" / "results-notes.md"
+    )
+    claims.write_claims(
+        tmp_path / "claims.md", known, ROOT / "results", ROOT / "docs" / "claims-notes.md"
+    )
     for recipe in known:
         tables.write_tables(recipe, ROOT / "results", tmp_path / "tables")
-    made = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    made = {
+        path.relative_to(tmp_path): path.read_text()
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    }
     for path, text in made.items():
-        assert text == (ROOT / "docs" / path).read_text(), "run: hadahash reproduce table1 claims --no-run"
+        assert text == (ROOT / "docs" / path).read_text(), (
+            "run: hadahash reproduce table1 claims --no-run"
+        )
 
 
 def test_the_figures_are_drawn_from_the_results(tmp_path: Path) -> None:
-    kept, places = ROOT / "docs" / "figures", {"results": ROOT / "results", "runs": tmp_path / "none"}
+    kept, places = (
+        ROOT / "docs" / "figures",
+        {"results": ROOT / "results", "runs": tmp_path / "none"},
+    )
     for name, drawing in FIGURES.items():
         if drawing.from_runs:
             found = [json.loads(path.read_text()) for path in kept.glob(f"{name}-*.json")]
@@ -244,40 +344,59 @@ def test_the_figures_are_drawn_from_the_results(tmp_path: Path) -> None:
             for data in found:
                 for method, own in data["series"].items():
                     cell = next(
-                        cell for cell in read_recipe("table1").cells
-                        if (cell.dataset, cell.method, cell.bits, cell.seed) == (data["dataset"], method, 64, own["seed"])
-                    )  # fmt: skip
-                    assert own["map"] == pytest.approx(files.read_json(cell.path(ROOT / "results"))["map"], abs=1e-5)
+                        cell
+                        for cell in read_recipe("table1").cells
+                        if (cell.dataset, cell.method, cell.bits, cell.seed)
+                        == (data["dataset"], method, 64, own["seed"])
+                    )
+                    assert own["map"] == pytest.approx(
+                        files.read_json(cell.path(ROOT / "results"))["map"], abs=1e-5
+                    )
         else:
             paths = draw_figure(name, read_recipe(drawing.recipe).cells, out=tmp_path, **places)
             drawn = [path for path in paths if path.suffix == ".json"]
-            assert drawn and all(path.read_text() == (kept / path.name).read_text() for path in drawn), (
-                f"run: hadahash reproduce {name}"
-            )
+            assert drawn and all(
+                path.read_text() == (kept / path.name).read_text() for path in drawn
+            ), f"run: hadahash reproduce {name}"
 
 
 def _table() -> tables.Table:
     entry = tables.Entry
-    return tables.Table("cifar10", None, {
-        ("LSH", 16): entry((0.2,), 0.13), ("LSH", 32): entry(()),
-        ("A_B", 16): entry((0.5, 0.7)), ("A_B", 32): entry((0.25,)),
-    })  # fmt: skip
+    return tables.Table(
+        "cifar10",
+        None,
+        {
+            ("LSH", 16): entry((0.2,), 0.13),
+            ("LSH", 32): entry(()),
+            ("A_B", 16): entry((0.5, 0.7)),
+            ("A_B", 32): entry((0.25,)),
+        },
+    )
 
 
 def test_a_table_says_what_was_run_how_often_and_what_is_best() -> None:
     lines = tables.markdown(_table()).splitlines()
     assert lines[0] == "| method | 16 bits | 32 bits |"
-    assert lines[2:] == ["| LSH | .200 (1) / .130 | not run |", "| A_B | **.600** ±.141 (2) | .250 (1) |"]
+    assert lines[2:] == [
+        "| LSH | .200 (1) / .130 | not run |",
+        "| A_B | **.600** ±.141 (2) | .250 (1) |",
+    ]
     assert _table().missing == 1 and _table().measure == "mAP@all"
 
 
 def test_the_same_table_for_programs_and_for_print() -> None:
     lines = list(csv.DictReader(io.StringIO(tables.comma_separated([_table()]))))
     assert [line["status"] for line in lines] == ["run", "not run", "run", "run"]
-    assert (lines[2]["map"], lines[2]["standard_deviation"], lines[2]["seeds"]) == ("0.60000", "0.14142", "2")
+    assert (lines[2]["map"], lines[2]["standard_deviation"], lines[2]["seeds"]) == (
+        "0.60000",
+        "0.14142",
+        "2",
+    )
     assert lines[0]["paper"] == "0.13" and lines[1]["map"] == ""
     text = tables.latex(_table(), "100 %")
-    assert r"A\_B & \textbf{.600} $\pm$.141 (2) & .250 (1) \\" in text and r"\caption{100 \%}" in text
+    assert (
+        r"A\_B & \textbf{.600} $\pm$.141 (2) & .250 (1) \\" in text and r"\caption{100 \%}" in text
+    )
     assert text.count(r"\begin{tabular}{lcc}") == text.count(r"\end{tabular}") == 1
 
 
@@ -288,17 +407,30 @@ def test_the_smoke_version_has_every_method_of_every_recipe() -> None:
         assert {cell.dataset for cell in small.cells} <= {"digits", "digit-pairs"}
         assert len({cell.path(Path()) for cell in small.cells}) == len(small.cells) <= 34
         keys = {(cell.dataset, cell.method) for cell in small.cells if cell.choose}
-        assert all(len(small.trials[key]) == 2 for key in keys if key[1] not in ("lsh", "itq") and small.trials)
+        assert all(
+            len(small.trials[key]) == 2
+            for key in keys
+            if key[1] not in ("lsh", "itq") and small.trials
+        )
 
 
 def test_some_of_the_smoke_version_from_end_to_end(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "results", tmp_path / "runs", weights="none", device="cpu")
     written = reproduce(
-        ["table1", "fig-pr", "fig-balance"], bench, tmp_path / "docs", smoke=True,
+        ["table1", "fig-pr", "fig-balance"],
+        bench,
+        tmp_path / "docs",
+        smoke=True,
         wanted=lambda cell: cell.method in ("lsh", "hcdh") and cell.dataset == "digits",
-    )  # fmt: skip
+    )
     names = {path.name for path in written}
-    assert {"results.md", "table1.csv", "table1.tex", "fig-pr-digits.png", "fig-balance-digits.svg"} <= names
+    assert {
+        "results.md",
+        "table1.csv",
+        "table1.tex",
+        "fig-pr-digits.png",
+        "fig-balance-digits.svg",
+    } <= names
     assert all(path.stat().st_size for path in written)
     page = (tmp_path / "docs" / "results.md").read_text()
     assert "not run" in page and "Settings chosen" in page
@@ -312,7 +444,9 @@ def test_every_stored_result_was_made_with_the_settings_that_its_recipe_chooses(
     for recipe in map(read_recipe, recipes()):
         for cell in recipe.cells:
             if cell.path(results).exists() and recipe.ready(cell, results):
-                assert recipe.settle(cell, results).done(results), f"{cell.dataset} {cell.name} is out of date"
+                assert recipe.settle(cell, results).done(results), (
+                    f"{cell.dataset} {cell.name} is out of date"
+                )
 
 
 def _evidence(folder: Path, results: dict[tuple[str, int], dict[str, object]]) -> claims.Evidence:
@@ -328,7 +462,10 @@ def _evidence(folder: Path, results: dict[tuple[str, int], dict[str, object]]) -
 
 
 def test_claims_are_judged_by_the_results(tmp_path: Path) -> None:
-    evidence = _evidence(tmp_path / "a", {("hcdh", 16): {"map": 0.5}, ("hcdh", 64): {"map": 0.6}, ("hcdh-2", 64): {"map": 0.7}})
+    evidence = _evidence(
+        tmp_path / "a",
+        {("hcdh", 16): {"map": 0.5}, ("hcdh", 64): {"map": 0.6}, ("hcdh-2", 64): {"map": 0.7}},
+    )
     finding = claims.above("hcdh", "hcdh-2")(evidence)
     assert finding is not None and not finding.holds and finding.text == "-.100 at 64"
     assert claims.best_of_all(evidence) is None, "the others were not run"
@@ -336,14 +473,21 @@ def test_claims_are_judged_by_the_results(tmp_path: Path) -> None:
     finding = claims.best_of_all(_evidence(tmp_path / "b", {**every, ("hcdh", 64): {"map": 0.6}}))  # type: ignore[dict-item]
     assert finding is not None and finding.holds and "+.100 at 64" in finding.text
     curve = {
-        ("hcdh" + "*" * n, 64): {"map": value, "lam": lam} for n, (lam, value) in enumerate({0: 0.5, 1: 0.7, 10: 0.6}.items())
+        ("hcdh" + "*" * n, 64): {"map": value, "lam": lam}
+        for n, (lam, value) in enumerate({0: 0.5, 1: 0.7, 10: 0.6}.items())
     }
     close = {("hcdh", 64): {"map": 0.5}, ("hcdh-2", 64): {"map": 0.495}}
     finding = claims.above("hcdh", "hcdh-2")(_evidence(tmp_path / "close", close))  # type: ignore[arg-type]
     assert finding is not None and finding.holds is None, "half a point is too close to call"
     finding = claims.lambda_curve(_evidence(tmp_path / "c", curve))  # type: ignore[arg-type]
-    assert finding is not None and finding.holds and finding.text == "best .700 at λ = 1; .500 at 0, .600 at 10"
-    rising = {("hcdh" + "*" * n, 64): {"map": value, "lam": n} for n, value in enumerate((0.5, 0.6, 0.7))}
+    assert (
+        finding is not None
+        and finding.holds
+        and finding.text == "best .700 at λ = 1; .500 at 0, .600 at 10"
+    )
+    rising = {
+        ("hcdh" + "*" * n, 64): {"map": value, "lam": n} for n, value in enumerate((0.5, 0.6, 0.7))
+    }
     assert claims.lambda_curve(_evidence(tmp_path / "rising", rising)).holds is False  # type: ignore[arg-type,union-attr]
     means = {("hashnet", 64): {"map": 0.5}, ("hashnet*", 64): {"map": 0.4, "threshold": "mean"}}
     finding = claims.mean_threshold(_evidence(tmp_path / "d", means))  # type: ignore[arg-type]
@@ -353,15 +497,26 @@ def test_claims_are_judged_by_the_results(tmp_path: Path) -> None:
 
 
 def test_methods_that_fell_apart_are_left_out_of_claims(tmp_path: Path) -> None:
-    every: dict[tuple[str, int], dict[str, object]] = {(method, 64): {"map": 0.5} for method in claims._BASELINES}
+    every: dict[tuple[str, int], dict[str, object]] = {
+        (method, 64): {"map": 0.5} for method in claims._BASELINES
+    }
     every["mihash", 64] = {"map": 0.9, "settings": {"lr": 1}, "binarised": {"beyond_0.9": 0.2}}
-    evidence = _evidence(tmp_path, {**every, ("hcdh", 64): {"map": 0.6, "binarised": {"beyond_0.9": 0.7}}})
+    evidence = _evidence(
+        tmp_path, {**every, ("hcdh", 64): {"map": 0.6, "binarised": {"beyond_0.9": 0.7}}}
+    )
     broken = next(cell for cell in evidence.cells if cell.method == "mihash")
-    files.write_json(broken.mishap_path(tmp_path), [{"settings": {"lr": 1}, "train_map": 0.1, "reason": "it was so"}] * 2)
+    files.write_json(
+        broken.mishap_path(tmp_path),
+        [{"settings": {"lr": 1}, "train_map": 0.1, "reason": "it was so"}] * 2,
+    )
     assert evidence.fell_apart("mihash") and not evidence.fell_apart("ssdh")
     assert claims.best_of_all(evidence).text.startswith("+.100 at 64")  # type: ignore[union-attr]
     finding = claims.binarisation(evidence)
-    assert finding is not None and finding.text == "70 % of the values beyond ±.9; MIHash fell apart" and finding.holds is None
+    assert (
+        finding is not None
+        and finding.text == "70 % of the values beyond ±.9; MIHash fell apart"
+        and finding.holds is None
+    )
 
 
 def test_every_stored_result_is_whole_and_speaks_of_no_machine() -> None:
@@ -371,7 +526,16 @@ def test_every_stored_result_is_whole_and_speaks_of_no_machine() -> None:
         assert 0 < result["map"] < 1 and result["versions"]["torch"] and result["hardware"]
         assert "/root" not in json.dumps(result) and "/work" not in json.dumps(result)
     ours = {
-        bits: np.mean([r["map"] for r in results if (r["method"], r["bits"], r["preprocess"]["size"]) == ("hcdh", bits, 256)])
+        bits: np.mean(
+            [
+                r["map"]
+                for r in results
+                if (r["method"], r["bits"], r["preprocess"]["size"]) == ("hcdh", bits, 256)
+            ]
+        )
         for bits in (16, 32, 64, 128)
     }
-    assert all(ours[bits] >= floor for bits, floor in zip((16, 32, 64, 128), (0.80, 0.81, 0.82, 0.82), strict=True))
+    assert all(
+        ours[bits] >= floor
+        for bits, floor in zip((16, 32, 64, 128), (0.80, 0.81, 0.82, 0.82), strict=True)
+    )

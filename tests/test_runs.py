@@ -15,7 +15,16 @@ from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hashe
 from hadahash import Codes, Hasher, evaluate
 from hadahash.data import ArrayImages, LabelledImages, Split, find_dataset, read_folder
 from hadahash.errors import DataError, HadaHashError, StorageError, UsageError
-from hadahash.runs import Source, command, evaluate_files, evaluate_run, labels_of, read_evaluated, train_run, validate
+from hadahash.runs import (
+    Source,
+    command,
+    evaluate_files,
+    evaluate_run,
+    labels_of,
+    read_evaluated,
+    train_run,
+    validate,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -34,14 +43,34 @@ def test_a_run_writes_down_everything(toy_folder, tmp_path):
     about = json.loads((out / "run.json").read_text())
     split = Split.load(out / "split.json")
     expected = {
-        "dataset": "photos", "data": str(toy_folder), "protocol": "holdout", "method": "hcdh", "bits": 16, "seed": 3,
-        "backbone": "smallest", "queries": 4, "database": 44, "train_images": 44, "epochs": 2, "validation": 0.0,
+        "dataset": "photos",
+        "data": str(toy_folder),
+        "protocol": "holdout",
+        "method": "hcdh",
+        "bits": 16,
+        "seed": 3,
+        "backbone": "smallest",
+        "queries": 4,
+        "database": 44,
+        "train_images": 44,
+        "epochs": 2,
+        "validation": 0.0,
         "split_sha256": split.sha256,
-    }  # fmt: skip
+    }
     assert {key: about[key] for key in expected} == expected
-    assert about["settings"]["lam"] == 1.0 and about["settings"]["batch"] == 16 and about["settings"]["flip"] == 0.5
-    assert about["train_seconds"] > 0 and about["images_per_second"] > 0 and "CPU" in about["hardware"]
-    assert {"hadahash", "python", "torch", "numpy"} <= set(about["versions"]) and about["command"] and len(about["date"]) == 10
+    assert (
+        about["settings"]["lam"] == 1.0
+        and about["settings"]["batch"] == 16
+        and about["settings"]["flip"] == 0.5
+    )
+    assert (
+        about["train_seconds"] > 0 and about["images_per_second"] > 0 and "CPU" in about["hardware"]
+    )
+    assert (
+        {"hadahash", "python", "torch", "numpy"} <= set(about["versions"])
+        and about["command"]
+        and len(about["date"]) == 10
+    )
     assert len((out / "log.jsonl").read_text().splitlines()) == 2
     assert not (out / "checkpoint.safetensors").exists() and not (out / "skipped.csv").exists()
     assert tensor_bytes(Hasher.load(out, device="cpu")) == tensor_bytes(hasher)
@@ -67,7 +96,11 @@ def test_the_same_run_twice_is_the_same(toy_folder, tmp_path):
     for name in ("a", "b"):
         train_run(_hasher(), Source(str(toy_folder)), tmp_path / name)
     a, b = (sorted(path.name for path in (tmp_path / name).glob("model-*")) for name in ("a", "b"))
-    assert a == b and (tmp_path / "a" / "split.json").read_text() == (tmp_path / "b" / "split.json").read_text()
+    assert (
+        a == b
+        and (tmp_path / "a" / "split.json").read_text()
+        == (tmp_path / "b" / "split.json").read_text()
+    )
 
 
 def test_labels_stay_with_their_codes_when_images_are_skipped(toy_folder, tmp_path):
@@ -134,7 +167,9 @@ class Watched:
 def watched() -> LabelledImages:
     pixels, labels = make_toy(80, seed=4)
     images = Watched(pixels, np.arange(80))
-    return LabelledImages(images, np.array([f"{i:02d}" for i in range(80)]), labels, tuple("abcd"), "watched")
+    return LabelledImages(
+        images, np.array([f"{i:02d}" for i in range(80)]), labels, tuple("abcd"), "watched"
+    )
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -142,7 +177,9 @@ def watched() -> LabelledImages:
 def test_queries_are_not_touched_while_training(watched, tmp_path, validation, frozen):
     (tmp_path / "watched").mkdir()
     source = Source(str(tmp_path / "watched"), protocol="holdout", validation=validation)
-    train_run(_hasher(frozen=frozen, side=32, threshold="mean"), source, tmp_path / "run", dataset=watched)
+    train_run(
+        _hasher(frozen=frozen, side=32, threshold="mean"), source, tmp_path / "run", dataset=watched
+    )
     split = Split.load(tmp_path / "run" / "split.json")
     assert len(split.query) == 8
     assert watched.images.read == set(split.train.tolist())
@@ -150,20 +187,35 @@ def test_queries_are_not_touched_while_training(watched, tmp_path, validation, f
     assert watched.images.read == set(range(80))
 
 
-def test_validation_images_come_from_the_training_images_and_are_not_trained_on(watched, tmp_path, monkeypatch):
+def test_validation_images_come_from_the_training_images_and_are_not_trained_on(
+    watched, tmp_path, monkeypatch
+):
     trained, validated = [], []
     fit = Hasher.fit
-    monkeypatch.setattr(Hasher, "fit", lambda self, data, **options: (trained.append(data), fit(self, data, **options))[1])
-    monkeypatch.setattr("hadahash.runs.validate", lambda hasher, data: (validated.append(data), validate(hasher, data))[1])
+    monkeypatch.setattr(
+        Hasher,
+        "fit",
+        lambda self, data, **options: (trained.append(data), fit(self, data, **options))[1],
+    )
+    monkeypatch.setattr(
+        "hadahash.runs.validate",
+        lambda hasher, data: (validated.append(data), validate(hasher, data))[1],
+    )
     (tmp_path / "watched").mkdir()
     source = Source(str(tmp_path / "watched"), validation=0.25)
     train_run(_hasher(side=32), source, tmp_path / "run", dataset=watched)
     split = Split.load(tmp_path / "run" / "split.json")
     learned, held = ({int(name) for name in part[0].ids} for part in (trained, validated))
     assert len(held) == 16 and not learned & held
-    assert learned | held == set(split.train.tolist()) and not (learned | held) & set(split.query.tolist())
+    assert learned | held == set(split.train.tolist()) and not (learned | held) & set(
+        split.query.tolist()
+    )
     about = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert 0.25 <= about["validation_map"] <= 1 and about["train_images"] == 56 and about["validation"] == 0.25
+    assert (
+        0.25 <= about["validation_map"] <= 1
+        and about["train_images"] == 56
+        and about["validation"] == 0.25
+    )
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, 2.0, float("nan")])
@@ -198,10 +250,14 @@ def test_a_run_goes_on_after_an_interruption(toy_folder, tmp_path, monkeypatch):
 
 
 def test_unknown_data_and_protocols_are_one_line(toy_folder, tmp_path):
-    with pytest.raises(UsageError, match=r"Unknown data set or folder 'cifar11'. Did you mean 'cifar10'") as caught:
+    with pytest.raises(
+        UsageError, match=r"Unknown data set or folder 'cifar11'. Did you mean 'cifar10'"
+    ) as caught:
         train_run(_hasher(), Source("cifar11"), tmp_path / "run")
     one_line(caught.value)
-    with pytest.raises(UsageError, match=r"Unknown protocol 'hold'. Did you mean 'holdout'") as caught:
+    with pytest.raises(
+        UsageError, match=r"Unknown protocol 'hold'. Did you mean 'holdout'"
+    ) as caught:
         train_run(_hasher(), Source(str(toy_folder), protocol="hold"), tmp_path / "run")
     one_line(caught.value)
     with pytest.raises(HadaHashError, match="Cannot read the folder") as caught:
@@ -227,7 +283,9 @@ def test_a_folder_that_has_changed_since_is_refused(toy_folder, tmp_path, change
 
 def test_two_files_of_codes_are_measured_by_the_class_in_their_ids(tmp_path):
     queries = Codes(np.array([[0], [255]], np.uint8), 8, ["cat/1.png", "dog/1.png"])
-    database = Codes(np.array([[255], [1], [0]], np.uint8), 8, ["dog/2.png", "dog/3.png", "cat/2.png"])
+    database = Codes(
+        np.array([[255], [1], [0]], np.uint8), 8, ["dog/2.png", "dog/3.png", "cat/2.png"]
+    )
     queries.save(tmp_path / "q.npz")
     database.save(tmp_path / "d.npz")
     report = evaluate_files(tmp_path / "q.npz", tmp_path / "d.npz")
@@ -235,7 +293,9 @@ def test_two_files_of_codes_are_measured_by_the_class_in_their_ids(tmp_path):
     assert report.map == pytest.approx(1.0)
     Codes(np.array([[0], [255]], np.uint8), 8, ["dog/1.png", "cat/1.png"]).save(tmp_path / "q.npz")
     # dog: cat, dog, dog -> (1/2 + 2/3) / 2. cat: dog, dog, cat -> 1/3.
-    assert evaluate_files(tmp_path / "q.npz", tmp_path / "d.npz").map == pytest.approx(((1 / 2 + 2 / 3) / 2 + 1 / 3) / 2)
+    assert evaluate_files(tmp_path / "q.npz", tmp_path / "d.npz").map == pytest.approx(
+        ((1 / 2 + 2 / 3) / 2 + 1 / 3) / 2
+    )
     Codes(np.zeros((1, 1), np.uint8), 8, ["plain.png"]).save(tmp_path / "q.npz")
     with pytest.raises(DataError, match=r"'plain.png' has no class"):
         evaluate_files(tmp_path / "q.npz", tmp_path / "d.npz")
@@ -279,10 +339,14 @@ def test_the_depth_is_the_data_sets_own_or_what_is_asked_for(toy_folder, tmp_pat
                 measure()
             one_line(caught.value)
     assert not (codes / "query.npz").exists(), "it was refused before the work, not after it"
-    assert evaluate_files(tmp_path / "query.npz", tmp_path / "database.npz", depth="all").depth is None
+    assert (
+        evaluate_files(tmp_path / "query.npz", tmp_path / "database.npz", depth="all").depth is None
+    )
 
 
-def test_a_run_that_is_broken_off_after_its_training_keeps_the_checkpoint(toy_folder, tmp_path, monkeypatch):
+def test_a_run_that_is_broken_off_after_its_training_keeps_the_checkpoint(
+    toy_folder, tmp_path, monkeypatch
+):
     """To validate takes its time; who interrupts it does not train again."""
 
     def pressed(*_):
@@ -290,7 +354,11 @@ def test_a_run_that_is_broken_off_after_its_training_keeps_the_checkpoint(toy_fo
 
     monkeypatch.setattr("hadahash.runs.validate", pressed)
     with pytest.raises(KeyboardInterrupt):
-        train_run(_hasher(checkpoint_seconds=0), Source(str(toy_folder), validation=0.25), tmp_path / "run")
+        train_run(
+            _hasher(checkpoint_seconds=0),
+            Source(str(toy_folder), validation=0.25),
+            tmp_path / "run",
+        )
     assert (tmp_path / "run" / "checkpoint.safetensors").exists()
 
 
@@ -315,7 +383,9 @@ def test_shallow_methods_have_no_epochs(toy_folder, tmp_path):
 
 
 def test_the_command_is_as_one_would_type_it(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/usr/lib/hadahash/__main__.py", "train", "my photos", "--bits", "64"])
+    monkeypatch.setattr(
+        sys, "argv", ["/usr/lib/hadahash/__main__.py", "train", "my photos", "--bits", "64"]
+    )
     assert shlex.split(command()) == ["hadahash", "train", "my photos", "--bits", "64"]
     monkeypatch.setattr(sys, "argv", ["/opt/bin/hadahash", "doctor"])
     assert command() == "hadahash doctor"

@@ -9,11 +9,11 @@ from typing import Literal
 import pytest
 from toys import one_line
 
-from hadahash.data.transforms import AugmentSettings
+from hadahash.config import convert, fields_of, make, parse_assignments, require, split
+from hadahash.data.preprocess import AugmentSettings
 from hadahash.errors import UsageError
 from hadahash.hasher import ModelSettings
 from hadahash.methods import METHODS
-from hadahash.settings import convert, fields_of, make, parse_assignments, require, split
 from hadahash.training import TrainSettings
 
 
@@ -125,11 +125,27 @@ def test_no_setting_has_two_owners(method):
 
 
 IMPOSSIBLE = [
-    ("epochs", 0), ("batch", 0), ("lr", 0.0), ("lr", "nan"), ("ema", 1.0), ("ema", -0.1), ("warmup", 1.5), ("momentum", 1.0),
-    ("momentum", -0.5), ("weight_decay", -1.0), ("backbone_lr", -1.0), ("crop_area", 0.0), ("crop_area", 1.1),
-    ("crop_aspect", 0.5), ("flip", 1.5), ("jitter", 1.0), ("mixup", -1.0), ("schedule", "cosine"), ("precision", "fp8"),
+    ("epochs", 0),
+    ("batch", 0),
+    ("lr", 0.0),
+    ("lr", "nan"),
+    ("ema", 1.0),
+    ("ema", -0.1),
+    ("warmup", 1.5),
+    ("momentum", 1.0),
+    ("momentum", -0.5),
+    ("weight_decay", -1.0),
+    ("backbone_lr", -1.0),
+    ("crop_area", 0.0),
+    ("crop_area", 1.1),
+    ("crop_aspect", 0.5),
+    ("flip", 1.5),
+    ("jitter", 1.0),
+    ("mixup", -1.0),
+    ("schedule", "cosine"),
+    ("precision", "fp8"),
     ("threshold", "max"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("key", "value"), IMPOSSIBLE)

@@ -18,7 +18,9 @@ CLASS_NAMES = ("blue", "green", "red", "yellow")
 _COLOURS = np.array([[60, 60, 200], [60, 200, 60], [200, 60, 60], [200, 200, 60]])
 
 
-def make_toy(count: int, *, seed: int, side: int = 32) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def make_toy(
+    count: int, *, seed: int, side: int = 32
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Four classes in turn, each a colour with waves of one direction, in noise: uint8 (count, side, side, 3) and labels."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:side, :side]
@@ -26,7 +28,11 @@ def make_toy(count: int, *, seed: int, side: int = 32) -> tuple[NDArray[np.uint8
     labels = np.arange(count) % 4
     phases = rng.uniform(0, 2 * np.pi, (count, 1, 1))
     waves = 50 * np.sin(directions[labels] * 2 * np.pi / 8 + phases)
-    pixels = _COLOURS[labels][:, None, None] + waves[..., None] + rng.normal(0, 20, (count, side, side, 3))
+    pixels = (
+        _COLOURS[labels][:, None, None]
+        + waves[..., None]
+        + rng.normal(0, 20, (count, side, side, 3))
+    )
     return np.clip(pixels, 0, 255).astype(np.uint8), labels
 
 
@@ -42,12 +48,20 @@ def write_folder(root: Path, pixels: NDArray[np.uint8], labels: NDArray[np.int64
 def tiny_hasher(method: str = "hcdh", **changes: Any) -> Hasher:
     """A hasher on a network of 0.1 million weights and 32-pixel input, on the CPU; `changes` override its arguments."""
     arguments: dict[str, Any] = {
-        "bits": 16, "backbone": "test_efficientnet", "weights": "none", "device": "cpu", "size": 32, "epochs": 2, "batch": 32,
-    }  # fmt: skip
+        "bits": 16,
+        "backbone": "test_efficientnet",
+        "weights": "none",
+        "device": "cpu",
+        "size": 32,
+        "epochs": 2,
+        "batch": 32,
+    }
     return Hasher(method, **(arguments | changes))
 
 
-def smallest_backbone(name: str = "smallest", *, weights: str = "none", partial_weights: bool = False) -> Backbone:
+def smallest_backbone(
+    name: str = "smallest", *, weights: str = "none", partial_weights: bool = False
+) -> Backbone:
     """A backbone of one convolution, with batch statistics and dropout; can take the place of `build_backbone`."""
     layers = (
         nn.Conv2d(3, 8, 5, stride=4),
@@ -62,7 +76,10 @@ def smallest_backbone(name: str = "smallest", *, weights: str = "none", partial_
 
 def tensor_bytes(hasher: Hasher) -> dict[str, bytes]:
     """Every tensor of the network as bytes, to tell equal from nearly equal."""
-    return {key: value.contiguous().numpy().tobytes() for key, value in hasher.network.state_dict().items()}
+    return {
+        key: value.contiguous().numpy().tobytes()
+        for key, value in hasher.network.state_dict().items()
+    }
 
 
 def one_line(error: HadaHashError | str) -> str:

@@ -23,7 +23,16 @@ from . import files
 from .errors import MissingExtraError, NewerFileError, StorageError, UsageError
 
 _FORMAT = 1
-_UNREADABLE = (OSError, KeyError, TypeError, ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile)
+_UNREADABLE = (
+    OSError,
+    KeyError,
+    TypeError,
+    ValueError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+)
 
 
 class Skipped(NamedTuple):
@@ -41,7 +50,9 @@ def binarize(values: ArrayLike) -> NDArray[np.bool_]:
     """
     values = np.asarray(values)
     if np.issubdtype(values.dtype, np.floating) and np.isnan(values).any():
-        raise UsageError("The values hold NaN, which has no bit. Find out where the network's output breaks.")
+        raise UsageError(
+            "The values hold NaN, which has no bit. Find out where the network's output breaks."
+        )
     return np.asarray(values >= 0)
 
 
@@ -82,7 +93,9 @@ def hamming(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int32]:
     [[2, 0]]
     """
     if a.shape[1] != b.shape[1]:
-        raise UsageError(f"Codes of {a.shape[1]} and {b.shape[1]} bytes cannot be compared: use one code length for both.")
+        raise UsageError(
+            f"Codes of {a.shape[1]} and {b.shape[1]} bytes cannot be compared: use one code length for both."
+        )
     left, right = words(a), words(b)
     distances = np.zeros((len(left), len(right)), np.int32)
     for word in range(left.shape[1]):
@@ -138,7 +151,9 @@ class Codes:
     def concatenate(parts: Sequence[Codes]) -> Codes:
         """All parts in one, in order; they must agree on the number of bits."""
         if len({part.bits for part in parts}) != 1:
-            raise UsageError(f"Codes of {sorted({part.bits for part in parts})} bits cannot be joined.")
+            raise UsageError(
+                f"Codes of {sorted({part.bits for part in parts})} bits cannot be joined."
+            )
         return Codes(
             packed=np.concatenate([part.packed for part in parts]),
             bits=parts[0].bits,
@@ -149,7 +164,11 @@ class Codes:
     def save(self, path: str | Path) -> None:
         """Write `x.npz`, or `x.parquet` (one row an image; needs pyarrow). The file is replaced whole or not at all."""
         path = Path(path)
-        header = {"format": _FORMAT, "bits": self.bits, "skipped": [list(row) for row in self.skipped]}
+        header = {
+            "format": _FORMAT,
+            "bits": self.bits,
+            "skipped": [list(row) for row in self.skipped],
+        }
         if path.suffix == ".parquet":
             return self._save_parquet(path, header)
         if path.suffix != ".npz":
@@ -183,11 +202,15 @@ class Codes:
     def _save_parquet(self, path: Path, header: dict[str, object]) -> None:
         pa, parquet = _pyarrow()
         width = self.packed.shape[1]
-        code = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(self), [None, pa.py_buffer(self.packed.tobytes())])
+        code = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(width), len(self), [None, pa.py_buffer(self.packed.tobytes())]
+        )
         try:
             table = pa.table({"id": pa.array(self.ids), "code": code})
         except UnicodeError:
-            raise UsageError("Parquet holds only ids that are valid Unicode, and one is not. Save as .npz.") from None
+            raise UsageError(
+                "Parquet holds only ids that are valid Unicode, and one is not. Save as .npz."
+            ) from None
         with files.replacing(path) as temporary:
             table = table.replace_schema_metadata({"hadahash": json.dumps(header)})
             parquet.write_table(table, temporary, write_page_checksum=True)
@@ -215,7 +238,9 @@ def _ids(ids: Any, count: int) -> NDArray[Any]:
     if count == 0 and array.size == 0:
         return array.astype(str) if array.dtype.kind not in "iu" else array
     if array.shape != (count,) or array.dtype.kind not in "iuU":
-        raise UsageError(f"{count} codes need {count} ids, strings or whole numbers, got {array.dtype} {array.shape}.")
+        raise UsageError(
+            f"{count} codes need {count} ids, strings or whole numbers, got {array.dtype} {array.shape}."
+        )
     return array
 
 
@@ -224,12 +249,16 @@ def _unreadable(path: Path, error: Exception) -> StorageError:
     if isinstance(error, OSError) and error.errno:
         return files.storage_error("read", path, error)
     reason = " ".join(str(error).split())
-    return StorageError(f"{path} does not hold codes, or is damaged ({reason}). Encode the images again.")
+    return StorageError(
+        f"{path} does not hold codes, or is damaged ({reason}). Encode the images again."
+    )
 
 
 def _refuse_newer(path: Path, header: dict[str, Any]) -> None:
     if header["format"] > _FORMAT:
-        raise NewerFileError(f"{path} was written by a later version of hadahash. Update with: pip install -U hadahash")
+        raise NewerFileError(
+            f"{path} was written by a later version of hadahash. Update with: pip install -U hadahash"
+        )
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from .codebook import codebook, quality
+from .codebooks import codebook, codebook_quality
 from .codes import Codes
 from .data import LabelledImages, open_dataset
 from .encoding import FeatureCache
 from .errors import HadaHashError
 from .evaluation import Report
-from .evaluation.report import bit_picture, heading, paragraph, sheet, table, write_page
 from .hasher import Hasher
 from .photos import PhotoIndex
-from .report.neighbours import Pictures, neighbour_rows
 from .runs import Source, evaluate_run, read_evaluated, train_run
+from .visuals.html import bit_picture, heading, paragraph, sheet, table, write_page
+from .visuals.report.neighbours import Pictures, neighbour_rows
 
 Say = Callable[[str], object]
 
@@ -49,7 +49,9 @@ class Contestant:
 
 
 CONTESTANTS = (
-    Contestant("hcdh", "HCDH, a head trained on the features", {"frozen": True, "epochs": 60, "lr": 0.3}),
+    Contestant(
+        "hcdh", "HCDH, a head trained on the features", {"frozen": True, "epochs": 60, "lr": 0.3}
+    ),
     Contestant("lsh", "LSH, random projections of the same features", {}),
 )
 
@@ -61,7 +63,13 @@ def run_demo(settings: DemoSettings, say: Say) -> Path:
     cache, reports, hashers = FeatureCache(), {}, []
     for contestant in CONTESTANTS:
         say(f"{contestant.title} ...")
-        hasher = Hasher(contestant.method, bits=settings.bits, seed=settings.seed, size=settings.size, **contestant.settings)
+        hasher = Hasher(
+            contestant.method,
+            bits=settings.bits,
+            seed=settings.seed,
+            size=settings.size,
+            **contestant.settings,
+        )
         run = settings.out / contestant.method
         train_run(hasher, source, run, dataset=dataset, cache=cache)
         reports[contestant.title] = evaluate_run(run, hasher=hasher, dataset=dataset, cache=cache)
@@ -81,34 +89,51 @@ def _build_index(out: Path, dataset: LabelledImages, hasher: Hasher) -> None:
     row_of = {name: row for row, name in enumerate(dataset.ids)}
     rows = [row_of[name] for name in codes.ids]
     labels = [dataset.classes[dataset.labels[row]] for row in rows]
-    names = [f"{label}/{name.replace('/', '-')}.png" for label, name in zip(labels, codes.ids, strict=True)]
+    names = [
+        f"{label}/{name.replace('/', '-')}.png"
+        for label, name in zip(labels, codes.ids, strict=True)
+    ]
     for row, name in zip(rows, names, strict=True):
         (images / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(dataset.images[row]).save(images / name)
     shutil.rmtree(folder, ignore_errors=True)
     index = PhotoIndex.make(folder, hasher, run, images, engine="routed").index
-    index.update(Codes(codes.packed, codes.bits, np.array(names)), labels, [str((images / name).resolve()) for name in names])
+    index.update(
+        Codes(codes.packed, codes.bits, np.array(names)),
+        labels,
+        [str((images / name).resolve()) for name in names],
+    )
     index.save(folder)
 
 
 def _images(settings: DemoSettings, say: Say) -> tuple[LabelledImages, Source]:
     """CIFAR-10 under a small protocol, or scikit-learn's digits where it cannot be had."""
     try:
-        return open_dataset("cifar10", settings.root, say=say), Source("cifar10", protocol="cifar10-demo")
+        return open_dataset("cifar10", settings.root, say=say), Source(
+            "cifar10", protocol="cifar10-demo"
+        )
     except HadaHashError as error:
         say(f"CIFAR-10 could not be had: {error}")
         say("Going on with scikit-learn's digits: 1,797 images of 8 x 8 pixels.")
         return open_dataset("digits"), Source("digits")
 
 
-def _write(page: Path, settings: DemoSettings, dataset: LabelledImages, reports: dict[str, Report]) -> None:
+def _write(
+    page: Path, settings: DemoSettings, dataset: LabelledImages, reports: dict[str, Report]
+) -> None:
     book = codebook(len(dataset.classes), settings.bits, seed=settings.seed)
-    first, shown = next(iter(reports.values())), read_evaluated(settings.out / CONTESTANTS[0].method)
+    first, shown = (
+        next(iter(reports.values())),
+        read_evaluated(settings.out / CONTESTANTS[0].method),
+    )
     measured = [
         (title, f"{report.map:.4f}", *(f"{report.precision_at[k]:.4f}" for k in (1, 10, 100)))
         for title, report in reports.items()
     ]
-    figures = [(name.replace("_", " "), f"{value:.4g}") for name, value in quality(book).to_dict().items()]
+    figures = [
+        (name.replace("_", " "), f"{value:.4g}")
+        for name, value in codebook_quality(book).to_dict().items()
+    ]
     sections = [
         paragraph(
             f"{dataset.name}: {first.queries:,} queries searched in {first.database:,} images by codes of {first.bits} bits; "
@@ -122,7 +147,11 @@ def _write(page: Path, settings: DemoSettings, dataset: LabelledImages, reports:
             "The query stands first, with its average precision. ✓ and a solid frame: of the query's class; ✗ and a dashed "
             "frame: not. Under each its class and the bits that differ."
         ),
-        sheet(neighbour_rows(shown, Pictures(dataset), np.linspace(0, len(shown.query) - 1, ROWS).astype(int))),
+        sheet(
+            neighbour_rows(
+                shown, Pictures(dataset), np.linspace(0, len(shown.query) - 1, ROWS).astype(int)
+            )
+        ),
         heading("The codebook"),
         paragraph("One codeword for each class, which the codes of its images are pulled to."),
         bit_picture(book, dataset.classes),

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from . import codes as bits_of
 from .codes import Codes
 from .data.base import ArrayImages, Images
-from .data.collection import Collection
 from .data.decode import decode, name_failures
-from .data.transforms import Preprocess, center
+from .data.preprocess import Preprocess, center
+from .data.sources import Collection
 from .errors import UsageError
 from .files import read_json, write_json
-from .training import HashNetwork
+from .networks.hash_network import HashNetwork
 
 PART = 8192  # images in a part of a long job
 
@@ -55,7 +55,7 @@ class Encoder:
 
     @property
     def bits(self) -> int:
-        return self.network.method.task.bits
+        return self.network.bits
 
     def features(self, images: Images, advance: Advance | None = None) -> Outputs:
         """The backbone's features (n, d) of the images that can be decoded."""
@@ -64,22 +64,27 @@ class Encoder:
 
     def values(self, images: Images, advance: Advance | None = None) -> Outputs:
         """The values before sign (n, bits) of the images that can be decoded."""
-        return _join(self._stream(images, self.network.code_values, self.bits, advance), self.bits)
+        return _join(self._stream(images, self.network.values, self.bits, advance), self.bits)
 
     def encode(self, images: Images, ids: NDArray[Any], advance: Advance | None = None) -> Codes:
         """The codes of all images that can be decoded; the others are in `.skipped`."""
         parts = [
             (outputs.rows, bits_of.pack(outputs.values.numpy()), outputs.failed)
-            for outputs in self._stream(images, self.network.code_values, self.bits, advance)
+            for outputs in self._stream(images, self.network.values, self.bits, advance)
         ] or [(np.empty(0, np.int64), np.empty((0, -(-self.bits // 8)), np.uint8), [])]
         rows, packed, failed = zip(*parts, strict=True)
         kept = np.concatenate(rows)
-        return Codes(np.concatenate(packed), self.bits, ids[kept], name_failures([row for f in failed for row in f], ids))
+        return Codes(
+            np.concatenate(packed),
+            self.bits,
+            ids[kept],
+            name_failures([row for f in failed for row in f], ids),
+        )
 
     def values_of(self, features: Outputs) -> Outputs:
         """The values before sign of images whose features are at hand."""
         with torch.inference_mode():
-            values = self.network.code_values(features.values.to(self.network.threshold.device)).cpu()
+            values = self.network.values(features.values.to(self.network.threshold.device)).cpu()
         return features._replace(values=values)
 
     def codes_of(self, values: Outputs, ids: NDArray[Any]) -> Codes:
@@ -113,7 +118,9 @@ class FeatureCache:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, Preprocess, str], Outputs] = {}
 
-    def get(self, encoder: Encoder, source: Collection, backbone: str, advance: Advance | None = None) -> Outputs:
+    def get(
+        self, encoder: Encoder, source: Collection, backbone: str, advance: Advance | None = None
+    ) -> Outputs:
         """The features of these images; `backbone` names the network with its weights."""
         key = (backbone, encoder.preprocess, _identity(source))
         if key not in self._kept:
@@ -126,7 +133,9 @@ class FeatureCache:
 def _join(parts: Iterable[Outputs], width: int) -> Outputs:
     nothing = Outputs(torch.empty(0, width), np.empty(0, np.int64), [])
     values, rows, failed = zip(nothing, *parts, strict=True)
-    return Outputs(torch.cat(values), np.concatenate(rows), [row for part in failed for row in part])
+    return Outputs(
+        torch.cat(values), np.concatenate(rows), [row for part in failed for row in part]
+    )
 
 
 @contextmanager
@@ -145,7 +154,9 @@ def parse_shard(text: str) -> tuple[int, int]:
     try:
         number, count = (int(part) for part in text.split("/"))
     except ValueError:
-        raise UsageError(f"--shard {text}: write it as i/n, for example 1/4 for the first of four.") from None
+        raise UsageError(
+            f"--shard {text}: write it as i/n, for example 1/4 for the first of four."
+        ) from None
     if not 1 <= number <= count:
         raise UsageError(f"--shard {text}: the first number runs from 1 to {count}.")
     return number, count
@@ -158,13 +169,22 @@ def shard_rows(count: int, shard: tuple[int, int] = (1, 1)) -> NDArray[np.int64]
 
 
 def encode_to_file(
-    encoder: Encoder, images: Images, ids: NDArray[Any], out: Path, *,
-    model: str = "", shard: tuple[int, int] = (1, 1), part: int = PART, advance: Advance | None = None,
-) -> Codes:  # fmt: skip
+    encoder: Encoder,
+    images: Images,
+    ids: NDArray[Any],
+    out: Path,
+    *,
+    model: str = "",
+    shard: tuple[int, int] = (1, 1),
+    part: int = PART,
+    advance: Advance | None = None,
+) -> Codes:
     """Encode (a shard of) the images into `out`, in parts that survive an interruption; `model` names the weights."""
     rows = shard_rows(len(images), shard)
     folder = out.with_name(f"{out.name}.parts")
-    _take_up(folder, {"model": model, "shard": list(shard), "part": part, "ids": ids_digest(ids[rows])})
+    _take_up(
+        folder, {"model": model, "shard": list(shard), "part": part, "ids": ids_digest(ids[rows])}
+    )
     done = []
     for number, start in enumerate(range(0, len(rows), part)):
         path, chunk = folder / f"{number:06d}.npz", rows[start : start + part]
@@ -183,7 +203,9 @@ def encode_to_file(
 
 def _take_up(folder: Path, job: dict[str, Any]) -> None:
     """Keep the finished parts of the same job; parts of another one are of no use and go."""
-    if folder.exists() and not ((folder / "job.json").exists() and read_json(folder / "job.json") == job):
+    if folder.exists() and not (
+        (folder / "job.json").exists() and read_json(folder / "job.json") == job
+    ):
         shutil.rmtree(folder)
     write_json(folder / "job.json", job)
 
@@ -199,5 +221,7 @@ def ids_digest(ids: NDArray[Any]) -> str:
     """sha256 of all ids in their order."""
     digest = hashlib.sha256()
     for start in range(0, len(ids), 65536):
-        digest.update("\0".join(map(str, ids[start : start + 65536])).encode("utf-8", "surrogateescape"))
+        digest.update(
+            "\0".join(map(str, ids[start : start + 65536])).encode("utf-8", "surrogateescape")
+        )
     return digest.hexdigest()

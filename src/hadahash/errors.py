@@ -40,7 +40,9 @@ class DataError(HadaHashError):
 class FellApart(HadaHashError):
     def __init__(self, text: str, train_map: float | None = None) -> None:
         super().__init__(text)
-        self.train_map = train_map  # how well its training images find each other, where that could be measured
+        self.train_map = (
+            train_map  # how well its training images find each other, where that could be measured
+        )
 
 
 class ImageError(DataError):
@@ -78,7 +80,9 @@ class NewerFileError(StorageError):
 
 class MissingExtraError(HadaHashError):
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed. Install it with: pip install 'hadahash[{extra}]'")
+        super().__init__(
+            f"{package} is not installed. Install it with: pip install 'hadahash[{extra}]'"
+        )
 
 
 def unknown(kind: str, got: str, known: Iterable[str]) -> UsageError:
@@ -86,5 +90,9 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> UsageError:
     names = sorted(known)
     near = get_close_matches(got, names, n=8)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    listed = ", ".join(names) if len(names) <= 60 else ", ".join([*(near or names[:8]), f"... ({len(names)} in all)"])
+    listed = (
+        ", ".join(names)
+        if len(names) <= 60
+        else ", ".join([*(near or names[:8]), f"... ({len(names)} in all)"])
+    )
     return UsageError(f"Unknown {kind} '{got}'.{hint} Known: {listed}.")

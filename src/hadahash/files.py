@@ -44,7 +44,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".part", dir=path.parent)
+        handle, name = tempfile.mkstemp(
+            prefix=f".{path.name[:40]}.", suffix=".part", dir=path.parent
+        )
         os.close(handle)
     except OSError as error:
         raise storage_error("write", path, error) from error
@@ -82,7 +84,9 @@ def read_json(path: str | Path) -> Any:
     except OSError as error:
         raise storage_error("read", path, error) from error
     except ValueError as error:
-        raise StorageError(f"{path} is damaged (not valid JSON: {error}). Restore it or make it again.") from error
+        raise StorageError(
+            f"{path} is damaged (not valid JSON: {error}). Restore it or make it again."
+        ) from error
 
 
 def read_toml(path: Any) -> dict[str, Any]:
@@ -93,7 +97,9 @@ def read_toml(path: Any) -> dict[str, Any]:
     except OSError as error:
         raise storage_error("read", path, error) from error
     except ValueError as error:
-        raise UsageError(f"{path} is not valid TOML: {error}. Write settings as name = value lines.") from error
+        raise UsageError(
+            f"{path} is not valid TOML: {error}. Write settings as name = value lines."
+        ) from error
 
 
 def _flush(path: Path) -> None:

@@ -21,17 +21,27 @@ from torch import Tensor
 from . import files
 from ._version import __version__
 from .codes import Codes, Skipped
+from .config import require, split
 from .data.base import ArrayImages, Images, LabelledImages
-from .data.collection import Collection, open_source, read_collection
 from .data.decode import name_failures
 from .data.images import image_size
-from .data.transforms import AugmentSettings, Preprocess
+from .data.preprocess import AugmentSettings, Preprocess
+from .data.sources import Collection, open_source, read_collection
 from .encoding import Advance, Encoder, FeatureCache, Outputs, encode_to_file
 from .errors import DataError, ImageError, NewerFileError, StorageError, UsageError
 from .methods import METHODS, Method, ShallowMethod, Task
 from .networks import Backbone, build_backbone
-from .settings import require, split
-from .training import Checkpoint, HashNetwork, Log, Outcome, PixelStore, TrainingSet, TrainSettings, train, workers_here
+from .training import (
+    Checkpoint,
+    HashNetwork,
+    Log,
+    Outcome,
+    PixelStore,
+    TrainingSet,
+    TrainSettings,
+    train,
+    workers_here,
+)
 
 _FORMAT = 1
 _CARD = "hasher.json"
@@ -41,13 +51,19 @@ _CARD = "hasher.json"
 class ModelSettings:
     """What the network is and how images reach it; None means: what suits the backbone and the images."""
 
-    frozen: bool = False  # keep the backbone as it is and train the head on its features, computed once
+    frozen: bool = (
+        False  # keep the backbone as it is and train the head on its features, computed once
+    )
     partial_weights: bool = False  # a weights file may leave layers out; they start at random
     size: int | None = None  # pixels of the network's input
-    encode_size: int | None = None  # the same when encoding: random crops show things larger, so a little more can help
+    encode_size: int | None = (
+        None  # the same when encoding: random crops show things larger, so a little more can help
+    )
     side: int | None = None  # pixels of the square each image is stored as
     crop: float | None = None  # central part of the square that encoding uses
-    fit: Literal["crop", "squash"] = "crop"  # images that are not square: cut the ends off, or squash them
+    fit: Literal["crop", "squash"] = (
+        "crop"  # images that are not square: cut the ends off, or squash them
+    )
     mirror: bool = False  # encode the average of an image and its mirror image: twice the work, a little better
 
 
@@ -72,18 +88,31 @@ class Hasher:
     train_images: int
 
     def __init__(
-        self, method: str = "hcdh", *, bits: int = 64, backbone: str = "efficientnet_lite0", seed: int = 0,
-        weights: str = "imagenet", device: str = "auto", **settings: Any,
-    ) -> None:  # fmt: skip
+        self,
+        method: str = "hcdh",
+        *,
+        bits: int = 64,
+        backbone: str = "efficientnet_lite0",
+        seed: int = 0,
+        weights: str = "imagenet",
+        device: str = "auto",
+        **settings: Any,
+    ) -> None:
         self.method, self.bits, self.backbone, self.seed = method, bits, backbone, seed
         self.weights, self.device, self.settings = weights, device, settings
 
     # ------------------------------------------------------------------ fit
 
     def fit(
-        self, data: str | Path | LabelledImages | NDArray[np.uint8], labels: NDArray[Any] | None = None, *,
-        out: str | Path | None = None, resume: bool = False, progress: bool = False, cache: FeatureCache | None = None,
-    ) -> Hasher:  # fmt: skip
+        self,
+        data: str | Path | LabelledImages | NDArray[np.uint8],
+        labels: NDArray[Any] | None = None,
+        *,
+        out: str | Path | None = None,
+        resume: bool = False,
+        progress: bool = False,
+        cache: FeatureCache | None = None,
+    ) -> Hasher:
         """Learn from a folder of class folders, a table, a LabelledImages, or pixels (n, h, w, 3) with labels (n,) or (n, C).
 
         With `out`, a log and checkpoints are kept there, and `resume` goes on from the last checkpoint. A `cache` keeps the
@@ -94,7 +123,9 @@ class Hasher:
         _check_labels(labelled)
         self.classes, self.multilabel = labelled.classes, labelled.multilabel
         with _seeded(self.seed):
-            backbone = build_backbone(self.backbone, weights=self.weights, partial_weights=model_settings.partial_weights)
+            backbone = build_backbone(
+                self.backbone, weights=self.weights, partial_weights=model_settings.partial_weights
+            )
         self.preprocess = choose_preprocess(labelled.images, backbone.size, model_settings)
         self._build(backbone, method_type, method_settings, train_images=len(labelled))
         inputs, kept = self._inputs(labelled, cache)
@@ -102,7 +133,9 @@ class Hasher:
         targets = one_hot(labelled.labels[kept], len(self.classes))
         first = workers_here().rank == 0  # of several processes only one writes
         folder = Path(out) if out is not None and first else None
-        checkpoint = self._checkpoint(folder, resume and first, labelled, train_settings.checkpoint_seconds)
+        checkpoint = self._checkpoint(
+            folder, resume and first, labelled, train_settings.checkpoint_seconds
+        )
         with Log(folder / "log.jsonl" if folder else None, progress=progress and first) as log:
             self._learn(inputs, targets, train_settings, augmentation, log, checkpoint)
         self.weights_sha256 = hashlib.sha256(self._content()).hexdigest()
@@ -111,9 +144,14 @@ class Hasher:
     @property
     def fixed_backbone(self) -> bool:
         """Does the backbone stay as it came? Then its features can be computed once and shared."""
-        return isinstance(self.network.method, ShallowMethod) or split(self.settings, *self._kinds())[2].frozen
+        return (
+            isinstance(self.network.method, ShallowMethod)
+            or split(self.settings, *self._kinds())[2].frozen
+        )
 
-    def _inputs(self, data: LabelledImages, cache: FeatureCache | None) -> tuple[Tensor, NDArray[np.int64]]:
+    def _inputs(
+        self, data: LabelledImages, cache: FeatureCache | None
+    ) -> tuple[Tensor, NDArray[np.int64]]:
         """What the method learns from, pixels or features, and the numbers of the images that could be read."""
         if self.fixed_backbone:
             found = self._features(open_source(data), cache or FeatureCache())
@@ -124,9 +162,14 @@ class Hasher:
         return store.pixels, store.kept
 
     def _learn(
-        self, inputs: Tensor, targets: Tensor, settings: TrainSettings, augmentation: AugmentSettings, log: Log,
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        settings: TrainSettings,
+        augmentation: AugmentSettings,
+        log: Log,
         checkpoint: Checkpoint | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         method, device = self.network.method, self.network.threshold.device
         if isinstance(method, ShallowMethod):
             method.cpu().fit(inputs, targets, torch.Generator().manual_seed(self.seed))
@@ -135,16 +178,23 @@ class Hasher:
         else:
             data = TrainingSet(_resident(inputs, device), targets.to(device))
             self.outcome = train(
-                self.network, data, settings, augmentation=augmentation, preprocess=self.preprocess, seed=self.seed,
-                log=log, checkpoint=checkpoint, workers=workers_here(),
-            )  # fmt: skip
+                self.network,
+                data,
+                settings,
+                augmentation=augmentation,
+                preprocess=self.preprocess,
+                seed=self.seed,
+                log=log,
+                checkpoint=checkpoint,
+                workers=workers_here(),
+            )
         if settings.threshold != "zero":
             self._set_threshold(inputs, settings.threshold)
 
     @torch.inference_mode()
     def _set_threshold(self, inputs: Tensor, kind: str) -> None:
         if inputs.ndim == 2:
-            values = self.network.code_values(inputs.to(self.network.threshold.device))
+            values = self.network.values(inputs.to(self.network.threshold.device))
         else:
             values = self.encoder().values(ArrayImages(inputs.numpy().transpose(0, 2, 3, 1))).values
         self.network.threshold.copy_(values.mean(0) if kind == "mean" else values.median(0).values)
@@ -155,30 +205,55 @@ class Hasher:
     def _check(self) -> tuple[type[Method], TrainSettings, AugmentSettings, ModelSettings, Any]:
         for name, value, least in (("bits", self.bits, 1), ("seed", self.seed, -math.inf)):
             whole = isinstance(value, (int, np.integer)) and value >= least
-            require(whole, f"{name}={value} is not possible: it must be a whole number{', at least 1' if least == 1 else ''}.")
-        self.bits, self.seed = int(self.bits), int(self.seed)  # numpy's numbers have no place in the card
-        self.settings = {key: value.item() if isinstance(value, np.generic) else value for key, value in self.settings.items()}
+            require(
+                whole,
+                f"{name}={value} is not possible: it must be a whole number{', at least 1' if least == 1 else ''}.",
+            )
+        self.bits, self.seed = (
+            int(self.bits),
+            int(self.seed),
+        )  # numpy's numbers have no place in the card
+        self.settings = {
+            key: value.item() if isinstance(value, np.generic) else value
+            for key, value in self.settings.items()
+        }
         choose_device(self.device)
         return METHODS.get(self.method), *split(self.settings, *self._kinds())
 
     def _build(
-        self, backbone: Backbone, method_type: type[Method], method_settings: Any, *, train_images: int, learns: bool = True
+        self,
+        backbone: Backbone,
+        method_type: type[Method],
+        method_settings: Any,
+        *,
+        train_images: int,
+        learns: bool = True,
     ) -> None:
         """The network as it is before training; a deep method that has learned needs no room for its training images."""
         self.train_images = train_images
         rows = train_images if learns or issubclass(method_type, ShallowMethod) else 0
-        task = Task(self.bits, len(self.classes), backbone.features, self.multilabel, rows, self.seed)
+        task = Task(
+            self.bits, len(self.classes), backbone.features, self.multilabel, rows, self.seed
+        )
         with _seeded(self.seed):
             method = method_type(task, method_settings)
         device = choose_device(self.device)
-        self.network = HashNetwork(backbone, method).to(memory_format=torch.channels_last).to(device)
+        self.network = (
+            HashNetwork(backbone, method, self.bits)
+            .to(memory_format=torch.channels_last)
+            .to(device)
+        )
         self.network.eval()
 
-    def _checkpoint(self, folder: Path | None, resume: bool, data: LabelledImages, seconds: float) -> Checkpoint | None:
+    def _checkpoint(
+        self, folder: Path | None, resume: bool, data: LabelledImages, seconds: float
+    ) -> Checkpoint | None:
         if folder is None:
             require(not resume, "Resuming needs the folder of the run: give out=... (--out).")
             return None
-        settings = {key: str(value) for key, value in self.settings.items() if key != "checkpoint_seconds"}
+        settings = {
+            key: str(value) for key, value in self.settings.items() if key != "checkpoint_seconds"
+        }
         fingerprint = {
             "method": self.method,
             "bits": self.bits,
@@ -191,7 +266,9 @@ class Hasher:
         digest.update(np.ascontiguousarray(data.labels).data)
         fingerprint["data"] = digest.hexdigest()[:16]
         checkpoint = Checkpoint(folder / "checkpoint.safetensors", fingerprint, seconds)
-        for half_written in folder.glob(".checkpoint.safetensors.*.part"):  # by a process that was killed
+        for half_written in folder.glob(
+            ".checkpoint.safetensors.*.part"
+        ):  # by a process that was killed
             half_written.unlink(missing_ok=True)
         if not resume:
             checkpoint.remove()
@@ -201,36 +278,59 @@ class Hasher:
 
     def encoder(self) -> Encoder:
         if not hasattr(self, "network"):
-            raise UsageError("This Hasher has learned nothing yet: call fit(...) first, or Hasher.load(...) a saved one.")
+            raise UsageError(
+                "This Hasher has learned nothing yet: call fit(...) first, or Hasher.load(...) a saved one."
+            )
         return Encoder(self.network, self.preprocess)
 
-    def encode(self, source: Any, *, advance: Advance | None = None, cache: FeatureCache | None = None) -> Codes:
+    def encode(
+        self, source: Any, *, advance: Advance | None = None, cache: FeatureCache | None = None
+    ) -> Codes:
         """Codes of an image file, a folder (searched recursively), a list of files, pixels (n, h, w, 3), or a LabelledImages.
 
         Images that cannot be read are in the result's `.skipped`; only when a single file is asked for is that an error.
         """
         images = open_source(source)
         if cache is not None and self.fixed_backbone:
-            codes = self.encoder().codes_of(self.values(images, advance=advance, cache=cache), images.ids)
+            codes = self.encoder().codes_of(
+                self.values(images, advance=advance, cache=cache), images.ids
+            )
         else:
             codes = self.encoder().encode(images.images, images.ids, advance)
         if isinstance(source, (str, Path)) and Path(source).is_file() and codes.skipped:
             raise ImageError(source, codes.skipped[0].reason)
         return codes
 
-    def _features(self, images: Collection, cache: FeatureCache, advance: Advance | None = None) -> Outputs:
+    def _features(
+        self, images: Collection, cache: FeatureCache, advance: Advance | None = None
+    ) -> Outputs:
         random = self.weights == "none" or split(self.settings, *self._kinds())[2].partial_weights
         name = f"{self.backbone} {self.weights}" + (f" seed {self.seed}" if random else "")
         return cache.get(self.encoder(), images, name, advance)
 
     def encode_to_file(
-        self, source: Any, out: str | Path, *, shard: tuple[int, int] = (1, 1), advance: Advance | None = None
+        self,
+        source: Any,
+        out: str | Path,
+        *,
+        shard: tuple[int, int] = (1, 1),
+        advance: Advance | None = None,
     ) -> Codes:
         """As `encode`, for long jobs: written in parts, so that an interrupted job goes on where it stopped."""
         images, ids = open_source(source)
-        return encode_to_file(self.encoder(), images, ids, Path(out), model=self.weights_sha256, shard=shard, advance=advance)
+        return encode_to_file(
+            self.encoder(),
+            images,
+            ids,
+            Path(out),
+            model=self.weights_sha256,
+            shard=shard,
+            advance=advance,
+        )
 
-    def values(self, source: Any, *, advance: Advance | None = None, cache: FeatureCache | None = None) -> Outputs:
+    def values(
+        self, source: Any, *, advance: Advance | None = None, cache: FeatureCache | None = None
+    ) -> Outputs:
         """The real values before sign, of anything that `encode` takes."""
         images = open_source(source)
         if cache is not None and self.fixed_backbone:
@@ -259,17 +359,29 @@ class Hasher:
 
     def _content(self) -> bytes:
         """The weights as a safetensors file."""
-        tensors = {key: value.detach().cpu().contiguous() for key, value in self.encoder().network.state_dict().items()}
+        tensors = {
+            key: value.detach().cpu().contiguous()
+            for key, value in self.encoder().network.state_dict().items()
+        }
         return safetensors.torch.save(tensors)
 
     def _card(self, weights_file: str) -> dict[str, Any]:
         return {
-            "format": _FORMAT, "hadahash": __version__, "method": self.method, "bits": self.bits, "backbone": self.backbone,
-            "seed": self.seed, "weights": self.weights, "settings": self.settings, "classes": list(self.classes),
-            "multilabel": self.multilabel, "train_images": self.train_images,
-            "preprocess": dataclasses.asdict(self.preprocess), "weights_file": weights_file,
+            "format": _FORMAT,
+            "hadahash": __version__,
+            "method": self.method,
+            "bits": self.bits,
+            "backbone": self.backbone,
+            "seed": self.seed,
+            "weights": self.weights,
+            "settings": self.settings,
+            "classes": list(self.classes),
+            "multilabel": self.multilabel,
+            "train_images": self.train_images,
+            "preprocess": dataclasses.asdict(self.preprocess),
+            "weights_file": weights_file,
             "weights_sha256": self.weights_sha256,
-        }  # fmt: skip
+        }
 
     @staticmethod
     def load(folder: str | Path, *, device: str = "auto") -> Hasher:
@@ -285,16 +397,27 @@ class Hasher:
                     f"{folder} was written by hadahash {card.get('hadahash')}. Update with: pip install -U hadahash"
                 )
             hasher = Hasher(
-                card["method"], bits=card["bits"], backbone=card["backbone"], seed=card["seed"], weights=card["weights"],
-                device=device, **card["settings"],
-            )  # fmt: skip
+                card["method"],
+                bits=card["bits"],
+                backbone=card["backbone"],
+                seed=card["seed"],
+                weights=card["weights"],
+                device=device,
+                **card["settings"],
+            )
             hasher.classes, hasher.multilabel = tuple(card["classes"]), card["multilabel"]
-            hasher.preprocess, hasher.skipped, hasher.outcome = Preprocess(**card["preprocess"]), (), None
+            hasher.preprocess, hasher.skipped, hasher.outcome = (
+                Preprocess(**card["preprocess"]),
+                (),
+                None,
+            )
             hasher.weights_sha256 = card["weights_sha256"]
             train_images, path = int(card["train_images"]), folder / card["weights_file"]
             content = path.read_bytes()
         except (KeyError, TypeError) as error:
-            raise StorageError(f"{folder / _CARD} is damaged ({error}). Restore it or train again.") from error
+            raise StorageError(
+                f"{folder / _CARD} is damaged ({error}). Restore it or train again."
+            ) from error
         except OSError as error:
             raise files.storage_error("read", path, error) from error
         hasher._restore(content, path, train_images)
@@ -302,18 +425,27 @@ class Hasher:
 
     def _restore(self, content: bytes, path: Path, train_images: int) -> None:
         if hashlib.sha256(content).hexdigest() != self.weights_sha256:
-            raise StorageError(f"{path} is damaged (its checksum differs from {_CARD}). Restore it or train again.")
+            raise StorageError(
+                f"{path} is damaged (its checksum differs from {_CARD}). Restore it or train again."
+            )
         method_type, *_, method_settings = self._check()
         with _seeded(self.seed):
             backbone = build_backbone(self.backbone, weights="none")
         self._build(backbone, method_type, method_settings, train_images=train_images, learns=False)
         try:
             tensors = safetensors.torch.load(content)
-            for key in {f"method.{name}" for name, _ in self.network.method.named_buffers()} - {*self.network.state_dict()}:
+            for key in {f"method.{name}" for name, _ in self.network.method.named_buffers()} - {
+                *self.network.state_dict()
+            }:
                 tensors.pop(key, None)  # what only training needs; older model files hold it
         except safetensors.SafetensorError as error:
-            raise StorageError(f"{path} does not hold tensors ({error}). Restore it or train again.") from error
-        shapes, wanted = ({key: value.shape for key, value in part.items()} for part in (tensors, self.network.state_dict()))
+            raise StorageError(
+                f"{path} does not hold tensors ({error}). Restore it or train again."
+            ) from error
+        shapes, wanted = (
+            {key: value.shape for key, value in part.items()}
+            for part in (tensors, self.network.state_dict())
+        )
         wrong = sorted(key for key in {*shapes, *wanted} if shapes.get(key) != wanted.get(key))
         if wrong:
             raise StorageError(
@@ -338,7 +470,10 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise UsageError(f"Unknown device '{name}'. Use auto, cpu or cuda.") from None
-    require(device.type != "cuda" or torch.cuda.is_available(), "There is no GPU that torch can use here. Use --device cpu.")
+    require(
+        device.type != "cuda" or torch.cuda.is_available(),
+        "There is no GPU that torch can use here. Use --device cpu.",
+    )
     return device
 
 
@@ -350,7 +485,14 @@ def choose_preprocess(images: Images, backbone_size: int, settings: ModelSetting
     side = settings.side or min(wanted, _typical_side(images))
     crop = settings.crop or (0.875 if side >= wanted else 1.0)
     require(size >= 8 and side >= 4, f"size={size}, side={side} is too small for any network.")
-    return Preprocess(side=side, size=size, train_size=train_size, crop=crop, fit=settings.fit, mirror=settings.mirror)
+    return Preprocess(
+        side=side,
+        size=size,
+        train_size=train_size,
+        crop=crop,
+        fit=settings.fit,
+        mirror=settings.mirror,
+    )
 
 
 def _typical_side(images: Images) -> int:
@@ -374,14 +516,24 @@ def one_hot(labels: NDArray[Any], classes: int) -> Tensor:
 
 
 def _check_labels(data: LabelledImages) -> None:
-    count = int(data.labels.sum(0).astype(bool).sum()) if data.multilabel else len(np.unique(data.labels))
+    count = (
+        int(data.labels.sum(0).astype(bool).sum())
+        if data.multilabel
+        else len(np.unique(data.labels))
+    )
     if count < 2:
-        raise DataError(f"Only {count} class has images: hashing learns to tell classes apart. Give at least 2 classes.")
+        raise DataError(
+            f"Only {count} class has images: hashing learns to tell classes apart. Give at least 2 classes."
+        )
 
 
 def _check_enough(readable: int, asked: int, skipped: tuple[Skipped, ...]) -> None:
     if readable < 2:
-        first = f" The first that could not is {skipped[0].path}: {skipped[0].reason}." if skipped else ""
+        first = (
+            f" The first that could not is {skipped[0].path}: {skipped[0].reason}."
+            if skipped
+            else ""
+        )
         raise DataError(
             f"Only {readable} of {asked:,} images could be read, and training needs at least 2.{first} "
             "Replace such files by whole images, or give another folder or table."

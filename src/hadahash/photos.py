@@ -24,14 +24,14 @@ import numpy as np
 
 from .codes import Codes, Skipped
 from .data.base import FileImages
-from .data.collection import Collection
 from .data.folder import list_images
+from .data.sources import Collection
 from .encoding import PART, Advance
 from .errors import StorageError, UsageError
 from .hasher import Hasher
 from .index import Index
 from .index.items import Id, Label
-from .index.store import MANIFEST
+from .index.storage.folder import MANIFEST
 
 LEDGER, SKIPPED = "photos.sqlite", "skipped.csv"
 
@@ -83,7 +83,9 @@ class Changes:
 
     def __str__(self) -> str:
         parts = f"{self.encoded:,} encoded, {self.same:,} unchanged, {self.removed:,} removed"
-        return f"{self.total:,} images: {parts}" + (f", {self.skipped:,} could not be read" if self.skipped else "")
+        return f"{self.total:,} images: {parts}" + (
+            f", {self.skipped:,} could not be read" if self.skipped else ""
+        )
 
 
 # ---- which files ---------------------------------------------------------------------------------------------------
@@ -95,15 +97,25 @@ def photos_of(folder: str | Path, *, prefix: str = "") -> list[Photo]:
     return [_photo(path, root, prefix) for path in list_images(root)]
 
 
-def photos_at(sources: Iterable[str | Path], *, home: Path | None = None, prefix: str = "") -> list[Photo]:
+def photos_at(
+    sources: Iterable[str | Path], *, home: Path | None = None, prefix: str = ""
+) -> list[Photo]:
     """Images of files and folders; what lies in `home`, the folder the index was built from, is named as it is there."""
     found: dict[str, Photo] = {}
     for source in (Path(each).resolve() for each in sources):
-        root = home if home is not None and source.is_relative_to(home) else source.parent if source.is_file() else source
+        root = (
+            home
+            if home is not None and source.is_relative_to(home)
+            else source.parent
+            if source.is_file()
+            else source
+        )
         for path in [source] if source.is_file() else list_images(source):
             photo = _photo(path, root, prefix)
             if found.setdefault(photo.id, photo).path != path:
-                raise UsageError(f"Two files would get the id '{photo.id}': {found[photo.id].path} and {path}. Add one by one.")
+                raise UsageError(
+                    f"Two files would get the id '{photo.id}': {found[photo.id].path} and {path}. Add one by one."
+                )
     return list(found.values())
 
 
@@ -127,7 +139,13 @@ class PhotoIndex:
 
     @staticmethod
     def open_or_make(
-        folder: str | Path, hasher: Hasher, run: str | Path, images: str | Path, *, engine: str | None = None, **options: Any
+        folder: str | Path,
+        hasher: Hasher,
+        run: str | Path,
+        images: str | Path,
+        *,
+        engine: str | None = None,
+        **options: Any,
     ) -> PhotoIndex:
         """The index in this folder, if it is of these images and this model; a new one where there is none."""
         if not (Path(folder) / MANIFEST).exists():
@@ -135,7 +153,9 @@ class PhotoIndex:
         photos = PhotoIndex.open(folder)
         check_model(photos.index, hasher, folder)
         if engine not in (None, photos.index.engine) or options:
-            raise UsageError(f"{folder} is there already, with the engine {photos.index.engine}. Build another: --out ...")
+            raise UsageError(
+                f"{folder} is there already, with the engine {photos.index.engine}. Build another: --out ..."
+            )
         if photos.home != Path(images).resolve():
             raise UsageError(
                 f"{folder} is an index of {photos.home}, got {images}. Build another with --out, or add: hadahash index add"
@@ -144,13 +164,25 @@ class PhotoIndex:
 
     @staticmethod
     def make(
-        folder: str | Path, hasher: Hasher, run: str | Path, images: str | Path, *, engine: str = "exact", **options: Any
+        folder: str | Path,
+        hasher: Hasher,
+        run: str | Path,
+        images: str | Path,
+        *,
+        engine: str = "exact",
+        **options: Any,
     ) -> PhotoIndex:
         """An empty index for codes of this model, saved: whatever happens later, the folder holds an index that can go on."""
         book = getattr(hasher.network.method, "codebook", None)
         codes = Codes(packed=np.zeros((0, -(-hasher.bits // 8)), np.uint8), bits=hasher.bits)
-        index = Index.build(codes, engine=engine, codebook=None if book is None else book.cpu().numpy(), **options)
-        index.meta |= {"model": hasher.weights_sha256, "run": str(Path(run).resolve()), "images": str(Path(images).resolve())}
+        index = Index.build(
+            codes, engine=engine, codebook=None if book is None else book.cpu().numpy(), **options
+        )
+        index.meta |= {
+            "model": hasher.weights_sha256,
+            "run": str(Path(run).resolve()),
+            "images": str(Path(images).resolve()),
+        }
         index.save(folder)
         return PhotoIndex(Path(folder), index)
 
@@ -164,7 +196,11 @@ class PhotoIndex:
         with self._ledger() as ledger:
             entries = _read_entries(ledger)
         wanted = {photo.id for photo in photos}
-        gone = [each for each, entry in entries.items() if entry.root == vanished_from and each not in wanted]
+        gone = [
+            each
+            for each, entry in entries.items()
+            if entry.root == vanished_from and each not in wanted
+        ]
         encode, same, touched = [], [], {}
         for photo in photos:
             entry = entries.get(photo.id)
@@ -192,7 +228,11 @@ class PhotoIndex:
         removed = self.remove(plan.vanished) if plan.vanished else 0
         with self._ledger() as ledger:
             _write_entries(ledger, plan.touched)
-            skipped = [(each, entry.reason) for each, entry in _read_entries(ledger).items() if entry.reason is not None]
+            skipped = [
+                (each, entry.reason)
+                for each, entry in _read_entries(ledger).items()
+                if entry.reason is not None
+            ]
         self._list_skipped([Skipped(*each) for each in skipped])
         return Changes(encoded, plan.same, removed, len(skipped), len(self.index))
 
@@ -203,13 +243,19 @@ class PhotoIndex:
             self.index.remove(here)
             self.index.save(self.folder)
         with self._ledger() as ledger:
-            ledger.executemany("DELETE FROM photos WHERE id = ?", [(os.fsencode(str(each)),) for each in ids])
+            ledger.executemany(
+                "DELETE FROM photos WHERE id = ?", [(os.fsencode(str(each)),) for each in ids]
+            )
         return len(here)
 
     def _encode(self, photos: list[Photo], hasher: Hasher, advance: Advance | None) -> int:
-        before = {photo.id: (_stamp(photo.path), _digest(photo.path)) for photo in photos}  # a later change is seen next time
+        before = {
+            photo.id: (_stamp(photo.path), _digest(photo.path)) for photo in photos
+        }  # a later change is seen next time
         ids = np.array([photo.id for photo in photos])
-        codes = hasher.encode(Collection(FileImages([photo.path for photo in photos]), ids), advance=advance)
+        codes = hasher.encode(
+            Collection(FileImages([photo.path for photo in photos]), ids), advance=advance
+        )
         by_id = {photo.id: photo for photo in photos}
         coded = [by_id[each] for each in codes.ids.tolist()]
         labels = [[] if photo.label is None else [photo.label] for photo in coded]
@@ -220,12 +266,18 @@ class PhotoIndex:
             self.index.remove(sorted(stale))
         self.index.save(self.folder)
         with self._ledger() as ledger:
-            _write_entries(ledger, {p.id: Entry(p.root, *before[p.id], failed.get(p.id)) for p in photos})
+            _write_entries(
+                ledger, {p.id: Entry(p.root, *before[p.id], failed.get(p.id)) for p in photos}
+            )
         return len(codes)
 
     def _lacks(self, ids: Sequence[Id]) -> set[Id]:
         """Which of the ids the index does not have."""
-        there = self.index.has(np.array(ids)) if ids and self.index.ids_are is not None else [False] * len(ids)
+        there = (
+            self.index.has(np.array(ids))
+            if ids and self.index.ids_are is not None
+            else [False] * len(ids)
+        )
         return {each for each, known in zip(ids, there, strict=True) if not known}
 
     def _refuse_foreign(self, photos: list[Photo]) -> None:
@@ -241,7 +293,9 @@ class PhotoIndex:
 
     def _list_skipped(self, skipped: list[Skipped]) -> None:
         if skipped:
-            Codes(np.empty((0, 1), np.uint8), 8, skipped=tuple(skipped)).save_skipped(self.folder / SKIPPED)
+            Codes(np.empty((0, 1), np.uint8), 8, skipped=tuple(skipped)).save_skipped(
+                self.folder / SKIPPED
+            )
         else:
             (self.folder / SKIPPED).unlink(missing_ok=True)
 
@@ -274,7 +328,10 @@ def _read_entries(ledger: sqlite3.Connection) -> dict[str, Entry]:
 def _write_entries(ledger: sqlite3.Connection, entries: dict[str, Entry]) -> None:
     ledger.executemany(
         "INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?)",
-        [(os.fsencode(each), os.fsencode(e.root), *e.stamp, e.digest, e.reason) for each, e in entries.items()],
+        [
+            (os.fsencode(each), os.fsencode(e.root), *e.stamp, e.digest, e.reason)
+            for each, e in entries.items()
+        ],
     )
 
 
@@ -288,7 +345,9 @@ def _stamp(path: Path) -> Stamp:
 
 def _digest(path: Path) -> bytes:
     try:
-        return hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b""  # a pipe would never end
+        return (
+            hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b""
+        )  # a pipe would never end
     except OSError:
         return b""
 
@@ -296,13 +355,19 @@ def _digest(path: Path) -> bytes:
 # ---- the model behind an index, and a search -----------------------------------------------------------------------
 
 
-def model_of(index: Index, folder: str | Path, run: str | Path | None = None, *, device: str = "auto") -> Hasher:
+def model_of(
+    index: Index, folder: str | Path, run: str | Path | None = None, *, device: str = "auto"
+) -> Hasher:
     """The model that made the codes of an index: the run it names, or the one that is given, if that is the same model."""
     place = run or index.meta.get("run")
     if place is None:
-        raise UsageError(f"{folder} does not say which model made its codes. Name its run with --run.")
+        raise UsageError(
+            f"{folder} does not say which model made its codes. Name its run with --run."
+        )
     if run is None and not Path(place).is_dir():
-        raise UsageError(f"The run that made {folder} is no longer at {place}. Say where it is with --run.")
+        raise UsageError(
+            f"The run that made {folder} is no longer at {place}. Say where it is with --run."
+        )
     hasher = Hasher.load(place, device=device)
     check_model(index, hasher, folder)
     return hasher
@@ -328,11 +393,20 @@ class Found(NamedTuple):
 
 
 def find(
-    index: Index, hasher: Hasher, image: str | Path, *, k: int = 10, radius: int | None = None, labels: Sequence[str] = ()
+    index: Index,
+    hasher: Hasher,
+    image: str | Path,
+    *,
+    k: int = 10,
+    radius: int | None = None,
+    labels: Sequence[str] = (),
 ) -> list[Found]:
     """The k images nearest to one, nearest first; a label in digits also means the number."""
     wanted = [*labels, *(int(label) for label in labels if label.isdecimal())]
     hits = index.search(hasher.encode(image), k, radius=radius, labels=wanted or None)
     ids, distances = hits.ids[0, : hits.counts[0]], hits.distances[0, : hits.counts[0]].tolist()
     items = index.get(ids) if len(ids) else []
-    return [Found(item.id, distance, item.labels, item.path) for item, distance in zip(items, distances, strict=True)]
+    return [
+        Found(item.id, distance, item.labels, item.path)
+        for item, distance in zip(items, distances, strict=True)
+    ]

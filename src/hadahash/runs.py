@@ -29,14 +29,14 @@ from numpy.typing import NDArray
 from . import files
 from ._version import __version__
 from .codes import Codes
+from .config import require
+from .config import split as split_settings
 from .data import LabelledImages, Split, find_dataset, make_split, open_dataset, validation_split
-from .data.transforms import AugmentSettings
+from .data.preprocess import AugmentSettings
 from .encoding import Advance, FeatureCache, ids_digest
 from .errors import DataError, StorageError
 from .evaluation import Report, evaluate
 from .hasher import Hasher, ModelSettings
-from .settings import require
-from .settings import split as split_settings
 from .training import TrainSettings, workers_here
 
 _PACKAGES = ("torch", "torchvision", "timm", "numpy")
@@ -49,14 +49,22 @@ class Source:
     data: str  # a data set's name, a table, or a folder
     root: str | None = None  # where the data set's files are; None: the cache
     protocol: str | None = None  # None: the data set's own
-    validation: float = 0.0  # share of the training images held out to choose settings by; queries are not touched
+    validation: float = (
+        0.0  # share of the training images held out to choose settings by; queries are not touched
+    )
 
 
 def train_run(
-    hasher: Hasher, source: Source, out: str | Path, *, resume: bool = False, progress: bool = False,
-    dataset: LabelledImages | None = None, cache: FeatureCache | None = None,
+    hasher: Hasher,
+    source: Source,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    progress: bool = False,
+    dataset: LabelledImages | None = None,
+    cache: FeatureCache | None = None,
     say: Callable[[str], object] = lambda text: None,
-) -> Hasher:  # fmt: skip
+) -> Hasher:
     """Train on the training part of the data and save everything that evaluation needs."""
     out = Path(out)
     require(
@@ -64,10 +72,14 @@ def train_run(
         f"validation={source.validation} is not possible: it is a share, 0 <= validation < 1.",
     )
     dataset = dataset or open_dataset(source.data, source.root, say=say)
-    split = make_split(dataset, source.protocol or find_dataset(source.data).protocol, seed=hasher.seed)
+    split = make_split(
+        dataset, source.protocol or find_dataset(source.data).protocol, seed=hasher.seed
+    )
     train, held_out = split.train, split.train[:0]
     if source.validation:
-        train, held_out = validation_split(split.train, dataset.labels, fraction=source.validation, seed=hasher.seed)
+        train, held_out = validation_split(
+            split.train, dataset.labels, fraction=source.validation, seed=hasher.seed
+        )
     first = workers_here().rank == 0  # of several processes only one writes
     if first:
         split.save(out / "split.json")
@@ -77,13 +89,17 @@ def train_run(
     hasher.save(out)
     for done in (out / "report.json", *(out / "codes").glob("*.np[yz]")):
         done.unlink(missing_ok=True)  # they speak of the model before
-    about = describe(hasher, source, split, len(train) - len(hasher.skipped)) | {"ids_sha256": ids_digest(dataset.ids)}
+    about = describe(hasher, source, split, len(train) - len(hasher.skipped)) | {
+        "ids_sha256": ids_digest(dataset.ids)
+    }
     if source.validation:
         about["validation_map"] = validate(hasher, dataset.take(held_out))
     files.write_json(out / "run.json", about)
     (out / "checkpoint.safetensors").unlink(missing_ok=True)
     if hasher.skipped:
-        Codes(np.empty((0, 1), np.uint8), 8, skipped=hasher.skipped).save_skipped(out / "skipped.csv")
+        Codes(np.empty((0, 1), np.uint8), 8, skipped=hasher.skipped).save_skipped(
+            out / "skipped.csv"
+        )
     return hasher
 
 
@@ -95,10 +111,16 @@ def validate(hasher: Hasher, held_out: LabelledImages) -> float:
 
 
 def evaluate_run(
-    run: str | Path, *, root: str | None = None, depth: int | Literal["all"] | None = None, device: str = "auto",
-    advance: Advance | None = None, hasher: Hasher | None = None, dataset: LabelledImages | None = None,
+    run: str | Path,
+    *,
+    root: str | None = None,
+    depth: int | Literal["all"] | None = None,
+    device: str = "auto",
+    advance: Advance | None = None,
+    hasher: Hasher | None = None,
+    dataset: LabelledImages | None = None,
     cache: FeatureCache | None = None,
-) -> Report:  # fmt: skip
+) -> Report:
     """Encode the run's queries and database and measure the retrieval; codes and report stay in the run's folder.
 
     mAP looks at the first `depth` results; None: as many as is usual for the data set.
@@ -109,7 +131,9 @@ def evaluate_run(
     hasher = hasher or Hasher.load(run, device=device)
     dataset = dataset or open_dataset(about["data"], root or about["root"])
     if about.get("ids_sha256", "") not in ("", ids_digest(dataset.ids)):
-        raise DataError(f"Images have been added to {about['data']}, or removed, since {run} was trained. Train again.")
+        raise DataError(
+            f"Images have been added to {about['data']}, or removed, since {run} was trained. Train again."
+        )
     split = Split.load(run / "split.json")
     parts = {"query": dataset.take(split.query), "database": dataset.take(split.database)}
     values = hasher.values(parts["query"], advance=advance, cache=cache)
@@ -119,11 +143,15 @@ def evaluate_run(
     }
     labels = {part: labels_of(codes[part], images) for part, images in parts.items()}
     _keep(run / "codes", codes, labels, dataset.classes, hasher.relaxed(values))
-    report = evaluate(codes["query"], labels["query"], codes["database"], labels["database"], depth=depth)
+    report = evaluate(
+        codes["query"], labels["query"], codes["database"], labels["database"], depth=depth
+    )
     report.to_json(run / "report.json")
     skipped = codes["query"].skipped + codes["database"].skipped
     if skipped:
-        Codes(codes["query"].packed[:0], hasher.bits, skipped=skipped).save_skipped(run / "skipped.csv")
+        Codes(codes["query"].packed[:0], hasher.bits, skipped=skipped).save_skipped(
+            run / "skipped.csv"
+        )
     return report
 
 
@@ -131,7 +159,10 @@ def _whole_depth(depth: int | Literal["all"] | None) -> int | None:
     """How many results mAP looks at; None: all of them."""
     if depth is None or depth == "all":
         return None
-    require(depth >= 1, f"depth={depth} is not possible: mAP looks at the first 1 or more results, or at all.")
+    require(
+        depth >= 1,
+        f"depth={depth} is not possible: mAP looks at the first 1 or more results, or at all.",
+    )
     return depth
 
 
@@ -141,9 +172,15 @@ def _about(run: Path) -> dict[str, Any]:
         about: dict[str, Any] = files.read_json(run / "run.json")
         return about
     if run.is_file():
-        what, remedy = "is a file, not the folder of a run", "Give the folder that hadahash train DATA --out FOLDER has made."
+        what, remedy = (
+            "is a file, not the folder of a run",
+            "Give the folder that hadahash train DATA --out FOLDER has made.",
+        )
     elif not run.exists():
-        what, remedy = "does not exist", f"Check the name, or train a run: hadahash train DATA --out {run}"
+        what, remedy = (
+            "does not exist",
+            f"Check the name, or train a run: hadahash train DATA --out {run}",
+        )
     elif (run / "split.json").exists():
         what = "is a run whose training has not ended (run.json is missing)"
         remedy = f"Go on with the command that began it, and --resume: hadahash train DATA --out {run} --resume"
@@ -151,14 +188,20 @@ def _about(run: Path) -> dict[str, Any]:
         what = "holds a model without a run (run.json is missing), so it is not known which images it is to be measured on"
         remedy = f"Encode images with hadahash encode {run} IMAGES, and measure: hadahash evaluate --queries Q --database D"
     else:
-        what, remedy = "is not the folder of a run (run.json is missing)", f"Train one: hadahash train DATA --out {run}"
+        what, remedy = (
+            "is not the folder of a run (run.json is missing)",
+            f"Train one: hadahash train DATA --out {run}",
+        )
     raise StorageError(f"{run} {what}. {remedy}")
 
 
 def _keep(
-    folder: Path, codes: dict[str, Codes], labels: dict[str, NDArray[np.int64]], classes: tuple[str, ...],
+    folder: Path,
+    codes: dict[str, Codes],
+    labels: dict[str, NDArray[np.int64]],
+    classes: tuple[str, ...],
     values: NDArray[np.float16],
-) -> None:  # fmt: skip
+) -> None:
     for part, own in codes.items():
         own.save(folder / f"{part}.npz")
     with files.replacing(folder / "labels.npz") as temporary, temporary.open("wb") as file:
@@ -190,28 +233,44 @@ def read_evaluated(run: str | Path) -> Evaluated:
         raise StorageError(f"{run} has not been evaluated. Do it with: hadahash evaluate {run}")
     try:
         with np.load(run / "codes" / "labels.npz", allow_pickle=False) as stored:
-            query, database, classes = stored["query"], stored["database"], tuple(map(str, stored["classes"]))
+            query, database, classes = (
+                stored["query"],
+                stored["database"],
+                tuple(map(str, stored["classes"])),
+            )
         values = np.load(run / "codes" / "values.npy", allow_pickle=False)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise StorageError(f"The codes of {run} are damaged ({error}). Make them again: hadahash evaluate {run}") from error
+        raise StorageError(
+            f"The codes of {run} are damaged ({error}). Make them again: hadahash evaluate {run}"
+        ) from error
     codes = [Codes.load(run / "codes" / f"{part}.npz") for part in ("query", "database")]
     about, report = _about(run), files.read_json(run / "report.json")
     return Evaluated(run, about, report, codes[0], codes[1], query, database, classes, values)
 
 
-def evaluate_files(queries: str | Path, database: str | Path, *, depth: int | Literal["all"] | None = None) -> Report:
+def evaluate_files(
+    queries: str | Path, database: str | Path, *, depth: int | Literal["all"] | None = None
+) -> Report:
     """Measure two saved files of codes whose ids are CLASS/NAME: the class is the label."""
     depth = _whole_depth(depth)
     parts = [Codes.load(queries), Codes.load(database)]
-    names = [[_class_of(str(name), path) for name in part.ids] for part, path in zip(parts, (queries, database), strict=True)]
-    numbers = {name: number for number, name in enumerate(sorted({name for part in names for name in part}))}
+    names = [
+        [_class_of(str(name), path) for name in part.ids]
+        for part, path in zip(parts, (queries, database), strict=True)
+    ]
+    numbers = {
+        name: number
+        for number, name in enumerate(sorted({name for part in names for name in part}))
+    }
     labels = [np.array([numbers[name] for name in part], np.int64) for part in names]
     return evaluate(parts[0], labels[0], parts[1], labels[1], depth=depth)
 
 
 def _class_of(name: str, path: str | Path) -> str:
     if "/" not in name:
-        raise DataError(f"{path}: the id '{name}' has no class; ids must be CLASS/NAME. Encode a folder of class folders.")
+        raise DataError(
+            f"{path}: the id '{name}' has no class; ids must be CLASS/NAME. Encode a folder of class folders."
+        )
     return name.split("/", 1)[0]
 
 
@@ -225,21 +284,43 @@ def labels_of(codes: Codes, images: LabelledImages) -> NDArray[np.int64]:
 def describe(hasher: Hasher, source: Source, split: Split, train_images: int) -> dict[str, Any]:
     """What must be known of a run to repeat it."""
     settings, augmentation, model, method = split_settings(
-        hasher.settings, TrainSettings, AugmentSettings, ModelSettings, type(hasher.network.method).Settings
+        hasher.settings,
+        TrainSettings,
+        AugmentSettings,
+        ModelSettings,
+        type(hasher.network.method).Settings,
     )
-    values = {key: value for kind in (settings, augmentation, model, method) for key, value in vars(kind).items()}
+    values = {
+        key: value
+        for kind in (settings, augmentation, model, method)
+        for key, value in vars(kind).items()
+    }
     outcome = hasher.outcome
     return {
-        "dataset": find_dataset(source.data).name, "data": source.data, "root": source.root, "protocol": split.name,
-        "method": hasher.method, "bits": hasher.bits, "backbone": hasher.backbone, "weights": Path(hasher.weights).name,
-        "seed": hasher.seed, "split_sha256": split.sha256, "queries": len(split.query), "database": len(split.database),
-        "train_images": train_images, "epochs": settings.epochs if outcome else None, "settings": values,
-        "preprocess": vars(hasher.preprocess), "validation": source.validation,
+        "dataset": find_dataset(source.data).name,
+        "data": source.data,
+        "root": source.root,
+        "protocol": split.name,
+        "method": hasher.method,
+        "bits": hasher.bits,
+        "backbone": hasher.backbone,
+        "weights": Path(hasher.weights).name,
+        "seed": hasher.seed,
+        "split_sha256": split.sha256,
+        "queries": len(split.query),
+        "database": len(split.database),
+        "train_images": train_images,
+        "epochs": settings.epochs if outcome else None,
+        "settings": values,
+        "preprocess": vars(hasher.preprocess),
+        "validation": source.validation,
         "train_seconds": round(outcome.seconds, 2) if outcome else None,
         "images_per_second": round(outcome.images_per_second, 1) if outcome else None,
-        "hardware": hardware(hasher), "versions": versions(), "command": command(),
+        "hardware": hardware(hasher),
+        "versions": versions(),
+        "command": command(),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-    }  # fmt: skip
+    }
 
 
 def hardware(hasher: Hasher) -> str:

@@ -11,10 +11,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hadahash import Codes, methods
-from hadahash.data import protocols
+from hadahash import Codes, list_methods
+from hadahash.data import list_protocols
 
-TINY = ["--backbone", "test_efficientnet", "--weights", "none", "--bits", "16", "--set", "size=32", "--set", "epochs=2"]
+TINY = [
+    "--backbone",
+    "test_efficientnet",
+    "--weights",
+    "none",
+    "--bits",
+    "16",
+    "--set",
+    "size=32",
+    "--set",
+    "epochs=2",
+]
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -27,7 +38,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     place = tmp_path_factory.mktemp("cli")
     photos = write_folder(place / "photos", *make_toy(48, seed=2))
     (photos / "red" / "broken.jpg").write_bytes(b"\xff\xd8\xff not a picture")
-    command = [sys.executable, "-m", "hadahash", "train", str(photos), "--out", str(place / "run"), *TINY]
+    command = [
+        sys.executable,
+        "-m",
+        "hadahash",
+        "train",
+        str(photos),
+        "--out",
+        str(place / "run"),
+        *TINY,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "saved in" in done.stdout and "1 images could not be read" in done.stderr
@@ -37,7 +57,18 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_every_command_has_help_with_an_example(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    for command in ("demo", "data", "train", "settings", "encode", "evaluate", "codebook", "bench", "doctor", "reproduce"):
+    for command in (
+        "demo",
+        "data",
+        "train",
+        "settings",
+        "encode",
+        "evaluate",
+        "codebook",
+        "bench",
+        "doctor",
+        "reproduce",
+    ):
         assert command in out
         arguments = ("data", "get") if command == "data" else (command,)
         code, text, _ = run(*arguments, "--help")
@@ -48,7 +79,10 @@ def test_bench_measures_both_engines_and_checks_them(run: Run) -> None:
     code, out, _ = run("bench", "--codes", "150000", "--bits", "33", "--queries", "5", "--json")
     figures = json.loads(out)
     assert code == 0 and figures["engines agree"] == "yes" and figures["bits"] == 33
-    assert all(figures[f"{engine}, one query, ms"] > 0 for engine in ("exact", "routed")) and figures["mAP of 5 queries, s"] > 0
+    assert (
+        all(figures[f"{engine}, one query, ms"] > 0 for engine in ("exact", "routed"))
+        and figures["mAP of 5 queries, s"] > 0
+    )
     code, out, err = run("bench", "--codes", "0")
     assert code == 2 and not out and "--codes 0 is not possible" in err
 
@@ -58,12 +92,16 @@ def test_help_names_what_can_be_given(run: Run) -> None:
         return " ".join(run(*arguments, "--help")[1].replace("│", " ").split())
 
     train = shown("train")
-    assert f"Hashing method: {', '.join(methods())}." in train
-    assert f"How the data are divided: {', '.join(protocols())};" in train
+    assert f"Hashing method: {', '.join(list_methods())}." in train
+    assert f"How the data are divided: {', '.join(list_protocols())};" in train
     assert "--set epochs=10; `hadahash settings` shows them" in train
-    assert "--set uri=http://host:19530. May be repeated" in shown("index", "build") and "epochs" not in shown("index", "build")
+    assert "--set uri=http://host:19530. May be repeated" in shown(
+        "index", "build"
+    ) and "epochs" not in shown("index", "build")
     assert "--set queue=128" in shown("serve")
-    assert "codebook-CLASSESxBITS-DESIGN-sSEED.npz in this folder" in shown("codebook").replace("- ", "-")
+    assert "codebook-CLASSESxBITS-DESIGN-sSEED.npz in this folder" in shown("codebook").replace(
+        "- ", "-"
+    )
 
 
 def test_train_evaluate_encode(trained: tuple[Path, Path], run: Run, tmp_path: Path) -> None:
@@ -73,30 +111,58 @@ def test_train_evaluate_encode(trained: tuple[Path, Path], run: Run, tmp_path: P
     assert code == 0 and out.startswith("mAP@all ")
     code, out, _ = run("evaluate", folder, "--json", "--depth", "5")
     assert json.loads(out)["depth"] == 5
-    assert json.loads(run("evaluate", folder, "--json", "--depth", "all", "--device", "cpu")[1])["depth"] is None
+    assert (
+        json.loads(run("evaluate", folder, "--json", "--depth", "all", "--device", "cpu")[1])[
+            "depth"
+        ]
+        is None
+    )
 
     code, out, err = run("encode", folder, photos, "--out", tmp_path / "codes.npz")
     codes = Codes.load(tmp_path / "codes.npz")
     assert code == 0 and len(codes) == 48 and "48 codes of 16 bits" in out
-    assert "1 images could not be read" in err and "broken.jpg" in (tmp_path / "skipped.csv").read_text()
+    assert (
+        "1 images could not be read" in err
+        and "broken.jpg" in (tmp_path / "skipped.csv").read_text()
+    )
     halves = []
     for shard in ("1/2", "2/2"):
-        assert run("encode", folder, photos, "--out", tmp_path / f"{shard[0]}.npz", "--shard", shard)[0] == 0
+        assert (
+            run("encode", folder, photos, "--out", tmp_path / f"{shard[0]}.npz", "--shard", shard)[
+                0
+            ]
+            == 0
+        )
         halves.append(Codes.load(tmp_path / f"{shard[0]}.npz"))
     joined = Codes.concatenate(halves)
     assert joined.ids.tolist() == codes.ids.tolist() and (joined.packed == codes.packed).all()
 
-    code, out, _ = run("evaluate", "--queries", tmp_path / "codes.npz", "--database", tmp_path / "codes.npz")
+    code, out, _ = run(
+        "evaluate", "--queries", tmp_path / "codes.npz", "--database", tmp_path / "codes.npz"
+    )
     assert code == 0 and out.startswith("mAP@all ")
 
 
-def test_codebook_prints_its_figures_and_saves(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_codebook_prints_its_figures_and_saves(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, _ = run("codebook", "--classes", 10, "--bits", 32)
     assert code == 0 and "minimum distance                17" in out and "balance" in out
     saved = Codes.load(tmp_path / "codebook-10x32-far-s0.npz")
     assert len(saved) == 10 and saved.bits == 32
-    code, out, _ = run("codebook", "--classes", 100, "--bits", 32, "--design", "paper", "--json", "--out", tmp_path / "b.npz")
+    code, out, _ = run(
+        "codebook",
+        "--classes",
+        100,
+        "--bits",
+        32,
+        "--design",
+        "paper",
+        "--json",
+        "--out",
+        tmp_path / "b.npz",
+    )
     assert json.loads(out)["order"] == 128
 
 
@@ -122,7 +188,11 @@ def test_doctor_and_data_list(run: Run) -> None:
         (("evaluate",), 2, "Give a run"),
         (("evaluate", "nowhere"), 1, "nowhere does not exist"),
         (("evaluate", "nowhere", "--depth", "many"), 2, "a whole number from 1 on, or all"),
-        (("evaluate", "--queries", "q.npz", "--database", "d.npz", "--depth", 0), 2, "depth=0 is not possible"),
+        (
+            ("evaluate", "--queries", "q.npz", "--database", "d.npz", "--depth", 0),
+            2,
+            "depth=0 is not possible",
+        ),
         (("encode", "nowhere", "."), 1, "hadahash train"),
         (("encode", "nowhere", ".", "--shard", "5/4"), 2, "1 to 4"),
         (("codebook", "--classes", 1), 2, "at least 2 classes"),
@@ -131,7 +201,12 @@ def test_doctor_and_data_list(run: Run) -> None:
     ],
 )
 def test_bad_input_is_one_line_with_a_remedy(
-    arguments: tuple[object, ...], code: int, words: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[object, ...],
+    code: int,
+    words: str,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     got, out, err = run(*arguments)
@@ -149,7 +224,9 @@ def test_one_class_only(run: Run, tmp_path: Path) -> None:
     assert code == 1 and err.count("\n") == 1 and "class" in err
 
 
-def test_a_full_disk_at_save_is_one_line_and_leaves_the_old_model(trained: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_full_disk_at_save_is_one_line_and_leaves_the_old_model(
+    trained: tuple[Path, Path], tmp_path: Path
+) -> None:
     """The file-size limit stands for the full disk: the weights do not fit any more."""
     folder, photos = trained
     before = {path.name: path.read_bytes() for path in folder.glob("model-*.safetensors")}
@@ -157,7 +234,9 @@ def test_a_full_disk_at_save_is_one_line_and_leaves_the_old_model(trained: tuple
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from hadahash.cli import main; "
         f"import hadahash.hasher; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); sys.argv = {['hadahash', 'train', str(photos), '--out', str(folder), *TINY, '--seed', '1']!r}; main()"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert done.stderr.strip().splitlines()[-1].startswith("error: Cannot write")
     assert {path.name: path.read_bytes() for path in folder.glob("model-*.safetensors")} == before
@@ -167,6 +246,10 @@ def test_a_full_disk_at_save_is_one_line_and_leaves_the_old_model(trained: tuple
 def test_output_into_a_closed_pipe_makes_no_noise() -> None:
     done = subprocess.run(
         f"{sys.executable} -m hadahash codebook --classes 10 --out /dev/null/x.npz 2>&1 | head -c 1; {sys.executable} -m hadahash --help | head -1",
-        shell=True, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert "Traceback" not in done.stdout + done.stderr

@@ -20,12 +20,17 @@ def built(run, saved, toy_folder, tmp_path):
     (toy_folder / "red" / "broken.jpg").write_bytes(b"\xff\xd8\xff not a picture")
     out = tmp_path / "photos.index"
     code, text, said = run("index", "build", saved, toy_folder, "--out", out, "--device", "cpu")
-    assert code == 0 and text == f"{out}: 48 images: 48 encoded, 0 unchanged, 0 removed, 1 could not be read\n"
+    assert (
+        code == 0
+        and text == f"{out}: 48 images: 48 encoded, 0 unchanged, 0 removed, 1 could not be read\n"
+    )
     assert "skipped.csv" in said and "red/broken.jpg" in (out / "skipped.csv").read_text()
     return out
 
 
-COMMANDS = [["index", name] for name in ("build", "add", "remove", "info", "duplicates")] + [["search"]]
+COMMANDS = [["index", name] for name in ("build", "add", "remove", "info", "duplicates")] + [
+    ["search"]
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -51,8 +56,17 @@ def test_building_again_and_adding_and_removing(run, saved, toy_folder, built, t
 def test_info(run, built, saved, toy_folder):
     code, out, _ = run("index", "info", built, "--verify", "--json")
     figures = json.loads(out)
-    assert code == 0 and figures["items"] == 48 and figures["bits"] == 16 and figures["engine"] == "exact"
-    assert figures["run"] == str(saved) and figures["images"] == str(toy_folder) and len(figures["model"]) == 64
+    assert (
+        code == 0
+        and figures["items"] == 48
+        and figures["bits"] == 16
+        and figures["engine"] == "exact"
+    )
+    assert (
+        figures["run"] == str(saved)
+        and figures["images"] == str(toy_folder)
+        and len(figures["model"]) == 64
+    )
     assert figures["verified"] is True and figures["bytes"] > 1000 and figures["ids"] == "str"
     code, out, _ = run("index", "info", built)
     assert code == 0 and "items       48\n" in out and "engine      exact\n" in out
@@ -70,12 +84,22 @@ def test_searching(run, built, toy_folder, tmp_path):
     hits = json.loads(out)["hits"]
     assert code == 0 and len(hits) == 5 and hits[0]["distance"] == 0
     assert [hit["distance"] for hit in hits] == sorted(hit["distance"] for hit in hits)
-    code, out, _ = run("search", built, image, "-k", 48, "--label", "red", "--label", "blue", "--json")
+    code, out, _ = run(
+        "search", built, image, "-k", 48, "--label", "red", "--label", "blue", "--json"
+    )
     assert {label for hit in json.loads(out)["hits"] for label in hit["labels"]} == {"red", "blue"}
     page = tmp_path / "sheet.html"
     code, out, err = run("search", built, image, "-k", 3, "--sheet", page)
-    assert code == 0 and out.splitlines()[0].split() == ["rank", "bits", "label", "id"] and len(out.splitlines()) == 4
-    assert "sheet.html" in err and page.read_text().count("<figure") == 4 and "http" not in page.read_text()
+    assert (
+        code == 0
+        and out.splitlines()[0].split() == ["rank", "bits", "label", "id"]
+        and len(out.splitlines()) == 4
+    )
+    assert (
+        "sheet.html" in err
+        and page.read_text().count("<figure") == 4
+        and "http" not in page.read_text()
+    )
     code, out, _ = run("search", built, image, "--radius", 0, "--label", "nobody", "--json")
     assert json.loads(out)["hits"] == []
 
@@ -85,7 +109,11 @@ def test_a_vanished_picture_is_named_and_left_out(run, built, toy_folder, tmp_pa
     shutil.copy(toy_folder / "red" / "002.png", image)
     shutil.rmtree(toy_folder)
     code, _, err = run("search", built, image, "-k", 2, "--sheet", tmp_path / "s.html")
-    assert code == 0 and err.count("not on the sheet") == 2 and (tmp_path / "s.html").read_text().count("<figure") == 1
+    assert (
+        code == 0
+        and err.count("not on the sheet") == 2
+        and (tmp_path / "s.html").read_text().count("<figure") == 1
+    )
 
 
 def test_duplicates(run, built, saved, toy_folder):
@@ -95,11 +123,18 @@ def test_duplicates(run, built, saved, toy_folder):
     groups = json.loads(out)["groups"]
     assert code == 0 and any({"red/002.png", "red/twin.png"} <= set(group) for group in groups)
     code, out, err = run("index", "duplicates", built, "--radius", 2)
-    assert code == 0 and "group 1, " in out and "  red/twin.png\n" in out and "groups within 2 bits" in err
+    assert (
+        code == 0
+        and "group 1, " in out
+        and "  red/twin.png\n" in out
+        and "groups within 2 bits" in err
+    )
 
 
 def test_names_that_are_not_unicode_can_be_shown(tmp_path):
-    Index.build(Codes(packed=np.zeros((2, 2), np.uint8), bits=16, ids=["a", "z\udcff"])).save(tmp_path / "i")
+    Index.build(Codes(packed=np.zeros((2, 2), np.uint8), bits=16, ids=["a", "z\udcff"])).save(
+        tmp_path / "i"
+    )
     command = [sys.executable, "-m", "hadahash", "index", "duplicates", str(tmp_path / "i")]
     done = subprocess.run(command, capture_output=True, check=False, timeout=120)
     assert done.returncode == 0 and "  z\ufffd" in done.stdout.decode()
@@ -107,7 +142,18 @@ def test_names_that_are_not_unicode_can_be_shown(tmp_path):
 
 def test_milvus_from_the_command_line(run, saved, toy_folder, tmp_path):
     out = tmp_path / "far.index"
-    code, text, _ = run("index", "build", saved, toy_folder, "--out", out, "--engine", "milvus", "--set", "collection=cli")
+    code, text, _ = run(
+        "index",
+        "build",
+        saved,
+        toy_folder,
+        "--out",
+        out,
+        "--engine",
+        "milvus",
+        "--set",
+        "collection=cli",
+    )
     assert code == 0 and "48 encoded" in text
     (toy_folder / "red" / "002.png").unlink()
     code, text, _ = run("index", "build", saved, toy_folder, "--out", out)
@@ -120,7 +166,9 @@ def test_milvus_from_the_command_line(run, saved, toy_folder, tmp_path):
 
 
 def test_ids_that_are_numbers(run, tmp_path):
-    Index.build(Codes(packed=np.zeros((3, 2), np.uint8), bits=16, ids=[5, 6, -7])).save(tmp_path / "i")
+    Index.build(Codes(packed=np.zeros((3, 2), np.uint8), bits=16, ids=[5, 6, -7])).save(
+        tmp_path / "i"
+    )
     assert run("index", "remove", tmp_path / "i", "--", "5", "-7")[0] == 0
     assert Index.open(tmp_path / "i").ids.tolist() == [6]
     code, _, err = run("search", tmp_path / "i", "x.jpg")
@@ -134,10 +182,22 @@ def test_bad_input_in_one_line(run, built, saved, toy, toy_folder, tmp_path):
     (tmp_path / "full" / "diary.txt").write_text("")
     new = tmp_path / "new.index"
     for arguments, expected, message in (
-        (("index", "build", tmp_path / "other", toy_folder, "--out", built), 2, "codes of two models"),
+        (
+            ("index", "build", tmp_path / "other", toy_folder, "--out", built),
+            2,
+            "codes of two models",
+        ),
         (("index", "build", saved, tmp_path / "nowhere", "--out", new), 1, "nowhere"),
-        (("index", "build", tmp_path / "nowhere", toy_folder, "--out", new), 1, "holds no trained model"),
-        (("index", "build", saved, toy_folder, "--out", new, "--engine", "exat"), 2, "Did you mean 'exact'"),
+        (
+            ("index", "build", tmp_path / "nowhere", toy_folder, "--out", new),
+            1,
+            "holds no trained model",
+        ),
+        (
+            ("index", "build", saved, toy_folder, "--out", new, "--engine", "exat"),
+            2,
+            "Did you mean 'exact'",
+        ),
         (("index", "build", saved, toy_folder, "--out", new, "--set", "x=1"), 2, "Unknown option"),
         (("index", "build", saved, toy_folder, "--out", tmp_path / "full"), 1, "holds other files"),
         (("index", "info", tmp_path / "empty"), 1, "holds no index"),
@@ -145,7 +205,11 @@ def test_bad_input_in_one_line(run, built, saved, toy, toy_folder, tmp_path):
         (("search", built, tmp_path / "nowhere.jpg"), 1, "nowhere.jpg"),
         (("search", built, toy_folder / "red" / "broken.jpg"), 1, "broken.jpg"),
         (("search", built, toy_folder / "red" / "002.png", "-k", "-1"), 2, "k=-1"),
-        (("search", built, toy_folder / "red" / "002.png", "--run", tmp_path / "other"), 2, "codes of two models"),
+        (
+            ("search", built, toy_folder / "red" / "002.png", "--run", tmp_path / "other"),
+            2,
+            "codes of two models",
+        ),
     ):
         code, out, err = run(*arguments)
         assert (code, err.count("\n"), out) == (expected, 1, ""), (arguments, err)
@@ -155,5 +219,7 @@ def test_bad_input_in_one_line(run, built, saved, toy, toy_folder, tmp_path):
 
 def test_a_pipe_that_closes_is_no_error(built):
     command = f"{sys.executable} -m hadahash index info {built} | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0 and "Traceback" not in done.stderr

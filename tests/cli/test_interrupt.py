@@ -51,7 +51,11 @@ def _interrupt(photos: Path, out: Path, number: signal.Signals) -> subprocess.Co
     command = [sys.executable, "-m", "hadahash", "train", str(photos), "--out", str(out), *TINY]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     log, ends = out / "log.jsonl", time.monotonic() + 240
-    while process.poll() is None and time.monotonic() < ends and not (log.exists() and log.read_text().count("\n")):
+    while (
+        process.poll() is None
+        and time.monotonic() < ends
+        and not (log.exists() and log.read_text().count("\n"))
+    ):
         time.sleep(0.002)
     process.send_signal(number)
     said, complained = process.communicate(timeout=60)
@@ -66,13 +70,21 @@ def _interrupt(photos: Path, out: Path, number: signal.Signals) -> subprocess.Co
     ],
 )
 def test_an_interrupted_training_goes_on_exactly(
-    photos: Path, unbroken: str, run: Run, tmp_path: Path, number: signal.Signals, code: int, text: str
+    photos: Path,
+    unbroken: str,
+    run: Run,
+    tmp_path: Path,
+    number: signal.Signals,
+    code: int,
+    text: str,
 ) -> None:
     done = _interrupt(photos, tmp_path / "run", number)
     assert (done.returncode, done.stderr, done.stdout) == (code, text, "")
     assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) < EPOCHS
     assert (tmp_path / "run" / "checkpoint.safetensors").exists()
-    assert not list((tmp_path / "run").glob(".*.part")) and not list((tmp_path / "run").glob("model-*"))
+    assert not list((tmp_path / "run").glob(".*.part")) and not list(
+        (tmp_path / "run").glob("model-*")
+    )
 
     got, out, _ = run("train", photos, "--out", tmp_path / "run", *TINY, "--resume")
     assert got == 0 and "saved in" in out
@@ -92,7 +104,9 @@ def test_ctrl_c_in_any_command_is_one_line(run: Run, monkeypatch: pytest.MonkeyP
         assert run(*arguments) == (130, "", f"{INTERRUPTED}\n")
 
 
-def test_ctrl_c_while_torch_is_still_being_imported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_torch_is_still_being_imported(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Loading:
         @property
         def app(self) -> None:

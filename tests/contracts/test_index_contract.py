@@ -13,7 +13,7 @@ from hadahash.errors import UsageError
 from hadahash.index import Index, routed
 
 BITS = [8, 12, 16, 24, 32, 33, 48, 64, 96, 128, 255, 512]
-ENGINES = room.index_engines()
+ENGINES = room.list_engines()
 
 
 @pytest.fixture
@@ -24,14 +24,20 @@ def rng():
 @pytest.fixture(autouse=True)
 def route_all(monkeypatch):
     """The routed engine scans small tables, and those it gains nothing on: here it routes."""
-    for name, value in {"_WORTH_ROUTING": 0, "_MOST_COMPARED": np.inf, "_FEWEST_IN_A_RUN": 0}.items():
+    for name, value in {
+        "_WORTH_ROUTING": 0,
+        "_MOST_COMPARED": np.inf,
+        "_FEWEST_IN_A_RUN": 0,
+    }.items():
         monkeypatch.setattr(routed, name, value)
 
 
 def clustered(rng, n, bits, ids=None, flips=0.1, centres=5):
     """Codes with many ties: around few centres."""
     words = np.random.default_rng(99).choice([-1, 1], (centres, bits))
-    values = words[rng.integers(0, centres, n)] * rng.choice([1, -1], (n, bits), p=[1 - flips, flips])
+    values = words[rng.integers(0, centres, n)] * rng.choice(
+        [1, -1], (n, bits), p=[1 - flips, flips]
+    )
     return Codes(packed=pack(values), bits=bits, ids=ids)
 
 
@@ -52,9 +58,14 @@ def both(rng, n, bits, *, engine, kind=int, codebook=None):
 def assert_same(index, brute, queries, k, **options):
     hits = index.search(queries, k, **options)
     if "labels" in options:
-        options["labels"] = [options["labels"]] if np.isscalar(options["labels"]) else options["labels"]
+        options["labels"] = (
+            [options["labels"]] if np.isscalar(options["labels"]) else options["labels"]
+        )
     assert as_lists(hits) == brute.search(queries, k, **options)
-    assert hits.ids.shape == hits.distances.shape == (len(queries), k) and hits.distances.dtype == np.int32
+    assert (
+        hits.ids.shape == hits.distances.shape == (len(queries), k)
+        and hits.distances.dtype == np.int32
+    )
     assert hits.exact is True and hits.certain.all()
     assert hits.counts.tolist() == [len(row) for row in as_lists(hits)]
 
@@ -68,7 +79,12 @@ def test_all_lengths_equal_brute_force(rng, engine, bits, kind):
     queries = clustered(rng, 6, bits)
     for k in (0, 1, 17, 300, 305):
         assert_same(index, brute, queries, k)
-    assert len(index) == 300 and index.bits == bits and index.engine == engine and index.ids_are is kind
+    assert (
+        len(index) == 300
+        and index.bits == bits
+        and index.engine == engine
+        and index.ids_are is kind
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -85,9 +101,13 @@ def test_all_sizes_equal_brute_force(rng, engine, n):
 @pytest.mark.parametrize("flips", [0.03, 0.5])
 @pytest.mark.parametrize("bits", [16, 64, 128])
 def test_100_000_codes_equal_a_sort(rng, engine, bits, flips):
-    count = 100_000 if engine in LOCAL_ENGINES else 10_000  # a server takes seconds for each 100,000
+    count = (
+        100_000 if engine in LOCAL_ENGINES else 10_000
+    )  # a server takes seconds for each 100,000
     codes = clustered(rng, count, bits, rng.permutation(count), flips=flips, centres=100)
-    index = Index.build(codes, engine=engine, codebook=clustered(rng, 100, bits, flips=0, centres=100))
+    index = Index.build(
+        codes, engine=engine, codebook=clustered(rng, 100, bits, flips=0, centres=100)
+    )
     queries = clustered(rng, 5, bits, flips=flips, centres=100)
     signs, database = queries.signs().astype(np.float32), codes.signs().astype(np.float32)
     distances = ((bits - signs @ database.T) / 2).astype(int)
@@ -125,7 +145,9 @@ def test_within_gives_all(rng, engine):
         expected = brute.search(queries, 900, radius=radius)
         assert as_lists(hits) == expected
         assert hits.ids.shape[1] == max(map(len, expected))
-    assert as_lists(index.within(queries, 7, labels=1)) == brute.search(queries, 900, radius=7, labels=[1])
+    assert as_lists(index.within(queries, 7, labels=1)) == brute.search(
+        queries, 900, radius=7, labels=[1]
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -156,14 +178,21 @@ def test_adding_removing_and_updating(rng, engine, tmp_path):
     assert index.ids.tolist() == sorted(brute.items)
     codes = index.codes()
     assert codes.ids.tolist() == index.ids.tolist()
-    assert all((row == brute.items[each][0]).all() for row, each in zip(codes.signs(), codes.ids.tolist(), strict=True))
+    assert all(
+        (row == brute.items[each][0]).all()
+        for row, each in zip(codes.signs(), codes.ids.tolist(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", [int, str])
 def test_codes_of_some_items(rng, engine, kind, tmp_path):
-    index, brute = both(rng, 200, 40, engine=engine, kind=kind, codebook=rng.choice([-1, 1], (5, 40)))
-    new = clustered(rng, 20, 40, np.array([10**6 + each if kind is int else f"z {each}" for each in range(20)]))
+    index, brute = both(
+        rng, 200, 40, engine=engine, kind=kind, codebook=rng.choice([-1, 1], (5, 40))
+    )
+    new = clustered(
+        rng, 20, 40, np.array([10**6 + each if kind is int else f"z {each}" for each in range(20)])
+    )
     index.add(new)
     brute.put(new)
     gone = index.ids[50]
@@ -172,8 +201,14 @@ def test_codes_of_some_items(rng, engine, kind, tmp_path):
         some = rng.permutation(index.ids)[:60]
         codes = index.codes(some)
         assert codes.bits == 40 and codes.ids.tolist() == some.tolist()
-        assert all((row == brute.items[each][0]).all() for row, each in zip(codes.signs(), some.tolist(), strict=True))
-        assert len(index.codes([])) == 0 and index.codes(some[[3, 3]]).ids.tolist() == some[[3, 3]].tolist()
+        assert all(
+            (row == brute.items[each][0]).all()
+            for row, each in zip(codes.signs(), some.tolist(), strict=True)
+        )
+        assert (
+            len(index.codes([])) == 0
+            and index.codes(some[[3, 3]]).ids.tolist() == some[[3, 3]].tolist()
+        )
         with pytest.raises(UsageError, match="does not have"):
             index.codes([some[0], gone])
         if turn == 0:
@@ -229,10 +264,22 @@ def test_mistakes_are_refused(rng, engine, tmp_path):
         (lambda: index.add(clustered(rng, 2, 16, ["a", "b"])), "ids of this index are int"),
         (lambda: index.add(clustered(rng, 2, 16, [8, 8])), "8 came twice"),
         (lambda: index.add(clustered(rng, 2, 24, [8, 9])), "16 bits, got codes of 24"),
-        (lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=[1]), "2 items need 2 labels, got 1"),
-        (lambda: index.add(clustered(rng, 2, 16, [8, 9]), paths=["a"]), "2 items need 2 paths, got 1"),
-        (lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=[1.5, 2]), "label is a string or a whole number"),
-        (lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=np.full((2, 2), 3)), "only 0 and 1"),
+        (
+            lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=[1]),
+            "2 items need 2 labels, got 1",
+        ),
+        (
+            lambda: index.add(clustered(rng, 2, 16, [8, 9]), paths=["a"]),
+            "2 items need 2 paths, got 1",
+        ),
+        (
+            lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=[1.5, 2]),
+            "label is a string or a whole number",
+        ),
+        (
+            lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=np.full((2, 2), 3)),
+            "only 0 and 1",
+        ),
         (lambda: index.search(clustered(rng, 2, 24)), "16 bits, got codes of 24"),
         (lambda: index.search(codes, -1), "got k=-1"),
         (lambda: index.search(codes, radius=-1), "radius=-1"),
@@ -256,7 +303,12 @@ def test_an_empty_index_takes_either_kind_of_ids(rng, engine, tmp_path):
         index = Index.build(clustered(rng, 0, 16), engine=engine)
         index.save(tmp_path / kind.__name__)
         index = Index.open(tmp_path / kind.__name__)
-        assert len(index) == 0 and index.ids_are is None and len(index.ids) == 0 and len(index.codes()) == 0
+        assert (
+            len(index) == 0
+            and index.ids_are is None
+            and len(index.ids) == 0
+            and len(index.codes()) == 0
+        )
         index.add(clustered(rng, 3, 16, shuffled_ids(rng, 3, kind)))
         assert index.ids_are is kind
         index.remove(index.ids)

@@ -9,10 +9,10 @@ import torch
 from toys import tiny_hasher
 
 from hadahash import evaluate
+from hadahash.config import make
 from hadahash.errors import HadaHashError
 from hadahash.methods import METHODS, Batch, DeepMethod, ShallowMethod, Task
 from hadahash.networks import Backbone
-from hadahash.settings import make
 
 DEEP = [name for name in METHODS.names() if issubclass(METHODS.get(name), DeepMethod)]
 SHALLOW = [name for name in METHODS.names() if issubclass(METHODS.get(name), ShallowMethod)]
@@ -36,7 +36,11 @@ def _batch(count=16, *, classes=None, multilabel=False, seed=0):
     if multilabel:
         targets = (torch.rand(count, CLASSES, generator=generator) < 0.5).float()
     else:
-        numbers = torch.randint(CLASSES, (count,), generator=generator) if classes is None else torch.tensor(classes)
+        numbers = (
+            torch.randint(CLASSES, (count,), generator=generator)
+            if classes is None
+            else torch.tensor(classes)
+        )
         targets = torch.eye(CLASSES)[numbers]
     return Batch(features, targets, torch.randperm(IMAGES, generator=generator)[:count])
 
@@ -46,8 +50,12 @@ BATCHES = {
     "one image": _batch(1),
     "one class": _batch(16, classes=[2] * 16),
     "each its own class": _batch(4, classes=[0, 1, 2, 3]),
-    "same image twice": Batch(torch.ones(2, FEATURES), torch.eye(CLASSES)[[0, 1]], torch.tensor([0, 1])),
-    "zero features": Batch(torch.zeros(3, FEATURES), torch.eye(CLASSES)[[0, 1, 1]], torch.tensor([0, 1, 2])),
+    "same image twice": Batch(
+        torch.ones(2, FEATURES), torch.eye(CLASSES)[[0, 1]], torch.tensor([0, 1])
+    ),
+    "zero features": Batch(
+        torch.zeros(3, FEATURES), torch.eye(CLASSES)[[0, 1, 1]], torch.tensor([0, 1, 2])
+    ),
     "far out": Batch(1e3 * _batch().features, _batch().targets, _batch().indices),
 }
 SEVERAL = {
@@ -71,7 +79,9 @@ def _backward(method, batch, *, bf16=False):
 
 def _assert_finite(method, batch, *, bf16=False):
     parts, gradient = _backward(method, batch, bf16=bf16)
-    assert parts and all(value.ndim == 0 and torch.isfinite(value) for value in parts.values()), parts
+    assert parts and all(value.ndim == 0 and torch.isfinite(value) for value in parts.values()), (
+        parts
+    )
     gradients = [p.grad for p in method.parameters() if p.grad is not None]
     assert gradients, "no parameter has a gradient"
     assert all(torch.isfinite(g).all() for g in gradients)
@@ -100,7 +110,10 @@ def test_some_gradient_reaches_the_features(name):
 @pytest.mark.parametrize("name", DEEP)
 def test_the_parts_of_the_loss_keep_their_names(name):
     method = _make(name)
-    assert _backward(method, BATCHES["random"])[0].keys() == _backward(method, BATCHES["one class"])[0].keys()
+    assert (
+        _backward(method, BATCHES["random"])[0].keys()
+        == _backward(method, BATCHES["one class"])[0].keys()
+    )
 
 
 @pytest.mark.parametrize("name", DEEP)

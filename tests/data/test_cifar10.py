@@ -15,7 +15,13 @@ import pytest
 from make_images import encode
 
 from hadahash.data import cifar10, places
-from hadahash.data.cifar10 import ChangedDataWarning, Source, get_cifar10, pixels_sha256, read_cifar10
+from hadahash.data.datasets.cifar10 import (
+    ChangedDataWarning,
+    Source,
+    get_cifar10,
+    pixels_sha256,
+    read_cifar10,
+)
 from hadahash.errors import DataError
 
 NAMES = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
@@ -25,7 +31,9 @@ EACH = 4
 def toy() -> tuple[np.ndarray, np.ndarray]:
     """Pixels uint8 (24, 32, 32, 3) and labels uint8 (24,)."""
     random = np.random.default_rng(0)
-    return random.integers(0, 256, (6 * EACH, 32, 32, 3), dtype=np.uint8), random.integers(0, 10, 6 * EACH, np.uint8)
+    return random.integers(0, 256, (6 * EACH, 32, 32, 3), dtype=np.uint8), random.integers(
+        0, 10, 6 * EACH, np.uint8
+    )
 
 
 def binaries() -> dict[str, bytes]:
@@ -84,7 +92,12 @@ def test_read_gives_the_official_order(tmp_path, official, recwarn):
         assert np.array_equal(data.images.pixels, pixels)
         assert np.array_equal(data.labels, labels)
         assert data.labels.dtype == np.int64
-        assert data.ids[[0, 19, 20, 23]].tolist() == ["train/00000", "train/00019", "test/00000", "test/00003"]
+        assert data.ids[[0, 19, 20, 23]].tolist() == [
+            "train/00000",
+            "train/00019",
+            "test/00000",
+            "test/00003",
+        ]
         assert data.classes[3] == "cat"
         assert data.name == "cifar10"
     assert not recwarn.list
@@ -97,7 +110,9 @@ def test_changed_pixels_or_labels_are_used_with_a_warning(tmp_path, official):
         changed[place] = (changed[place] + 1) % 10
         members["data_batch_2.bin"] = bytes(changed)
         write(tmp_path, members)
-        with pytest.warns(ChangedDataWarning, match="not the official CIFAR-10: sha256 of its pixels [0-9a-f]{64}"):
+        with pytest.warns(
+            ChangedDataWarning, match="not the official CIFAR-10: sha256 of its pixels [0-9a-f]{64}"
+        ):
             data = read_cifar10(tmp_path)
         assert len(data) == 24
         same_pixels = pixels_sha256(data.images) == cifar10.PIXELS_SHA256
@@ -120,7 +135,9 @@ def test_wrong_files_are_named(tmp_path):
 
 def test_pixels_sha256_is_that_of_the_whole_array():
     pixels, _ = toy()
-    assert pixels_sha256(cifar10.ArrayImages(pixels)) == hashlib.sha256(pixels.tobytes()).hexdigest()
+    assert (
+        pixels_sha256(cifar10.ArrayImages(pixels)) == hashlib.sha256(pixels.tobytes()).hexdigest()
+    )
 
 
 def test_npm_sprites_become_the_official_files(tmp_path):
@@ -159,7 +176,9 @@ def test_sources_are_tried_in_order_until_one_works(tmp_path, official):
     assert found == tmp_path / "new" / "cache" / "cifar-10-batches-bin"
     assert log == ["first", "second", "third"]
     assert any("first" in text and "timed out" in text for text in said)
-    assert sorted(path.name for path in found.iterdir()) == sorted([*binaries(), "batches.meta.txt"])
+    assert sorted(path.name for path in found.iterdir()) == sorted(
+        [*binaries(), "batches.meta.txt"]
+    )
     assert [path.name for path in found.parent.iterdir()] == ["cifar-10-batches-bin"]
     assert (found / "batches.meta.txt").read_text().split() == list(cifar10.CLASSES)
     assert np.array_equal(read_cifar10(found).images.pixels, toy()[0])
@@ -169,9 +188,13 @@ def test_sources_are_tried_in_order_until_one_works(tmp_path, official):
 
 
 def test_the_official_archive_is_unpacked_by_name_only(tmp_path, official):
-    members = {f"../../evil/{name}": content for name, content in binaries().items()} | {"/etc/evil.bin": b"x"}
+    members = {f"../../evil/{name}": content for name, content in binaries().items()} | {
+        "/etc/evil.bin": b"x"
+    }
     place = tmp_path / "deep" / "cache"
-    found = get_cifar10(place, sources=[source("tar", tmp_path, members, cifar10._unpack_official, [])])
+    found = get_cifar10(
+        place, sources=[source("tar", tmp_path, members, cifar10._unpack_official, [])]
+    )
     assert read_cifar10(found).ids[0] == "train/00000"
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 
@@ -187,7 +210,9 @@ def test_all_failures_are_named_and_nothing_is_left(tmp_path, official):
         source("three", tmp_path, {"a.bin": b""}, cifar10._unpack_official, log),
         source("four", tmp_path, broken_labels, cifar10._unpack_package, log),
         source("five", tmp_path, few_labels, cifar10._unpack_package, log),
-        Source("six", lambda folder: write(folder, {"x": b"no tar"}) / "x", cifar10._unpack_official),
+        Source(
+            "six", lambda folder: write(folder, {"x": b"no tar"}) / "x", cifar10._unpack_official
+        ),
     ]
     with pytest.raises(DataError) as caught:
         get_cifar10(tmp_path, sources=sources)
@@ -244,7 +269,10 @@ def test_the_official_download_is_checked(tmp_path, monkeypatch):
         return Answer(b"x" * 3_000_000)
 
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
-    with pytest.raises(DataError, match=f"the archive has md5 {hashlib.md5(b'x' * 3_000_000).hexdigest()}, not c32a1d4a"):
+    with pytest.raises(
+        DataError,
+        match=f"the archive has md5 {hashlib.md5(b'x' * 3_000_000).hexdigest()}, not c32a1d4a",
+    ):
         cifar10._fetch_official(tmp_path)
     assert asked == [("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", 10)]
     monkeypatch.setattr(cifar10, "_ARCHIVE_MD5", hashlib.md5(b"x" * 3_000_000).hexdigest())

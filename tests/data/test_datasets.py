@@ -10,16 +10,17 @@ import pytest
 from make_images import encode, picture
 
 from hadahash import data as rooms
-from hadahash.data import DATASETS, datasets, find_dataset, make_split, open_dataset
+from hadahash import list_datasets
+from hadahash.data import DATASETS, find_dataset, make_split, open_dataset
 from hadahash.errors import DataError, UsageError
 
 
 def test_every_registered_data_set_names_a_protocol_that_exists():
-    assert "cifar10" in datasets()
-    for name in datasets():
+    assert "cifar10" in list_datasets()
+    for name in list_datasets():
         entry = DATASETS.get(name)
         assert entry.name == name
-        assert entry.protocol in rooms.protocols()
+        assert entry.protocol in rooms.list_protocols()
         assert entry.depth is None or entry.depth > 0
 
 
@@ -49,7 +50,9 @@ def test_a_registered_name_is_read_from_its_root(tmp_path):
 
 
 def test_what_is_neither_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"Unknown data set or folder 'cifar'. Did you mean 'cifar10'"):
+    with pytest.raises(
+        UsageError, match=r"Unknown data set or folder 'cifar'. Did you mean 'cifar10'"
+    ):
         open_dataset("cifar")
     with pytest.raises(DataError, match="No such file"):
         open_dataset(str(tmp_path / "missing"))
@@ -64,8 +67,12 @@ def test_reading_data_needs_no_torch():
 
 def test_digit_pairs_have_both_digits_and_their_labels():
     digits, pairs = open_dataset("digits"), open_dataset("digit-pairs")
-    assert pairs.multilabel and len(pairs) == len(digits) // 2 and pairs.images[0].shape == (16, 16, 3)
+    assert (
+        pairs.multilabel and len(pairs) == len(digits) // 2 and pairs.images[0].shape == (16, 16, 3)
+    )
     for number in (0, 7, len(pairs) - 1):
         assert np.array_equal(pairs.images[number][:8, :8], digits.images[2 * number])
         assert np.array_equal(pairs.images[number][8:, 8:], digits.images[2 * number + 1])
-        assert set(np.flatnonzero(pairs.labels[number])) == set(digits.labels[2 * number : 2 * number + 2])
+        assert set(np.flatnonzero(pairs.labels[number])) == set(
+            digits.labels[2 * number : 2 * number + 2]
+        )

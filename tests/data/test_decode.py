@@ -11,9 +11,9 @@ import pytest
 from toys import make_toy, write_folder
 
 from hadahash.data import ArrayImages, FileImages, LabelledImages
-from hadahash.data.collection import open_source, read_collection
 from hadahash.data.decode import decode, name_failures
-from hadahash.data.transforms import Preprocess
+from hadahash.data.preprocess import Preprocess
+from hadahash.data.sources import open_source, read_collection
 from hadahash.errors import CorruptImage, DataError, UsageError
 
 PREPROCESS = Preprocess(side=8, size=8, crop=1.0)
@@ -95,8 +95,14 @@ def test_an_error_that_is_not_an_images_own_is_not_swallowed():
 def test_pixels_of_the_right_size_are_only_sliced_and_equal_the_long_way():
     pixels, _ = make_toy(20, seed=0, side=8)
     short = list(decode(ArrayImages(pixels), PREPROCESS, batch=8))
-    assert [part.rows.tolist() for part in short] == [list(range(8)), list(range(8, 16)), list(range(16, 20))]
-    assert np.array_equal(np.concatenate([part.pixels for part in short]), pixels.transpose(0, 3, 1, 2))
+    assert [part.rows.tolist() for part in short] == [
+        list(range(8)),
+        list(range(8, 16)),
+        list(range(16, 20)),
+    ]
+    assert np.array_equal(
+        np.concatenate([part.pixels for part in short]), pixels.transpose(0, 3, 1, 2)
+    )
 
     class Plain(Numbered):
         def __getitem__(self, index):
@@ -127,10 +133,20 @@ def test_sources_and_their_ids(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "source", [None, 5, np.zeros((2, 8, 8, 3)), np.zeros((2, 8, 8), np.uint8), np.zeros((2, 3, 8, 8), np.uint8), [np.zeros(3)]]
+    "source",
+    [
+        None,
+        5,
+        np.zeros((2, 8, 8, 3)),
+        np.zeros((2, 8, 8), np.uint8),
+        np.zeros((2, 3, 8, 8), np.uint8),
+        [np.zeros(3)],
+    ],
 )
 def test_what_is_no_source_is_refused(source):
-    with pytest.raises(UsageError, match="Give an image file, a folder, a list of files, or uint8 pixels"):
+    with pytest.raises(
+        UsageError, match="Give an image file, a folder, a list of files, or uint8 pixels"
+    ):
         open_source(source)
 
 
@@ -142,9 +158,17 @@ def test_a_missing_path_is_refused(tmp_path):
 def test_labels_become_numbers_and_names():
     pixels, _ = make_toy(4, seed=0)
     single = read_collection(pixels, ["cat", "dog", "ant", "cat"])
-    assert single.classes == ("ant", "cat", "dog") and single.labels.tolist() == [1, 2, 0, 1] and not single.multilabel
+    assert (
+        single.classes == ("ant", "cat", "dog")
+        and single.labels.tolist() == [1, 2, 0, 1]
+        and not single.multilabel
+    )
     several = read_collection(pixels, [[1, 0, 1], [0, 1, 1], [1, 1, 0], [0, 0, 0]])
-    assert several.classes == ("0", "1", "2") and several.multilabel and several.labels.dtype == np.int64
+    assert (
+        several.classes == ("0", "1", "2")
+        and several.multilabel
+        and several.labels.dtype == np.int64
+    )
     assert read_collection(single) is single
 
 

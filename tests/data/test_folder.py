@@ -28,10 +28,18 @@ def fill(root: Path, *names: str) -> Path:
 
 
 def test_classes_are_the_folders_and_ids_the_paths(tmp_path):
-    root = fill(tmp_path / "photos", "dog/b.png", "dog/2023/a.JPG", "cat/z.png", "cat/10.png", "cat/9.png")
+    root = fill(
+        tmp_path / "photos", "dog/b.png", "dog/2023/a.JPG", "cat/z.png", "cat/10.png", "cat/9.png"
+    )
     fill(root, "cat/.hidden.png", ".git/x.png", "cat/notes.txt", "readme.md")
     data = read_folder(root)
-    assert data.ids.tolist() == ["cat/10.png", "cat/9.png", "cat/z.png", "dog/2023/a.JPG", "dog/b.png"]
+    assert data.ids.tolist() == [
+        "cat/10.png",
+        "cat/9.png",
+        "cat/z.png",
+        "dog/2023/a.JPG",
+        "dog/b.png",
+    ]
     assert data.labels.tolist() == [0, 0, 0, 1, 1]
     assert data.labels.dtype == np.int64
     assert data.classes == ("cat", "dog")
@@ -50,7 +58,10 @@ def test_what_is_passed_over_is_counted(tmp_path):
 
 def test_files_that_are_no_images_are_told(tmp_path):
     fill(tmp_path, "cat/1.png", "dog/1.png", "dog/2.heic", "dog/3.heic")
-    with pytest.warns(DataWarning, match=r"2 files do not end like an image and are passed over, for example dog/2.heic"):
+    with pytest.warns(
+        DataWarning,
+        match=r"2 files do not end like an image and are passed over, for example dog/2.heic",
+    ):
         assert len(read_folder(tmp_path)) == 2
 
 
@@ -83,7 +94,9 @@ def test_any_name_will_do(tmp_path):
     ]
     fill(tmp_path, *(f"-one\n/{name}" for name in names), *(f"猫/{name}" for name in names))
     data = read_folder(tmp_path)
-    assert sorted(data.ids.tolist()) == sorted(f"{folder}/{name}" for folder in ("-one\n", "猫") for name in names)
+    assert sorted(data.ids.tolist()) == sorted(
+        f"{folder}/{name}" for folder in ("-one\n", "猫") for name in names
+    )
     assert all(np.array_equal(data.images[i], picture(4, 6)) for i in range(len(data)))
 
 
@@ -136,9 +149,18 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path):
         (file, "is a file, not a folder"),
         (tmp_path / "empty", "holds no images"),
         (fill(tmp_path / "flat", "a.png", "b.png"), "holds 2 images but no class folders"),
-        (fill(tmp_path / "single", "cat/a.png"), r"one class only \('cat'\): hashing needs at least 2 class folders"),
-        (fill(tmp_path / "splits", "train/cat/a.png", "test/cat/b.png"), r"\('test', 'train'\) are called like splits"),
-        (fill(tmp_path / "stray", "cat/a.png", "dog/b.png", "c.png"), r"1 images lie in .* \('c.png'\)"),
+        (
+            fill(tmp_path / "single", "cat/a.png"),
+            r"one class only \('cat'\): hashing needs at least 2 class folders",
+        ),
+        (
+            fill(tmp_path / "splits", "train/cat/a.png", "test/cat/b.png"),
+            r"\('test', 'train'\) are called like splits",
+        ),
+        (
+            fill(tmp_path / "stray", "cat/a.png", "dog/b.png", "c.png"),
+            r"1 images lie in .* \('c.png'\)",
+        ),
     ]
     hollow = fill(tmp_path / "hollow", "cat/a.png", "dog/b.png")
     (hollow / "fish").mkdir()
@@ -157,7 +179,11 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path):
     me = os.geteuid()
     (root / "dog").chmod(0)
     if me == 0:
-        for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):  # pytest makes them for one user only
+        for folder in (
+            tmp_path,
+            tmp_path.parent,
+            tmp_path.parent.parent,
+        ):  # pytest makes them for one user only
             folder.chmod(0o755)
         os.seteuid(65_534)
     try:

@@ -10,8 +10,13 @@ from make_images import encode, picture
 from scipy.io import savemat
 
 from hadahash.data import ArrayImages, LabelledImages, find_dataset, make_split, open_dataset
-from hadahash.data.imagenet import choose_classes, get_imagenet100, get_tinyimagenet100, read_wnids
-from hadahash.data.protocols import train_on_some
+from hadahash.data.datasets.imagenet import (
+    choose_classes,
+    get_imagenet100,
+    get_tinyimagenet100,
+    read_wnids,
+)
+from hadahash.data.splits import train_on_some
 from hadahash.errors import DataError
 
 WNIDS = ("n01443537", "n02012849", "n03126707")
@@ -41,7 +46,10 @@ def class_folders(root: Path) -> Path:
     train_images(root)
     for name, wnid in VALS.items():
         put(root / "val" / wnid / f"{name}.JPEG")
-    put(root / "words.txt", "n01443537\tgoldfish, Carassius auratus\nn02012849\tcrane\nn03126707\tcrane\nn9\tother\n")
+    put(
+        root / "words.txt",
+        "n01443537\tgoldfish, Carassius auratus\nn02012849\tcrane\nn03126707\tcrane\nn9\tother\n",
+    )
     return root
 
 
@@ -51,7 +59,10 @@ def publisher(root: Path) -> Path:
     for wnid in WNIDS:
         put(root / "train" / wnid / f"{wnid}_boxes.txt", "boxes")
     flat_val(root, "images")
-    put(root / "val" / "val_annotations.txt", "".join(f"{name}.JPEG\t{wnid}\t0\t0\t9\t9\n" for name, wnid in VALS.items()))
+    put(
+        root / "val" / "val_annotations.txt",
+        "".join(f"{name}.JPEG\t{wnid}\t0\t0\t9\t9\n" for name, wnid in VALS.items()),
+    )
     return root
 
 
@@ -71,7 +82,10 @@ def devkit(root: Path) -> Path:
     flat_val(root)
     numbers = {"n01443537": 3, "n02012849": 1, "n03126707": 2}
     data = root / "ILSVRC2012_devkit_t12" / "data"
-    put(data / "ILSVRC2012_validation_ground_truth.txt", "".join(f"{numbers[wnid]}\n" for wnid in VALS.values()))
+    put(
+        data / "ILSVRC2012_validation_ground_truth.txt",
+        "".join(f"{numbers[wnid]}\n" for wnid in VALS.values()),
+    )
     kinds = [("ILSVRC2012_ID", "f8"), ("WNID", "O"), ("words", "O")]
     synsets = np.array([(number, wnid, "words") for wnid, number in numbers.items()], kinds)
     savemat(data / "meta.mat", {"synsets": synsets.reshape(-1, 1)})
@@ -89,7 +103,11 @@ def test_every_layout_gives_the_same(tmp_path, layout):
 
 
 def test_classes_have_names(tmp_path):
-    assert read_wnids(class_folders(tmp_path / "a"), "x").classes == ("goldfish", "crane (n02012849)", "crane (n03126707)")
+    assert read_wnids(class_folders(tmp_path / "a"), "x").classes == (
+        "goldfish",
+        "crane (n02012849)",
+        "crane (n03126707)",
+    )
     assert read_wnids(kaggle(tmp_path / "b"), "x").classes == ("goldfish", "crane", "n03126707")
     assert read_wnids(publisher(tmp_path / "c"), "x").classes == WNIDS
 
@@ -101,7 +119,13 @@ def test_classes_are_drawn_once_or_listed(tmp_path):
     chosen = choose_classes(tmp_path)
     assert len(chosen) == len(set(chosen)) == 100
     assert chosen == sorted(chosen) == choose_classes(tmp_path)
-    assert chosen[:5] == ["n00000001", "n00000002", "n00000003", "n00000008", "n00000011"]  # for ever
+    assert chosen[:5] == [
+        "n00000001",
+        "n00000002",
+        "n00000003",
+        "n00000008",
+        "n00000011",
+    ]  # for ever
     put(tmp_path / "classes.txt", "n00000007\nn00000002\n")
     assert choose_classes(tmp_path) == ["n00000002", "n00000007"]
     put(tmp_path / "classes.txt", "n00000007\nn5\n")
@@ -119,7 +143,10 @@ def test_only_the_chosen_classes_are_read(tmp_path):
 
 def test_it_is_found_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "cache"))
-    with pytest.raises(DataError, match=r"tinyimagenet100 is not in .*cache.*train/<wnid>.*tiny-imagenet-200.zip.*--data-root"):
+    with pytest.raises(
+        DataError,
+        match=r"tinyimagenet100 is not in .*cache.*train/<wnid>.*tiny-imagenet-200.zip.*--data-root",
+    ):
         open_dataset("tinyimagenet100")
     with pytest.raises(DataError, match=r"imagenet100 is not in .*image-net.org"):
         open_dataset("imagenet100", tmp_path)
@@ -127,7 +154,10 @@ def test_it_is_found_by_its_name(tmp_path, monkeypatch):
     assert get_tinyimagenet100() == tmp_path / "cache" / "tiny-imagenet-200"
     class_folders(tmp_path / "cache" / "tinyimagenet100")
     assert get_tinyimagenet100() == tmp_path / "cache" / "tinyimagenet100"
-    assert get_tinyimagenet100(tmp_path / "cache" / "tinyimagenet100") == tmp_path / "cache" / "tinyimagenet100"
+    assert (
+        get_tinyimagenet100(tmp_path / "cache" / "tinyimagenet100")
+        == tmp_path / "cache" / "tinyimagenet100"
+    )
     inner = kaggle(tmp_path / "kaggle")
     assert get_imagenet100(tmp_path / "kaggle") == get_imagenet100(inner) == inner
     data = open_dataset("imagenet100", tmp_path / "kaggle")
@@ -138,13 +168,21 @@ def test_it_is_found_by_its_name(tmp_path, monkeypatch):
 def test_what_is_missing_is_named(tmp_path):
     root = publisher(tmp_path / "a")
     (root / "val" / "val_annotations.txt").unlink()
-    with pytest.raises(DataError, match=r"no file tells the classes of its images \(val_annotations.txt, LOC_val_solution"):
+    with pytest.raises(
+        DataError,
+        match=r"no file tells the classes of its images \(val_annotations.txt, LOC_val_solution",
+    ):
         read_wnids(root, "x")
     put(root / "val" / "val_annotations.txt", "ILSVRC2012_val_00000001.JPEG\tn01443537\n")
-    with pytest.raises(DataError, match=r"the class of 5 images is not told, for example of ILSVRC2012_val_00000002.JPEG"):
+    with pytest.raises(
+        DataError,
+        match=r"the class of 5 images is not told, for example of ILSVRC2012_val_00000002.JPEG",
+    ):
         read_wnids(root, "x")
     put(root / "val" / "val_annotations.txt", "ILSVRC2012_val_00000001.JPEG\n")
-    with pytest.raises(DataError, match=r"val_annotations.txt line 1: .* does not name an image and its class"):
+    with pytest.raises(
+        DataError, match=r"val_annotations.txt line 1: .* does not name an image and its class"
+    ):
         read_wnids(root, "x")
     root = devkit(tmp_path / "b")
     meta = root / "ILSVRC2012_devkit_t12" / "data" / "meta.mat"
@@ -155,7 +193,9 @@ def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(DataError, match=r"meta.mat, which has the wnid of each, is missing"):
         read_wnids(root, "x")
     root = devkit(tmp_path / "c")
-    put(root / "ILSVRC2012_devkit_t12" / "data" / "ILSVRC2012_validation_ground_truth.txt", "3\n1\n")
+    put(
+        root / "ILSVRC2012_devkit_t12" / "data" / "ILSVRC2012_validation_ground_truth.txt", "3\n1\n"
+    )
     with pytest.raises(DataError, match="2 lines and no class number for ILSVRC2012_val_00000003"):
         read_wnids(root, "x")
 
@@ -171,14 +211,18 @@ def test_text_that_is_not_utf8_is_told_by_its_line(tmp_path, name):
 def test_an_empty_list_of_classes_is_told(tmp_path):
     root = publisher(tmp_path)
     put(root / "classes.txt", "\n")
-    with pytest.raises(DataError, match=r"classes.txt is empty. Write a wnid a line, or delete the file"):
+    with pytest.raises(
+        DataError, match=r"classes.txt is empty. Write a wnid a line, or delete the file"
+    ):
         read_wnids(root, "x")
 
 
 def test_holes_and_doubles_are_named(tmp_path):
     root = class_folders(tmp_path)
     put(root / "train" / WNIDS[0] / "images" / f"{WNIDS[0]}_1.JPEG")
-    with pytest.raises(DataError, match=f"1 images are there twice, for example train/{WNIDS[0]}/{WNIDS[0]}_1.JPEG"):
+    with pytest.raises(
+        DataError, match=f"1 images are there twice, for example train/{WNIDS[0]}/{WNIDS[0]}_1.JPEG"
+    ):
         read_wnids(root, "x")
     (root / "train" / "n00000001").mkdir()
     with pytest.raises(DataError, match="n00000001 holds no images"):
@@ -203,7 +247,11 @@ def sized(train: int, val: int) -> LabelledImages:
     parts = np.repeat(["train", "query"], [100 * train, 100 * val])
     pixels = np.zeros((len(labels), 1, 1, 3), np.uint8)
     return LabelledImages(
-        ArrayImages(pixels), np.arange(len(labels)).astype(str), labels, tuple(map(str, range(100))), parts=parts
+        ArrayImages(pixels),
+        np.arange(len(labels)).astype(str),
+        labels,
+        tuple(map(str, range(100))),
+        parts=parts,
     )
 
 
@@ -211,11 +259,20 @@ def test_the_official_sizes_are_required():
     for train in (400, 500):
         split = make_split(sized(train, 50), "tinyimagenet100")
         assert tuple(split.sizes.values()) == (5_000, 10_000, 100 * train)
-    assert tuple(make_split(sized(1_300, 50), "imagenet100").sizes.values()) == (5_000, 10_000, 130_000)
-    with pytest.raises(DataError, match=r"database 40,000 or query .*; this data set gives query 5,000, .* database 30,000"):
+    assert tuple(make_split(sized(1_300, 50), "imagenet100").sizes.values()) == (
+        5_000,
+        10_000,
+        130_000,
+    )
+    with pytest.raises(
+        DataError,
+        match=r"database 40,000 or query .*; this data set gives query 5,000, .* database 30,000",
+    ):
         make_split(sized(300, 50), "tinyimagenet100")
     with pytest.raises(DataError, match=r"database 73,200 to 130,000; this .* database 50,000"):
         make_split(sized(500, 50), "imagenet100")  # Tiny-ImageNet is not ImageNet
     with pytest.raises(DataError, match="marked as query or train"):
         plain = sized(400, 50)
-        make_split(LabelledImages(plain.images, plain.ids, plain.labels, plain.classes), "tinyimagenet100")
+        make_split(
+            LabelledImages(plain.images, plain.ids, plain.labels, plain.classes), "tinyimagenet100"
+        )

@@ -14,7 +14,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from long_runs import usually
-from make_images import Case, animation, corpus, encode, grey_ramp, many_frames, picture, png, turned
+from make_images import (
+    Case,
+    animation,
+    corpus,
+    encode,
+    grey_ramp,
+    many_frames,
+    picture,
+    png,
+    turned,
+)
 from PIL import Image, ImageFile, features
 
 from hadahash import errors
@@ -86,7 +96,9 @@ RAMP = {
     "float-unit.tif": lambda: encode(grey_ramp(1).astype(np.float32), "TIFF"),
     "float-255.tif": lambda: encode(grey_ramp(255).astype(np.float32), "TIFF"),
     "float-signed.tif": lambda: encode((grey_ramp(6e38) - 3e38).astype(np.float32), "TIFF"),
-    "rgb-16.png": lambda: png(256, 1, 16, 2, b"\0" + np.repeat(np.rint(grey_ramp(65_535)[0]), 3).astype(">u2").tobytes()),
+    "rgb-16.png": lambda: png(
+        256, 1, 16, 2, b"\0" + np.repeat(np.rint(grey_ramp(65_535)[0]), 3).astype(">u2").tobytes()
+    ),
 }
 
 
@@ -112,7 +124,11 @@ def test_cmyk_jpeg_without_the_adobe_mark_has_the_same_colours():
 def test_partly_transparent_pixels_lie_on_white():
     pixels = np.zeros((1, 3, 4), np.uint8)
     pixels[0, :, 0], pixels[0, :, 3] = 200, [0, 128, 255]
-    assert open_image(encode(pixels, "PNG"))[0].tolist() == [[255, 255, 255], [227, 127, 127], [200, 0, 0]]
+    assert open_image(encode(pixels, "PNG"))[0].tolist() == [
+        [255, 255, 255],
+        [227, 127, 127],
+        [200, 0, 0],
+    ]
 
 
 @pytest.mark.parametrize("fmt", ["GIF", "WEBP", "PNG"])
@@ -144,7 +160,9 @@ def test_no_cut_gives_other_pixels(fmt):
     assert refused >= 55
 
 
-@pytest.mark.parametrize(("fmt", "options"), [("JPEG", {}), ("JPEG", {"progressive": True}), ("PNG", {}), ("BMP", {})])
+@pytest.mark.parametrize(
+    ("fmt", "options"), [("JPEG", {}), ("JPEG", {"progressive": True}), ("PNG", {}), ("BMP", {})]
+)
 def test_truncated_accept_gives_what_is_there(fmt, options):
     noise = np.random.default_rng(0).integers(100, 140, (128, 64, 3), dtype=np.uint8)
     data = encode(noise, fmt, **options)
@@ -191,7 +209,9 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 grown = bytearray(b"x") * 300_000_000
 print(top() - before, "control")
 """
-    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     *lines, control = done.stdout.splitlines()
     assert len(lines) >= 12
@@ -208,7 +228,16 @@ def test_what_is_no_file_is_unreadable(tmp_path):
     pipe = tmp_path / "pipe.jpg"
     os.mkfifo(pipe)
     missing = tmp_path / "missing.jpg"
-    for source in (folder, loop, pipe, missing, str(missing), "a\0b.jpg", tmp_path / ("x" * 300), Path("/dev/zero")):
+    for source in (
+        folder,
+        loop,
+        pipe,
+        missing,
+        str(missing),
+        "a\0b.jpg",
+        tmp_path / ("x" * 300),
+        Path("/dev/zero"),
+    ):
         for function in (open_image, image_size):
             with pytest.raises(UnreadableImage) as caught:
                 function(source)
@@ -319,7 +348,9 @@ def test_warnings_made_errors_do_not_escape_either():
         warnings.simplefilter("error")
         strict = [outcome(case.data) for case in CORPUS]
     for case, usual, found in zip(CORPUS, plain, strict, strict=True):
-        assert found == usual or isinstance(found, str), case  # refused with a typed error, or the same picture
+        assert found == usual or isinstance(found, str), (
+            case
+        )  # refused with a typed error, or the same picture
 
 
 def test_many_threads_see_the_same():

@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 from make_images import encode, picture
 
-from hadahash.data import ArrayImages, LabelledImages, MissingImagesWarning, find_dataset, make_split, open_dataset
-from hadahash.data.nuswide import get_nuswide21, read_lists, read_nuswide21
-from hadahash.data.protocols import Split
+from hadahash.data import (
+    ArrayImages,
+    LabelledImages,
+    MissingImagesWarning,
+    find_dataset,
+    make_split,
+    open_dataset,
+)
+from hadahash.data.datasets.nuswide import get_nuswide21, read_lists, read_nuswide21
+from hadahash.data.splits import Split
 from hadahash.errors import DataError, StorageError
 
 COUNT = 60
@@ -43,7 +50,9 @@ def make(root: Path, *, halves: bool = False, photos: str = "Flickr") -> Path:
         names = [name.replace("/", "\\") for name in IDS[rows]]
         (root / "ImageList" / f"{part}Imagelist.txt").write_text("\n".join(names) + "\n")
         for c, concept in enumerate(CONCEPTS):
-            (folder / f"Labels_{concept}{'_' * halves}{part}.txt").write_text(column(labels[rows, c]))
+            (folder / f"Labels_{concept}{'_' * halves}{part}.txt").write_text(
+                column(labels[rows, c])
+            )
     for name in IDS:
         (root / photos / name).parent.mkdir(parents=True, exist_ok=True)
         (root / photos / name).write_bytes(encode(picture(4, 5), "JPEG"))
@@ -55,8 +64,12 @@ def test_both_layouts_give_the_same(tmp_path, halves, photos):
     said: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        data = open_dataset("nuswide21", make(tmp_path, halves=halves, photos=photos), say=said.append)
-    assert data.classes == tuple(c for c in CONCEPTS if c not in ("concept03", "concept07", "concept11"))
+        data = open_dataset(
+            "nuswide21", make(tmp_path, halves=halves, photos=photos), say=said.append
+        )
+    assert data.classes == tuple(
+        c for c in CONCEPTS if c not in ("concept03", "concept07", "concept11")
+    )
     assert data.ids.tolist() == IDS[:40]
     kept = [c for c in range(24) if c not in (3, 7, 11)]
     assert np.array_equal(data.labels, truth()[:40][:, kept])
@@ -71,7 +84,8 @@ def test_missing_photographs_are_told_and_listed(tmp_path):
     for name in (IDS[3], IDS[17], IDS[50]):
         (root / "Flickr" / name).unlink()
     with pytest.warns(
-        MissingImagesWarning, match=f"^2 of 40 images are not in .*, for example {IDS[3]}. They are left"
+        MissingImagesWarning,
+        match=f"^2 of 40 images are not in .*, for example {IDS[3]}. They are left",
     ) as told:
         data = read_nuswide21(root)
     assert told[0].message.missing == (IDS[3], IDS[17])  # the other has none of the concepts
@@ -80,7 +94,9 @@ def test_missing_photographs_are_told_and_listed(tmp_path):
 
 
 def test_what_is_wrong_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"nuswide21 is not in .*ImageList, Groundtruth and Flickr.*https"):
+    with pytest.raises(
+        DataError, match=r"nuswide21 is not in .*ImageList, Groundtruth and Flickr.*https"
+    ):
         get_nuswide21(tmp_path)
     root = make(tmp_path / "NUS-WIDE")
     assert get_nuswide21(tmp_path) == root
@@ -88,7 +104,9 @@ def test_what_is_wrong_is_named(tmp_path):
     whole = labels.read_text()
     for wrong in (whole + "1\n", whole[:-3], whole.replace("1", "2", 1)):
         labels.write_text(wrong)
-        with pytest.raises(DataError, match=r"Labels_concept05.txt must have 0 or 1 for each of the 60 images"):
+        with pytest.raises(
+            DataError, match=r"Labels_concept05.txt must have 0 or 1 for each of the 60 images"
+        ):
             read_lists(root)
     labels.unlink()
     with pytest.raises(DataError, match="23 concepts, 24 are needed"):
@@ -129,7 +147,9 @@ def by_hand(labels: np.ndarray, seed: int) -> Split:
         query += order[:100]
         train += order[100:]
         taken |= set(order)
-    return Split("nuswide21", seed, sorted(query), sorted(train), sorted(set(range(len(labels))) - taken))
+    return Split(
+        "nuswide21", seed, sorted(query), sorted(train), sorted(set(range(len(labels))) - taken)
+    )
 
 
 def test_the_protocol_draws_class_by_class():
@@ -146,5 +166,7 @@ def test_the_protocol_draws_class_by_class():
     with pytest.raises(DataError, match=r"takes 600 images of each class, but class '\d+' has"):
         make_split(data.take(np.arange(10_000)), "nuswide21")
     fewer = LabelledImages(images, data.ids, labels[:, :5], data.classes[:5])
-    with pytest.raises(DataError, match=r"must give query 2,100, train 10,500, .*gives query 500, train 2,500"):
+    with pytest.raises(
+        DataError, match=r"must give query 2,100, train 10,500, .*gives query 500, train 2,500"
+    ):
         make_split(fewer, "nuswide21")

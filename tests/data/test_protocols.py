@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadahash.data import ArrayImages, LabelledImages
-from hadahash.data.protocols import Split, make_split, protocols, validation_split
+from hadahash.data.splits import Split, list_protocols, make_split, validation_split
 from hadahash.errors import DataError, NewerFileError, StorageError, UsageError
 
 
@@ -19,7 +19,12 @@ def labelled(labels: np.ndarray, classes: int, *, tests: int = 0) -> LabelledIma
     count = len(labels)
     ids = [f"train/{i:05d}" for i in range(count - tests)] + [f"test/{i:05d}" for i in range(tests)]
     names = tuple(f"class {c}" for c in range(classes))
-    return LabelledImages(ArrayImages(np.zeros((count, 1, 1, 3), np.uint8)), np.array(ids), labels.astype(np.int64), names)
+    return LabelledImages(
+        ArrayImages(np.zeros((count, 1, 1, 3), np.uint8)),
+        np.array(ids),
+        labels.astype(np.int64),
+        names,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +32,9 @@ def cifar() -> LabelledImages:
     """The labels have the true sizes: 5,000 of each class in the training set, 1,000 in the test set."""
     random = np.random.default_rng(0)
     train, test = np.repeat(np.arange(10), 5_000), np.repeat(np.arange(10), 1_000)
-    return labelled(np.concatenate([random.permutation(train), random.permutation(test)]), 10, tests=10_000)
+    return labelled(
+        np.concatenate([random.permutation(train), random.permutation(test)]), 10, tests=10_000
+    )
 
 
 SIZES = {
@@ -77,9 +84,13 @@ def test_splits_stay_the_same_for_ever():
 
 
 def test_wrong_sizes_are_named(cifar):
-    with pytest.raises(DataError, match=r"takes 600 images of each class, but class 'class 9' has 300"):
+    with pytest.raises(
+        DataError, match=r"takes 600 images of each class, but class 'class 9' has 300"
+    ):
         make_split(labelled(np.repeat(np.arange(10), [1_000] * 9 + [300]), 10), "cifar10")
-    with pytest.raises(DataError, match=r"must give query 1,000, train 5,000, database 54,000; .* database 1,000"):
+    with pytest.raises(
+        DataError, match=r"must give query 1,000, train 5,000, database 54,000; .* database 1,000"
+    ):
         make_split(labelled(np.repeat(np.arange(10), 700), 10), "cifar10")
     with pytest.raises(DataError, match=r"query 10,000.*gives query 0, train 60,000"):
         make_split(labelled(cifar.labels, 10), "cifar10-full")
@@ -106,9 +117,15 @@ def test_unseen_classes_are_never_trained_on(several):
     data = labelled(np.eye(8, dtype=np.int64)[labels] if several else labels, 8)
     split = make_split(data, "unseen", seed=3)
     seen, unseen = set(labels[split.train]), set(labels[split.database])
-    assert (len(seen), len(unseen)) == (6, 2) and not seen & unseen and set(labels[split.query]) == unseen
+    assert (
+        (len(seen), len(unseen)) == (6, 2)
+        and not seen & unseen
+        and set(labels[split.query]) == unseen
+    )
     assert (len(split.query), len(split.train), len(split.database)) == (10, 300, 90)
-    assert set(labels[make_split(data, "unseen", seed=4).database]) != unseen, "the seed draws the classes"
+    assert set(labels[make_split(data, "unseen", seed=4).database]) != unseen, (
+        "the seed draws the classes"
+    )
 
 
 def test_unseen_needs_classes_and_images():
@@ -220,4 +237,4 @@ def test_a_split_that_is_none_is_refused(parts, message):
 
 
 def test_the_protocols_are_known_by_name():
-    assert set(protocols()) >= {"cifar10", "cifar10-59k", "cifar10-full", "holdout"}
+    assert set(list_protocols()) >= {"cifar10", "cifar10-59k", "cifar10-full", "holdout"}

@@ -32,7 +32,9 @@ def test_crop_is_the_antialiased_middle(size, side):
 def test_shrinking_smooths_and_cuts_exactly():
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2] = 255
-    assert np.abs(shrink_to_square(stripes, 16).astype(int)[:, 1:-1] - 127).max() <= 2  # not aliased to 0 or 255
+    assert (
+        np.abs(shrink_to_square(stripes, 16).astype(int)[:, 1:-1] - 127).max() <= 2
+    )  # not aliased to 0 or 255
     image = picture(40, 51)
     assert np.array_equal(shrink_to_square(image, 40), image[:, 5:45])
     square = picture(32, 32)
@@ -62,7 +64,16 @@ def test_at_least_decodes_a_jpeg_smaller_but_never_too_small():
     smooth = picture(400, 640)
     data = encode(smooth, "JPEG", quality=95)
     exact = shrink_to_square(open_image(data), 50).astype(int)
-    for side, expected in ((1000, 400), (400, 400), (201, 400), (200, 200), (100, 100), (51, 100), (50, 50), (3, 50)):
+    for side, expected in (
+        (1000, 400),
+        (400, 400),
+        (201, 400),
+        (200, 200),
+        (100, 100),
+        (51, 100),
+        (50, 50),
+        (3, 50),
+    ):
         assert min(open_image(data, at_least=side).shape[:2]) == expected
     near = shrink_to_square(open_image(data, at_least=100), 50).astype(int)
     assert np.abs(near - exact).mean() < 2

@@ -12,7 +12,7 @@ import pytest
 from make_images import encode, picture
 
 from hadahash.data import DoubtfulLabelWarning, find_dataset, make_split, open_dataset, read_table
-from hadahash.data.collection import read_collection
+from hadahash.data.sources import read_collection
 from hadahash.data.table import is_table, table_protocol
 from hadahash.errors import DataError
 
@@ -53,11 +53,17 @@ def test_one_label_each(table, tmp_path, monkeypatch):
     assert (data.name, data.parts) == ("photos", None)
     assert np.array_equal(data.images[1], picture(4, 6))
     monkeypatch.chdir(tmp_path.parent)
-    assert read_table(Path(tmp_path.name) / "photos.csv").images[0].shape == (4, 6, 3)  # from the table's folder on
+    assert read_table(Path(tmp_path.name) / "photos.csv").images[0].shape == (
+        4,
+        6,
+        3,
+    )  # from the table's folder on
 
 
 def test_several_labels(table):
-    data = read_table(table("path,labels\ncat/0.png,cat|indoors\ndog/1.png,dog\ncat/3.png, indoors | cat |dog\n"))
+    data = read_table(
+        table("path,labels\ncat/0.png,cat|indoors\ndog/1.png,dog\ncat/3.png, indoors | cat |dog\n")
+    )
     assert data.classes == ("cat", "dog", "indoors")
     assert data.labels.tolist() == [[1, 0, 1], [0, 1, 0], [1, 1, 1]]
     assert data.labels.dtype == np.int64
@@ -66,9 +72,15 @@ def test_several_labels(table):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("t.csv", "\ufeffpath,label\r\ncat/0.png,cat\r\n\r\ndog/1.png,dog\r\n"),  # Windows: a mark first, CR LF
+        (
+            "t.csv",
+            "\ufeffpath,label\r\ncat/0.png,cat\r\n\r\ndog/1.png,dog\r\n",
+        ),  # Windows: a mark first, CR LF
         ("t.csv", 'Path , LABELS, photographer\n"cat/0.png","cat","A, B"\ndog/1.png,dog,\n'),
-        ("t.csv", "path;labels\ncat/0.png;cat\ndog/1.png;dog\n;\n"),  # Excel where the comma is the decimal sign
+        (
+            "t.csv",
+            "path;labels\ncat/0.png;cat\ndog/1.png;dog\n;\n",
+        ),  # Excel where the comma is the decimal sign
         ("t.tsv", "labels\tpath\ncat\tcat/0.png\ndog\tdog/1.png"),
         ("T.CSV", "path,labels\ncat\\0.png,cat\ndog\\1.png,dog\n"),  # Windows' paths
     ],
@@ -88,16 +100,35 @@ def test_absolute_paths_and_odd_names(table, tmp_path):
 
 
 def test_splits(table):
-    rows = ["cat/0.png,cat,train", "dog/0.png,dog,Train", "cat/1.png,cat,query", "dog/1.png,dog,test"]
+    rows = [
+        "cat/0.png,cat,train",
+        "dog/0.png,dog,Train",
+        "cat/1.png,cat,query",
+        "dog/1.png,dog,test",
+    ]
     path = table("path,labels,split\n" + "\n".join(rows))
     entry = find_dataset(str(path))
     assert (entry.name, entry.protocol, entry.depth) == ("photos", "table", None)
     split = make_split(open_dataset(path), entry.protocol)
-    assert [part.tolist() for part in (split.query, split.train, split.database)] == [[2, 3], [0, 1], [0, 1]]
-    path = table("path,labels,split\n" + "\n".join([*rows, "cat/2.png,cat,database", "dog/2.png,dog,database"]))
+    assert [part.tolist() for part in (split.query, split.train, split.database)] == [
+        [2, 3],
+        [0, 1],
+        [0, 1],
+    ]
+    path = table(
+        "path,labels,split\n"
+        + "\n".join([*rows, "cat/2.png,cat,database", "dog/2.png,dog,database"])
+    )
     split = make_split(open_dataset(path), "table", seed=3)
-    assert [part.tolist() for part in (split.query, split.train, split.database)] == [[2, 3], [0, 1], [4, 5]]
-    assert read_collection(path).ids.tolist() == ["cat/0.png", "dog/0.png"]  # fit never sees the queries
+    assert [part.tolist() for part in (split.query, split.train, split.database)] == [
+        [2, 3],
+        [0, 1],
+        [4, 5],
+    ]
+    assert read_collection(path).ids.tolist() == [
+        "cat/0.png",
+        "dog/0.png",
+    ]  # fit never sees the queries
     with pytest.raises(DataError, match="marked as query or train"):
         make_split(read_table(table("path,labels\ncat/0.png,a\ndog/0.png,b\n")), "table")
 
@@ -107,13 +138,19 @@ def test_without_a_split_some_are_held_out(table):
     path = table("path,labels\n" + "\n".join(lines))
     entry = find_dataset(path)
     assert entry.protocol == "holdout"
-    assert make_split(open_dataset(path), entry.protocol).sizes == {"query": 2, "train": 18, "database": 18}
+    assert make_split(open_dataset(path), entry.protocol).sizes == {
+        "query": 2,
+        "train": 18,
+        "database": 18,
+    }
     assert len(read_collection(str(path))) == 20
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_held_out_images_of_several_labels_leave_every_label_to_learn(table, seed):
-    lines = [f"cat/{i}.png,cat|only{i}" for i in range(7)] + [f"dog/{i}.png,dog|pet" for i in range(10)]
+    lines = [f"cat/{i}.png,cat|only{i}" for i in range(7)] + [
+        f"dog/{i}.png,dog|pet" for i in range(10)
+    ]
     data = read_table(table("path,labels\n" + "\n".join(lines)))
     split = make_split(data, "holdout", seed=seed)
     assert split.sizes == {"query": 2, "train": 15, "database": 15}
@@ -131,7 +168,8 @@ def test_parquet(table, tmp_path):
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
     assert table_protocol(path) == "table"
     assert (
-        error_of(path) == "photos.parquet row 2: the class 'dog' has no image of the split train. Mend the row and try again."
+        error_of(path)
+        == "photos.parquet row 2: the class 'dog' has no image of the split train. Mend the row and try again."
     )
     columns |= {"split": ["train", "train"]}
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
@@ -155,13 +193,19 @@ def test_parquet(table, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("cat/0.png,cat\ncat/x.png,dog", "photos.csv line 3: image cat/x.png does not exist (looked for "),
+        (
+            "cat/0.png,cat\ncat/x.png,dog",
+            "photos.csv line 3: image cat/x.png does not exist (looked for ",
+        ),
         ("cat/0.png,cat\ncat,dog", "photos.csv line 3: cat is a folder, not an image."),
         (f"cat/0.png,cat\n{'x' * 5_000},dog", "line 3: image xxx"),
         (",cat\ncat/0.png,dog", "photos.csv line 2: the path is empty."),
         ("cat/0.png,\ndog/0.png,dog", "photos.csv line 2: there is no label."),
         ("cat/0.png, \ndog/0.png,dog", "photos.csv line 2: there is no label."),
-        ("cat/0.png,cat\ndog/0.png,dog||pet", "photos.csv line 3: one of the labels 'dog||pet' is empty."),
+        (
+            "cat/0.png,cat\ndog/0.png,dog||pet",
+            "photos.csv line 3: one of the labels 'dog||pet' is empty.",
+        ),
         ("cat/0.png,cat\ndog/0.png,dog|", "photos.csv line 3: one of the labels 'dog|' is empty."),
         (
             "cat/0.png,cat\ndog/0.png,dog\n\ndog/../cat/0.png,pet",
@@ -172,8 +216,14 @@ def test_parquet(table, tmp_path):
             "photos.csv line 2: 3 fields where the header has 2 (a comma inside a field needs quotation marks around it).",
         ),
         ("cat/0.png\ndog/0.png,dog", "photos.csv line 2: 1 fields where the header has 2."),
-        ('cat/0.png,"cat\ndog/0.png,dog', "photos.csv line 2: unexpected end of data. Check the quotation marks there."),
-        ("cat/0.png,cat\ndog/0.png,cat", "has one label only ('cat'): hashing needs at least 2 classes."),
+        (
+            'cat/0.png,"cat\ndog/0.png,dog',
+            "photos.csv line 2: unexpected end of data. Check the quotation marks there.",
+        ),
+        (
+            "cat/0.png,cat\ndog/0.png,cat",
+            "has one label only ('cat'): hashing needs at least 2 classes.",
+        ),
         ("", "photos.csv has a header and no rows."),
     ],
 )
@@ -184,8 +234,14 @@ def test_rows_that_are_wrong(table, rows, message):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("cat/0.png,cat,train\ndog/0.png,dog,val", "line 3: the split 'val' is none of train, query, test, database."),
-        ("cat/0.png,cat,\ndog/0.png,dog,train", "line 2: the split '' is none of train, query, test, database."),
+        (
+            "cat/0.png,cat,train\ndog/0.png,dog,val",
+            "line 3: the split 'val' is none of train, query, test, database.",
+        ),
+        (
+            "cat/0.png,cat,\ndog/0.png,dog,train",
+            "line 2: the split '' is none of train, query, test, database.",
+        ),
         (
             "cat/0.png,cat,train\ndog/0.png,dog,train\ndog/1.png,dog,query\ncat/2.png,cow,query\ncat/3.png,cow,query",
             "photos.csv line 5: the class 'cow' has no image of the split train.",
@@ -194,7 +250,10 @@ def test_rows_that_are_wrong(table, rows, message):
             "cat/0.png,cat,train\ndog/0.png,dog,train",
             "line 2: neither here nor below is a row of the split query.",
         ),
-        ("cat/0.png,cat,query\ndog/0.png,dog,test", "line 2: neither here nor below is a row of the split train; "),
+        (
+            "cat/0.png,cat,query\ndog/0.png,dog,test",
+            "line 2: neither here nor below is a row of the split train; ",
+        ),
     ],
 )
 def test_splits_that_are_wrong(table, rows, message):
@@ -206,15 +265,27 @@ def test_splits_that_are_wrong(table, rows, message):
     [
         ("", "photos.csv is empty. A table has the columns path, labels"),
         ("\n \n", "photos.csv is empty."),
-        ("file,labels\ncat/0.png,cat\n", "photos.csv has no column path; its first line has 'file', 'labels'. A table has"),
-        ("cat/0.png,cat\n", "photos.csv has no column path and no column labels; its first line has 'cat/0.png', 'cat'."),
+        (
+            "file,labels\ncat/0.png,cat\n",
+            "photos.csv has no column path; its first line has 'file', 'labels'. A table has",
+        ),
+        (
+            "cat/0.png,cat\n",
+            "photos.csv has no column path and no column labels; its first line has 'cat/0.png', 'cat'.",
+        ),
         ("path,labels,label\n", "photos.csv has the column labels twice."),
-        ("path,labels,splits\ncat/0.png,cat,train\n", "photos.csv has a column 'splits': did you mean 'split'?"),
+        (
+            "path,labels,splits\ncat/0.png,cat,train\n",
+            "photos.csv has a column 'splits': did you mean 'split'?",
+        ),
         (
             "path,labels\ncat/0.png,Käse\n".encode("latin-1"),
             "photos.csv line 2: not UTF-8 text (byte 0xe4). Save the table as CSV",
         ),
-        ("path,labels\ncat/0.png,cat\n".encode("utf-16"), "photos.csv line 1: not UTF-8 text (byte 0xff)."),
+        (
+            "path,labels\ncat/0.png,cat\n".encode("utf-16"),
+            "photos.csv line 1: not UTF-8 text (byte 0xff).",
+        ),
     ],
 )
 def test_tables_that_are_none(table, content, message):
@@ -246,13 +317,17 @@ def test_lines_may_end_as_on_any_system(table, end):
 
 def test_letters_that_changed_places_are_told(table):
     lines = [f"{name}/{i}.png,{name}" for name in ("cat", "dog") for i in range(8)]
-    with pytest.warns(DoubtfulLabelWarning, match="line 18: the label 'dgo' occurs once; did you mean 'dog'"):
+    with pytest.warns(
+        DoubtfulLabelWarning, match="line 18: the label 'dgo' occurs once; did you mean 'dog'"
+    ):
         read_table(table("path,labels\n" + "\n".join([*lines, "dog/8.png,dgo"])))
 
 
 def test_a_label_that_looks_misspelt_is_told(table):
     lines = [f"cat/{i}.png,kitten" for i in range(8)] + [f"dog/{i}.png,dog" for i in range(8)]
-    path = table("path,labels\n" + "\n".join([*lines, "cat/8.png,kiten", "cat/9.png,Dog", "dog/8.png,horse"]))
+    path = table(
+        "path,labels\n" + "\n".join([*lines, "cat/8.png,kiten", "cat/9.png,Dog", "dog/8.png,horse"])
+    )
     with pytest.warns(DoubtfulLabelWarning) as told:
         data = read_table(path)
     assert [str(warning.message) for warning in told] == [
@@ -267,7 +342,12 @@ def test_a_label_that_looks_misspelt_is_told(table):
 
 def test_which_names_are_tables(tmp_path):
     (tmp_path / "folder.csv").mkdir()
-    assert [is_table(name) for name in ("a.csv", "b/A.TSV", "x.parquet", "photos", "a.csv.jpg")] == [True] * 3 + [False] * 2
+    assert [
+        is_table(name) for name in ("a.csv", "b/A.TSV", "x.parquet", "photos", "a.csv.jpg")
+    ] == [True] * 3 + [False] * 2
     assert not is_table(tmp_path / "folder.csv")
-    with pytest.raises(DataError, match=r"Cannot read the table .*none.csv: No such file or directory. Check the path."):
+    with pytest.raises(
+        DataError,
+        match=r"Cannot read the table .*none.csv: No such file or directory. Check the path.",
+    ):
         find_dataset(str(tmp_path / "none.csv"))

@@ -20,17 +20,24 @@ def write_table(folder, *, several: bool = False, split: bool = False):
     for number, label in enumerate(labels):
         name = CLASS_NAMES[label]
         words = f"{name}|{'cold' if label < 2 else 'warm'}" if several else name
-        lines.append(f"{name}/{number:03d}.png,{words}" + (f",{'train' if number % 5 else 'query'}" if split else ""))
+        lines.append(
+            f"{name}/{number:03d}.png,{words}"
+            + (f",{'train' if number % 5 else 'query'}" if split else "")
+        )
     (folder / "photos.csv").write_text("\n".join(lines))
     return folder / "photos.csv"
 
 
-@pytest.mark.parametrize(("several", "split"), [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("several", "split"), [(False, False), (False, True), (True, False), (True, True)]
+)
 def test_a_table_is_trained_on_and_evaluated(tmp_path, several, split):
     table = write_table(tmp_path, several=several, split=split)
     hasher = train_run(tiny_hasher(), Source(str(table)), tmp_path / "run")
     assert hasher.multilabel == several
-    assert hasher.classes == tuple(sorted([*CLASS_NAMES, "cold", "warm"] if several else CLASS_NAMES))
+    assert hasher.classes == tuple(
+        sorted([*CLASS_NAMES, "cold", "warm"] if several else CLASS_NAMES)
+    )
     report = evaluate_run(tmp_path / "run")
     about = files.read_json(tmp_path / "run" / "run.json")
     assert (about["dataset"], about["protocol"]) == ("photos", "table" if split else "holdout")
@@ -49,7 +56,9 @@ def test_the_command_tells_line_and_remedy(tmp_path, monkeypatch, capsys):
     lines = table.read_text().splitlines()
     lines[6] = lines[6].replace(".png", ".jpeg")
     table.write_text("\n".join(lines))
-    monkeypatch.setattr(sys, "argv", ["hadahash", "train", str(table), "--out", str(tmp_path / "run")])
+    monkeypatch.setattr(
+        sys, "argv", ["hadahash", "train", str(table), "--out", str(tmp_path / "run")]
+    )
     with pytest.raises(SystemExit) as ended:
         main()
     told = capsys.readouterr().err

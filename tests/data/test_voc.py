@@ -9,12 +9,19 @@ import pytest
 from make_images import encode, picture
 
 from hadahash.data import ArrayImages, LabelledImages, make_split, open_dataset
-from hadahash.data.protocols import as_given
-from hadahash.data.voc import CLASSES, get_voc2012, read_voc2012
+from hadahash.data.datasets.voc import CLASSES, get_voc2012, read_voc2012
+from hadahash.data.splits import as_given
 from hadahash.errors import DataError, StorageError
 
-NAMES = {"train": ["2008_000008", "2008_000015", "2009_000001"], "val": ["2008_000002", "2010_000003"]}
-MARKS = {"2008_000008": {"horse": 1, "person": 1}, "2008_000015": {"bottle": 1, "person": 0}, "2009_000001": {"cat": 0}}
+NAMES = {
+    "train": ["2008_000008", "2008_000015", "2009_000001"],
+    "val": ["2008_000002", "2010_000003"],
+}
+MARKS = {
+    "2008_000008": {"horse": 1, "person": 1},
+    "2008_000015": {"bottle": 1, "person": 0},
+    "2009_000001": {"cat": 0},
+}
 
 
 def make(root: Path) -> Path:
@@ -36,11 +43,19 @@ def test_labels_and_parts(tmp_path, monkeypatch, inner):
     monkeypatch.setenv("HADAHASH_DATA", str(tmp_path))
     for root in (tmp_path / "voc2012", None):
         data = open_dataset("voc2012", root)
-        assert data.ids.tolist() == [f"{part}/{name}" for part, names in NAMES.items() for name in names]
+        assert data.ids.tolist() == [
+            f"{part}/{name}" for part, names in NAMES.items() for name in names
+        ]
         assert data.labels.shape == (5, 20)
         assert data.multilabel
         present = [[CLASSES[c] for c in np.flatnonzero(row)] for row in data.labels]
-        assert present == [["horse", "person"], ["bottle"], [], ["dog"], ["dog"]]  # difficult ones count as absent
+        assert present == [
+            ["horse", "person"],
+            ["bottle"],
+            [],
+            ["dog"],
+            ["dog"],
+        ]  # difficult ones count as absent
         assert data.parts.tolist() == ["train"] * 3 + ["query"] * 2
         assert data.images[4].shape == (5, 7, 3)
     split = as_given(data, "voc2012", 0)
@@ -49,16 +64,22 @@ def test_labels_and_parts(tmp_path, monkeypatch, inner):
 
 
 def test_the_official_sizes_are_required(tmp_path):
-    with pytest.raises(DataError, match=r"must give query 5,823, train 5,717, database 5,717; .* query 2, train 3"):
+    with pytest.raises(
+        DataError, match=r"must give query 5,823, train 5,717, database 5,717; .* query 2, train 3"
+    ):
         make_split(read_voc2012(make(tmp_path)), "voc2012")
     parts = np.repeat(["train", "query"], [5_717, 5_823])
     pixels, labels = np.zeros((11_540, 1, 1, 3), np.uint8), np.ones((11_540, 20), np.int64)
-    whole = LabelledImages(ArrayImages(pixels), np.arange(11_540).astype(str), labels, CLASSES, "voc2012", parts)
+    whole = LabelledImages(
+        ArrayImages(pixels), np.arange(11_540).astype(str), labels, CLASSES, "voc2012", parts
+    )
     assert np.array_equal(make_split(whole, "voc2012").query, np.arange(5_717, 11_540))
 
 
 def test_what_is_wrong_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"voc2012 is not in .*JPEGImages and ImageSets/Main; http.*--data-root"):
+    with pytest.raises(
+        DataError, match=r"voc2012 is not in .*JPEGImages and ImageSets/Main; http.*--data-root"
+    ):
         get_voc2012(tmp_path)
     root = make(tmp_path / "VOC2012")
     (root / "JPEGImages" / "2008_000002.jpg").unlink()
@@ -66,13 +87,20 @@ def test_what_is_wrong_is_named(tmp_path):
         read_voc2012(root)
     path = root / "ImageSets" / "Main" / "cat_val.txt"
     path.write_text("2008_000002 -1\n")
-    with pytest.raises(DataError, match=r"cat_val.txt does not list the images that aeroplane_val.txt lists"):
+    with pytest.raises(
+        DataError, match=r"cat_val.txt does not list the images that aeroplane_val.txt lists"
+    ):
         read_voc2012(root)
     path.write_text("2008_000002 -1\n2010_000003 2\n")
-    with pytest.raises(DataError, match=r"cat_val.txt line 2: '2010_000003 2' is not an image's id and 1, 0 or -1"):
+    with pytest.raises(
+        DataError, match=r"cat_val.txt line 2: '2010_000003 2' is not an image's id and 1, 0 or -1"
+    ):
         read_voc2012(root)
     path.write_bytes(b"2008_000002 -1\n2010\xe9 1\n")
-    with pytest.raises(DataError, match=r"cat_val.txt line 2: not UTF-8 text \(byte 0xe9\)\. Get the data set's files again"):
+    with pytest.raises(
+        DataError,
+        match=r"cat_val.txt line 2: not UTF-8 text \(byte 0xe9\)\. Get the data set's files again",
+    ):
         read_voc2012(root)
     path.write_text("\n")
     with pytest.raises(DataError, match=r"cat_val.txt is empty"):

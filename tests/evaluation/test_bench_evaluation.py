@@ -13,7 +13,20 @@ def test_the_benchmark_measures_both_ways(tmp_path, capsys):
     bench = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(bench)
     out = tmp_path / "evaluation.json"
-    bench.main(["--queries", "40", "--database", "900", "--sample", "4", "--rounds", "2", "--out", str(out)])
+    bench.main(
+        [
+            "--queries",
+            "40",
+            "--database",
+            "900",
+            "--sample",
+            "4",
+            "--rounds",
+            "2",
+            "--out",
+            str(out),
+        ]
+    )
     result = json.loads(out.read_text())
     assert json.loads(capsys.readouterr().out) == result
     assert {"command", "date", "hardware", "versions"} <= set(result)

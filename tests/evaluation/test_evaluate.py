@@ -37,7 +37,11 @@ def make_case(rng, *, queries=12, database=90, bits=16, classes=5, multilabel=Fa
 
 
 def class_sets(labels):
-    return [set(np.flatnonzero(row)) for row in labels] if np.ndim(labels) == 2 else [{int(x)} for x in labels]
+    return (
+        [set(np.flatnonzero(row)) for row in labels]
+        if np.ndim(labels) == 2
+        else [{int(x)} for x in labels]
+    )
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
@@ -59,7 +63,12 @@ def test_equals_the_slow_double_loop(multilabel, denominator, native, monkeypatc
         depth = rng.choice([None, 1, 20, 500])
         q, ql, d, dl = case
         slow = reference.evaluate_slowly(
-            q.tolist(), class_sets(ql), d.tolist(), class_sets(dl), depth=depth, denominator=denominator
+            q.tolist(),
+            class_sets(ql),
+            d.tolist(),
+            class_sets(dl),
+            depth=depth,
+            denominator=denominator,
         )
         report = evaluate(codes_of(q), ql, codes_of(d), dl, depth=depth, denominator=denominator)
         assert np.abs(report.ap - [value or 0 for value in slow]).max() < 1e-12
@@ -79,7 +88,10 @@ def test_the_order_of_the_database_changes_nothing_at_all(multilabel):
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_threads_and_numpy_give_the_same_report(multilabel, monkeypatch):
     q, ql, d, dl = make_case(np.random.default_rng(13), queries=200, bits=48, multilabel=multilabel)
-    reports = {evaluate(codes_of(q), ql, codes_of(d), dl, threads=threads).to_json() for threads in (1, 2, 3, None)}
+    reports = {
+        evaluate(codes_of(q), ql, codes_of(d), dl, threads=threads).to_json()
+        for threads in (1, 2, 3, None)
+    }
     monkeypatch.setenv("HADAHASH_NATIVE", "0")
     reports.add(evaluate(codes_of(q), ql, codes_of(d), dl).to_json())
     assert len(reports) == 1
@@ -95,7 +107,10 @@ def test_one_hot_labels_are_the_same_as_class_numbers():
 def test_class_numbers_may_be_any():
     q, ql, d, dl = make_case(np.random.default_rng(15))
     names = np.array([10**12, 5, 77, 0, 31])
-    a, b = evaluate(codes_of(q), ql, codes_of(d), dl), evaluate(codes_of(q), names[ql], codes_of(d), names[dl])
+    a, b = (
+        evaluate(codes_of(q), ql, codes_of(d), dl),
+        evaluate(codes_of(q), names[ql], codes_of(d), names[dl]),
+    )
     assert np.array_equal(a.ap, b.ap)
     assert {int(names[c]): v for c, v in a.per_class.items()} == b.per_class
 
@@ -154,22 +169,49 @@ def test_skip_leaves_out_what_nothing_can_be_found_for():
 
 def test_report_names_its_policies_and_is_written_whole(tmp_path):
     q, ql, d, dl = make_case(np.random.default_rng(19))
-    report = evaluate(codes_of(q), ql, codes_of(d), dl, depth=np.int64(50), denominator="possible", precision_at=(5,))
+    report = evaluate(
+        codes_of(q),
+        ql,
+        codes_of(d),
+        dl,
+        depth=np.int64(50),
+        denominator="possible",
+        precision_at=(5,),
+    )
     text = report.to_json(tmp_path / "deep" / "report.json")
     stored = json.loads((tmp_path / "deep" / "report.json").read_text())
     assert stored == json.loads(text) == report.to_dict()
     assert (stored["depth"], stored["denominator"], stored["empty"]) == (50, "possible", "zero")
     assert (stored["queries"], stored["database"], stored["bits"]) == (12, 90, 16)
-    assert stored["map"] == report.map and len(stored["ap"]) == 12 and list(stored["precision_at"]) == ["5"]
-    assert set(stored["precision_recall"]) == {"radius", "precision", "recall", "micro_precision", "micro_recall"}
+    assert (
+        stored["map"] == report.map
+        and len(stored["ap"]) == 12
+        and list(stored["precision_at"]) == ["5"]
+    )
+    assert set(stored["precision_recall"]) == {
+        "radius",
+        "precision",
+        "recall",
+        "micro_precision",
+        "micro_recall",
+    }
     assert len(stored["precision_recall"]["recall"]) == 17 and len(stored["bit_balance"]) == 16
-    assert str(report).startswith(f"mAP@50 {report.map:.4f}") and "possible" in str(report) and "P@5" in str(report)
+    assert (
+        str(report).startswith(f"mAP@50 {report.map:.4f}")
+        and "possible" in str(report)
+        and "P@5" in str(report)
+    )
     with pytest.raises(StorageError):
         report.to_json(tmp_path / "deep" / "report.json" / "below")
 
 
 CODES = codes_of(np.ones((3, 8)))
-GOOD = {"query_codes": CODES, "query_labels": [0, 1, 2], "database_codes": CODES, "database_labels": [0, 1, 2]}
+GOOD = {
+    "query_codes": CODES,
+    "query_labels": [0, 1, 2],
+    "database_codes": CODES,
+    "database_labels": [0, 1, 2],
+}
 
 
 @pytest.mark.parametrize(
@@ -214,7 +256,9 @@ def test_bad_input_gets_one_line_with_a_remedy(change, words):
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_memory_does_not_grow_with_queries_times_database(native, multilabel, monkeypatch):
     monkeypatch.setenv("HADAHASH_NATIVE", native)
-    q, ql, d, dl = make_case(np.random.default_rng(20), queries=300, database=40_000, bits=64, multilabel=multilabel)
+    q, ql, d, dl = make_case(
+        np.random.default_rng(20), queries=300, database=40_000, bits=64, multilabel=multilabel
+    )
     queries, database = codes_of(q), codes_of(d)
     tracemalloc.start()
     try:
@@ -222,11 +266,15 @@ def test_memory_does_not_grow_with_queries_times_database(native, multilabel, mo
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < (12e6 if available() else 36e6)  # one byte a pair would be 12 MB; codes of both are 2.4 MB unpacked
+    assert peak < (
+        12e6 if available() else 36e6
+    )  # one byte a pair would be 12 MB; codes of both are 2.4 MB unpacked
 
 
 def test_the_public_name_does_not_import_torch():
-    program = "import sys, hadahash; hadahash.evaluate, hadahash.Report; sys.exit('torch' in sys.modules)"
+    program = (
+        "import sys, hadahash; hadahash.evaluate, hadahash.Report; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 

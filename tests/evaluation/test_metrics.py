@@ -56,10 +56,16 @@ def test_random_cases_equal_the_sum_over_places(denominator):
         depth = rng.choice([None, 1, int(rng.integers(1, 500)), 1000])
         options = {"depth": depth, "denominator": denominator}
         slow = reference.expected_by_places(distances, relevant, **options)
-        assert same(slow, closed_form(distances, relevant, **options)), (distances, relevant, options)
+        assert same(slow, closed_form(distances, relevant, **options)), (
+            distances,
+            relevant,
+            options,
+        )
 
 
-@pytest.mark.parametrize("n, relevant", [(1_000_000, 10_000), (1_000_000, 1), (300_000, 299_999), (200_000, 200_000)])
+@pytest.mark.parametrize(
+    "n, relevant", [(1_000_000, 10_000), (1_000_000, 1), (300_000, 299_999), (200_000, 200_000)]
+)
 def test_large_counts_keep_twelve_digits(n, relevant):
     rng = np.random.default_rng(n + relevant)
     share = rng.dirichlet(np.full(65, 0.3))
@@ -73,7 +79,9 @@ def test_large_counts_keep_twelve_digits(n, relevant):
     assert abs(value - math.fsum(places) / relevant) < 1e-12
 
 
-@pytest.mark.parametrize("n, r, m", [(4000, 500, 2000), (3000, 2999, 10), (1000, 30, 999), (2000, 1, 1000)])
+@pytest.mark.parametrize(
+    "n, r, m", [(4000, 500, 2000), (3000, 2999, 10), (1000, 30, 999), (2000, 1, 1000)]
+)
 def test_a_large_cut_tie_equals_the_exact_sum(n, r, m):
     total, relevant = np.array([[50, n, 7]]), np.array([[20, r, 7]])
     distances = [0] * 50 + [1] * n + [2] * 7
@@ -82,7 +90,9 @@ def test_a_large_cut_tie_equals_the_exact_sum(n, r, m):
     assert abs(value - reference.expected_by_places(distances, hits, depth=50 + m)) < 1e-12
 
 
-@pytest.mark.parametrize("n, r, m", [(10**6, 2000, 1000), (10**6, 300, 10), (5000, 2500, 2500), (10**5, 99_990, 500)])
+@pytest.mark.parametrize(
+    "n, r, m", [(10**6, 2000, 1000), (10**6, 300, 10), (5000, 2500, 2500), (10**5, 99_990, 500)]
+)
 def test_hypergeometric_leaves_out_only_what_does_not_count(n, r, m):
     x, probability = metrics._hypergeometric(n, r, m)
     assert x[0] == max(0, m + r - n) or probability[0] < 1e-16
@@ -106,7 +116,9 @@ def test_hypergeometric_equals_binomial_coefficients():
         r, m = int(rng.integers(0, n + 1)), int(rng.integers(1, n))
         x, probability = metrics._hypergeometric(n, r, m)
         for value, p in zip(x.tolist(), probability.tolist(), strict=True):
-            assert abs(p - math.comb(r, value) * math.comb(n - r, m - value) / math.comb(n, m)) < 1e-14
+            assert (
+                abs(p - math.comb(r, value) * math.comb(n - r, m - value) / math.comb(n, m)) < 1e-14
+            )
 
 
 @pytest.mark.parametrize("depth", [None, 25])
@@ -121,7 +133,10 @@ def test_expectation_equals_the_mean_of_random_orders(depth, denominator):
     parts = top.sum(axis=1) if denominator == "found" else min(top.shape[1], relevant.sum())
     values = (precisions * top).sum(axis=1) / np.maximum(parts, 1)
     error = values.std(ddof=1) / math.sqrt(len(values))
-    assert abs(closed_form(distances, relevant, depth=depth, denominator=denominator) - values.mean()) < 3 * error
+    assert (
+        abs(closed_form(distances, relevant, depth=depth, denominator=denominator) - values.mean())
+        < 3 * error
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,9 +146,19 @@ def test_expectation_equals_the_mean_of_random_orders(depth, denominator):
         ([0, 1, 1], [0, 1, 0], {}, Fraction(5, 12)),  # second or third: (1/2 + 1/3) / 2
         ([4, 4, 4], [1, 0, 0], {}, Fraction(11, 18)),  # any place: (1 + 1/2 + 1/3) / 3
         ([3, 3], [1, 1], {}, Fraction(1)),  # all relevant
-        ([0, 1, 1], [0, 1, 0], {"depth": 2}, Fraction(1, 4)),  # found with probability 1/2, then 1/2
+        (
+            [0, 1, 1],
+            [0, 1, 0],
+            {"depth": 2},
+            Fraction(1, 4),
+        ),  # found with probability 1/2, then 1/2
         ([0, 0, 1], [1, 0, 1], {"depth": 1}, Fraction(1, 2)),  # found with probability 1/2, then 1
-        ([0, 1, 2, 3], [1, 0, 1, 1], {"depth": 2, "denominator": "possible"}, Fraction(1, 2)),  # 1/1 of 2 possible
+        (
+            [0, 1, 2, 3],
+            [1, 0, 1, 1],
+            {"depth": 2, "denominator": "possible"},
+            Fraction(1, 2),
+        ),  # 1/1 of 2 possible
         ([0, 1, 2], [0, 0, 1], {"depth": 2}, None),  # nothing can be found
         ([0, 1, 2], [0, 0, 1], {"depth": 2, "denominator": "possible"}, Fraction(0)),
         ([0], [0], {}, None),
@@ -149,10 +174,14 @@ def test_harmonic_difference_has_full_relative_precision():
     rng = np.random.default_rng(6)
     starts = np.concatenate([np.arange(70), rng.integers(0, 10**6, 50)])
     counts = np.concatenate([np.arange(70)[::-1], rng.integers(0, 2000, 50)])
-    for value, start, count in zip(metrics.harmonic_difference(starts, counts), starts, counts, strict=True):
+    for value, start, count in zip(
+        metrics.harmonic_difference(starts, counts), starts, counts, strict=True
+    ):
         exact = math.fsum(1 / i for i in range(start + 1, start + count + 1))
         assert value == pytest.approx(exact, rel=1e-14, abs=1e-16)
-    assert metrics.harmonic_difference(np.array([10**9]), np.array([1]))[0] == pytest.approx(1 / (10**9 + 1), rel=1e-15)
+    assert metrics.harmonic_difference(np.array([10**9]), np.array([1]))[0] == pytest.approx(
+        1 / (10**9 + 1), rel=1e-15
+    )
 
 
 def test_precision_at_is_the_expectation_over_orders():
@@ -160,7 +189,9 @@ def test_precision_at_is_the_expectation_over_orders():
     for k in range(1, 8):
         orders = list(reference._orders(distances, relevant))
         exact = Fraction(sum(sum(order[:k]) for order in orders), len(orders) * min(k, 5))
-        assert metrics.precision_at(*tables(distances, relevant, 2), k) == pytest.approx(float(exact), abs=1e-15)
+        assert metrics.precision_at(*tables(distances, relevant, 2), k) == pytest.approx(
+            float(exact), abs=1e-15
+        )
 
 
 def test_precision_recall_equals_a_plain_loop():
@@ -189,7 +220,9 @@ def test_precision_recall_equals_a_plain_loop():
 
 def test_precision_recall_with_nothing_relevant():
     curve = metrics.precision_recall(np.array([[0, 2]]), np.array([[0, 0]]))
-    assert curve.precision.tolist() == curve.recall.tolist() == curve.micro_recall.tolist() == [0, 0]
+    assert (
+        curve.precision.tolist() == curve.recall.tolist() == curve.micro_recall.tolist() == [0, 0]
+    )
 
 
 @pytest.mark.parametrize("module", [metrics, reference])

@@ -23,13 +23,18 @@ def slow_confusion(query_bits, query_classes, database_bits, database_classes, c
     rows = [[0.0] * classes for _ in range(classes)]
     for code, own in zip(query_bits, query_classes, strict=True):
         distances = [sum(a != b for a, b in zip(code, item, strict=True)) for item in database_bits]
-        ties = [[i for i, d in enumerate(distances) if d == distance] for distance in sorted(set(distances))]
+        ties = [
+            [i for i, d in enumerate(distances) if d == distance]
+            for distance in sorted(set(distances))
+        ]
         orders = [list(chain(*order)) for order in product(*(permutations(tie) for tie in ties))]
         for order in orders:
             for rank, item in enumerate(order[:depth], start=1):
                 for found in database_classes[item]:
                     for wanted in own:
-                        rows[wanted][found] += 1 / log2(1 + rank) / len(database_classes[item]) / len(orders)
+                        rows[wanted][found] += (
+                            1 / log2(1 + rank) / len(database_classes[item]) / len(orders)
+                        )
     return [[value / (sum(row) or 1) for value in row] for row in rows]
 
 
@@ -45,7 +50,10 @@ def test_confusion_is_the_mean_over_all_orders_of_ties(seed):
     sides = []
     for count in (4, 6):
         codes = np.where(rng.random((count, bits)) < 0.5, 1, -1)
-        sets = [sorted(rng.choice(3, rng.integers(1, 4) if several else 1, replace=False).tolist()) for _ in range(count)]
+        sets = [
+            sorted(rng.choice(3, rng.integers(1, 4) if several else 1, replace=False).tolist())
+            for _ in range(count)
+        ]
         labels = members(classes, sets) if several else np.array([own[0] for own in sets])
         sides.append((codes, sets, Codes(pack(codes), bits), labels))
     (q, q_sets, q_codes, q_labels), (d, d_sets, d_codes, d_labels) = sides
@@ -58,9 +66,13 @@ def test_confusion_is_the_mean_over_all_orders_of_ties(seed):
 def test_confusion_of_perfect_codes_is_the_identity_and_of_random_ones_flat():
     labels = np.arange(60) % 3
     perfect = Codes(pack(np.eye(3)[labels] - 0.5), 3)
-    np.testing.assert_allclose(analysis.confusion(perfect, labels, perfect, labels, classes=3, depth=20), np.eye(3))
+    np.testing.assert_allclose(
+        analysis.confusion(perfect, labels, perfect, labels, classes=3, depth=20), np.eye(3)
+    )
     same = Codes(pack(np.ones((60, 8))), 8)
-    np.testing.assert_allclose(analysis.confusion(same, labels, same, labels, classes=3, depth=7), np.full((3, 3), 1 / 3))
+    np.testing.assert_allclose(
+        analysis.confusion(same, labels, same, labels, classes=3, depth=7), np.full((3, 3), 1 / 3)
+    )
 
 
 def test_histogram_counts_every_value_and_reaches_as_far_as_they_do():
@@ -73,10 +85,16 @@ def test_histogram_counts_every_value_and_reaches_as_far_as_they_do():
 def test_a_sample_shows_the_largest_classes_and_leaves_room_for_the_others():
     numbers = np.repeat([5, 1, 3, -1], [40, 30, 20, 50])
     rows, shown = analysis.sample(numbers, points=40, classes=2)
-    assert shown.tolist() == [1, 5] and len(rows) == 40 == len(set(rows.tolist())) and (np.diff(rows) > 0).all()
+    assert (
+        shown.tolist() == [1, 5]
+        and len(rows) == 40 == len(set(rows.tolist()))
+        and (np.diff(rows) > 0).all()
+    )
     assert (numbers[rows] == 3).sum() == 20 and (numbers[rows] >= 0).all()
     assert len(analysis.sample(numbers, points=1000).rows) == 90
-    first, again, other = (analysis.sample(numbers, points=9, seed=seed).rows.tolist() for seed in (0, 0, 1))
+    first, again, other = (
+        analysis.sample(numbers, points=9, seed=seed).rows.tolist() for seed in (0, 0, 1)
+    )
     assert first == again != other
 
 
@@ -92,7 +110,10 @@ def test_tsne_keeps_classes_apart_also_where_codes_are_equal():
 
 
 POINTS = plots.Points("A", RNG(0).normal(size=(30, 2)), ["cat", "dog"], np.arange(30) % 3 - 1)
-CURVES = [plots.Curve(method, method, np.linspace(1, 0.1, 9), np.linspace(0, 1, 9)) for method in plots.LINES]
+CURVES = [
+    plots.Curve(method, method, np.linspace(1, 0.1, 9), np.linspace(0, 1, 9))
+    for method in plots.LINES
+]
 VALUES = Histogram(np.linspace(-1, 1, 5), np.array([0.4, 0.1, 0.1, 0.4]), 0.7)
 BITS = {16: np.full(16, 0.5), 32: np.linspace(0, 1, 32), 64: np.full(64, 0.5)}
 SWEEP = plots.Sweep("D", [0, 0.1, 1], [0.5, 0.6, 0.55], [0, 0.01, 0])
@@ -101,7 +122,9 @@ DRAW = {
     "pr": lambda: plots.precision_recall(CURVES, title="T", legend="mAP"),
     "tsne": lambda: plots.scatter([POINTS, POINTS]),
     "distribution": lambda: plots.distribution([("hcdh", "T", VALUES), ("mihash", "T", VALUES)]),
-    "confusion": lambda: plots.confusion_matrix(np.eye(3) * 0.9 + 0.03, list("abc"), title="T", xlabel="x"),
+    "confusion": lambda: plots.confusion_matrix(
+        np.eye(3) * 0.9 + 0.03, list("abc"), title="T", xlabel="x"
+    ),
     "confusion of many": lambda: plots.confusion_matrix(np.eye(50), MANY, title="T", xlabel="x"),
     "balance": lambda: plots.balance(BITS, title="T"),
     "lambda": lambda: plots.sensitivity([SWEEP], xlabel="λ"),
@@ -118,11 +141,15 @@ def texts(figure):
 @pytest.mark.parametrize("name", DRAW)
 def test_figures_can_be_printed(name):
     figure = DRAW[name]()
-    assert {text.get_fontsize() >= 8 for text in texts(figure)} == {True}, "no letter is smaller than 8 points"
+    assert {text.get_fontsize() >= 8 for text in texts(figure)} == {True}, (
+        "no letter is smaller than 8 points"
+    )
     assert figure.get_figwidth() in (plots.COLUMN, plots.PAGE, 4.2, 5.2)
     box = figure.get_tightbbox()
     width, height = figure.get_size_inches()
-    assert box.x0 > -0.02 and box.y0 > -0.02 and box.x1 < width + 0.02 and box.y1 < height + 0.02, "nothing is cut off"
+    assert box.x0 > -0.02 and box.y0 > -0.02 and box.x1 < width + 0.02 and box.y1 < height + 0.02, (
+        "nothing is cut off"
+    )
 
 
 def test_saved_figures_are_the_same_bytes_and_svg_has_text(tmp_path):
@@ -132,7 +159,12 @@ def test_saved_figures_are_the_same_bytes_and_svg_has_text(tmp_path):
     for kind in ("png", "svg"):
         assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
     svg = (tmp_path / "a.svg").read_text()
-    assert "<text" in svg and ">mAP</text>" in svg and "<title>mAP over λ</title>" in svg and "date" not in svg
+    assert (
+        "<text" in svg
+        and ">mAP</text>" in svg
+        and "<title>mAP over λ</title>" in svg
+        and "date" not in svg
+    )
 
 
 def test_the_callers_style_neither_changes_nor_matters(tmp_path):
@@ -147,7 +179,11 @@ def test_the_callers_style_neither_changes_nor_matters(tmp_path):
 
 
 def test_all_methods_look_different_and_hcdh_stands_out():
-    assert len({(line.colour, str(line.dashes)) for line in plots.LINES.values()}) == len(plots.LINES) == 17
+    assert (
+        len({(line.colour, str(line.dashes)) for line in plots.LINES.values()})
+        == len(plots.LINES)
+        == 17
+    )
     assert max(plots.LINES, key=lambda method: plots.LINES[method].width) == "hcdh"
 
 
@@ -164,14 +200,18 @@ def test_curves_show_the_numbers_in_the_order_given():
 
 
 def test_confusion_writes_per_cents_and_leaves_small_ones_blank():
-    (axes,) = plots.confusion_matrix([[0.996, 0.004], [0.25, 0.75]], ["a", "b"], title="T", xlabel="x").axes
+    (axes,) = plots.confusion_matrix(
+        [[0.996, 0.004], [0.25, 0.75]], ["a", "b"], title="T", xlabel="x"
+    ).axes
     assert [text.get_text() for text in axes.texts] == ["100", "25", "75"]
     many = DRAW["confusion of many"]().axes[0]
     assert not many.texts and len(many.get_xticks()) == 0
 
 
 def test_zero_stands_left_of_a_logarithmic_axis():
-    (axes,) = plots.sensitivity([plots.Sweep("D", [0, 0.01, 0.1, 10], [0.1, 0.4, 0.3, 0.2], [0] * 4)], xlabel="λ").axes
+    (axes,) = plots.sensitivity(
+        [plots.Sweep("D", [0, 0.01, 0.1, 10], [0.1, 0.4, 0.3, 0.2], [0] * 4)], xlabel="λ"
+    ).axes
     places = axes.get_xticks()
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", ".01", ".1", "10"]
     assert places[0] < places[1] and np.allclose(np.diff(places[1:]), [1, 2])
@@ -180,10 +220,13 @@ def test_zero_stands_left_of_a_logarithmic_axis():
 
 
 def test_matplotlib_is_loaded_only_to_draw():
-    program = (
-        "import sys, hadahash.evaluation.plots as p; print([m for m in ('matplotlib', 'sklearn', 'torch') if m in sys.modules])"
+    program = "import sys, hadahash.evaluation.plots as p; print([m for m in ('matplotlib', 'sklearn', 'torch') if m in sys.modules])"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
     )
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
 def test_examples():

@@ -15,7 +15,11 @@ def rng():
 @pytest.fixture(autouse=True)
 def route_all(monkeypatch):
     """Small tables are routed too, by quarters, whether it pays or not."""
-    for name, value in {"_WORTH_ROUTING": 0, "_MOST_COMPARED": np.inf, "_FEWEST_IN_A_RUN": 0}.items():
+    for name, value in {
+        "_WORTH_ROUTING": 0,
+        "_MOST_COMPARED": np.inf,
+        "_FEWEST_IN_A_RUN": 0,
+    }.items():
         monkeypatch.setattr(routed, name, value)
 
 
@@ -25,7 +29,9 @@ def make(rng):
 
     def codes(n, bits=64, ids=None, flips=0.08):
         centres = np.random.default_rng(5).choice([-1, 1], (6, bits))
-        values = centres[rng.integers(0, 6, n)] * rng.choice([1, -1], (n, bits), p=[1 - flips, flips])
+        values = centres[rng.integers(0, 6, n)] * rng.choice(
+            [1, -1], (n, bits), p=[1 - flips, flips]
+        )
         return Codes(packed=pack(values), bits=bits, ids=ids)
 
     return codes

@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def bench(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    specification = importlib.util.spec_from_file_location("bench_milvus", ROOT / "bench" / "milvus.py")
+    specification = importlib.util.spec_from_file_location(
+        "bench_milvus", ROOT / "bench" / "milvus.py"
+    )
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
@@ -30,17 +32,26 @@ def test_the_benchmark_measures_and_writes_its_table(bench, tmp_path, capsys):
     out = tmp_path / "milvus.json"
     bench.main(["--sizes", "2000", "--rounds", "1", "--out", str(out), "--page", str(page)])
     result = json.loads(out.read_text())
-    assert json.loads(capsys.readouterr().out) == result and {"command", "date", "hardware", "versions"} <= set(result)
+    assert json.loads(capsys.readouterr().out) == result and {
+        "command",
+        "date",
+        "hardware",
+        "versions",
+    } <= set(result)
     (case,) = result["cases"]
     assert case["inserted_per_second"] > 0 and all(row["same_answers"] for row in case["searches"])
     text = page.read_text()
-    assert text.startswith("before\n<!-- measured -->\n| codes") and text.endswith("<!-- end of measured -->\nafter\n")
+    assert text.startswith("before\n<!-- measured -->\n| codes") and text.endswith(
+        "<!-- end of measured -->\nafter\n"
+    )
     assert "| 2,000 |" in text and "All answers were the same." in text and "old" not in text
 
 
 def test_the_page_shows_the_stored_figures(bench):
     result = json.loads((ROOT / "bench" / "results" / "milvus.json").read_text())
-    assert bench.table(result) in (ROOT / "docs" / "scale.md").read_text(), "run: python bench/milvus.py --page docs/scale.md"
+    assert bench.table(result) in (ROOT / "docs" / "scale.md").read_text(), (
+        "run: python bench/milvus.py --page docs/scale.md"
+    )
 
 
 def test_the_examples_of_the_page_run(make, tmp_path, monkeypatch):

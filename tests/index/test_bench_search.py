@@ -19,7 +19,22 @@ def test_the_benchmark_measures_all_engines(tmp_path, capsys, monkeypatch):
     specification.loader.exec_module(bench)
     out = tmp_path / "search.json"
     bench.main(
-        ["--sizes", "6000", "--bits", "32", "64", "--batches", "1", "4", "--threads", "1", "--rounds", "1", "--out", str(out)]
+        [
+            "--sizes",
+            "6000",
+            "--bits",
+            "32",
+            "64",
+            "--batches",
+            "1",
+            "4",
+            "--threads",
+            "1",
+            "--rounds",
+            "1",
+            "--out",
+            str(out),
+        ]
     )
     result = json.loads(out.read_text())
     assert json.loads(capsys.readouterr().out) == result

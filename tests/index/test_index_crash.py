@@ -35,7 +35,9 @@ def state(version):
 
 def become(index, version):
     wanted = state(version)
-    index.update(wanted, np.full(len(wanted), version), [f"{version}/{each}" for each in wanted.ids])
+    index.update(
+        wanted, np.full(len(wanted), version), [f"{version}/{each}" for each in wanted.ids]
+    )
     index.remove(np.setdiff1d(index.ids, wanted.ids))
 
 
@@ -48,7 +50,9 @@ def assert_whole(folder):
     assert len(versions) == 1
     version = versions.pop()
     expected = state(version)
-    assert np.array_equal(index.ids, expected.ids) and np.array_equal(index.codes().packed, expected.packed)
+    assert np.array_equal(index.ids, expected.ids) and np.array_equal(
+        index.codes().packed, expected.packed
+    )
     assert all(item.path == f"{version}/{item.id}" for item in items)
     hits = index.search(expected[:3], 1)
     assert hits.ids[:, 0].tolist() == expected.ids[:3].tolist() and not hits.distances.any()
@@ -57,7 +61,9 @@ def assert_whole(folder):
 
 def new_index(folder, engine):
     index = Index.build(
-        Codes(packed=np.zeros((0, BITS // 8), np.uint8), bits=BITS), engine=engine, codebook=np.eye(4, BITS) - 0.5
+        Codes(packed=np.zeros((0, BITS // 8), np.uint8), bits=BITS),
+        engine=engine,
+        codebook=np.eye(4, BITS) - 0.5,
     )
     become(index, 1)
     index.save(folder)
@@ -103,7 +109,10 @@ def test_kill_at_random_moments(tmp_path, engine):
         with os.fdopen(reader, "rb") as pipe:
             reported = version + len(pipe.read())
         version = assert_whole(folder)
-        assert version in (reported, reported + 1)  # what was reported is there; the next one may be
+        assert version in (
+            reported,
+            reported + 1,
+        )  # what was reported is there; the next one may be
         moved += version > 3
     assert moved
     index = Index.open(folder)
@@ -118,7 +127,24 @@ def test_a_file_that_cannot_grow(tmp_path, engine):
     folder = tmp_path / "i"
     new_index(folder, engine)
     failures, version = 0, 1
-    for limit in [0, 1, 100, 500, 1000, 1500, 1700, 2000, 4096, 5000, 8192, 12_288, 16_384, 20_480, 28_672, 10**6]:
+    for limit in [
+        0,
+        1,
+        100,
+        500,
+        1000,
+        1500,
+        1700,
+        2000,
+        4096,
+        5000,
+        8192,
+        12_288,
+        16_384,
+        20_480,
+        28_672,
+        10**6,
+    ]:
 
         def save(limit=limit, number=version + 1):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -159,7 +185,10 @@ def test_a_full_disk_at_every_write(tmp_path, monkeypatch):
                 index.save(folder)
             except StorageError as error:
                 assert "disk is full" in str(error)
-                assert assert_whole(folder) in (1, 2)  # the last flush comes after the manifest is in its place
+                assert assert_whole(folder) in (
+                    1,
+                    2,
+                )  # the last flush comes after the manifest is in its place
                 continue
         break
     assert fails_at > 5 and assert_whole(folder) == 2
@@ -172,7 +201,9 @@ def test_saving_again_after_a_failure(tmp_path, monkeypatch):
     index = Index.open(folder)
     become(index, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(files, "_flush", lambda path: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        patch.setattr(
+            files, "_flush", lambda path: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full"))
+        )
         with pytest.raises(StorageError):
             index.save(folder)
     assert assert_whole(folder) == 1

@@ -11,7 +11,7 @@ import pytest
 
 from hadahash.errors import HadaHashError, NewerFileError, StorageError
 from hadahash.index import Index
-from hadahash.index.store import MANIFEST, _checksum
+from hadahash.index.storage.folder import MANIFEST, _checksum
 
 VALUES = [0, -1, 1, 2**31, 2**63 - 1, 2**64, 1.5, "x", "../../x.codes", None, True, [], {}, [1]]
 
@@ -30,7 +30,14 @@ def folder(make, tmp_path):
     index.remove(np.arange(0, 40))
     index.add(make(100, 64, np.arange(1000, 1100)))
     index.save(tmp_path / "i")
-    assert {path.suffix for path in (tmp_path / "i").iterdir()} >= {".codes", ".items", ".gone", ".ranks", ".runs", ".centres"}
+    assert {path.suffix for path in (tmp_path / "i").iterdir()} >= {
+        ".codes",
+        ".items",
+        ".gone",
+        ".ranks",
+        ".runs",
+        ".centres",
+    }
     return tmp_path / "i"
 
 
@@ -55,7 +62,13 @@ def error_or_answer(folder, queries):
 
 def places(value, path=()):
     """Every place in a JSON value."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, each in inside:
         yield (*path, key)
         yield from places(each, (*path, key))
@@ -125,10 +138,14 @@ def test_truncated_and_missing_files(folder, make):
     expected = answer(folder, queries)
     for path in sorted(path for path in folder.iterdir() if path.name != ".lock"):
         content = path.read_bytes()
-        for size in sorted({0, 1, *range(0, len(content), 4096), max(0, len(content) - 1)} - {len(content)}):
+        for size in sorted(
+            {0, 1, *range(0, len(content), 4096), max(0, len(content) - 1)} - {len(content)}
+        ):
             path.write_bytes(content[:size])
             result = error_or_answer(folder, queries)
-            assert path.name in result or (path.name == MANIFEST and content[size:] == b"\n" and result == expected)
+            assert path.name in result or (
+                path.name == MANIFEST and content[size:] == b"\n" and result == expected
+            )
         path.write_bytes(content + b" ")
         if path.name != MANIFEST:
             assert "bytes, not" in error_or_answer(folder, queries)
@@ -141,7 +158,9 @@ def test_a_newer_format_is_refused_politely(folder, make):
     manifest = json.loads((folder / MANIFEST).read_text())
     manifest |= {"format": 2, "written_by": "hadahash 1.4", "segments": "something new"}
     (folder / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(NewerFileError, match=r"was written by hadahash 1\.4, please update") as caught:
+    with pytest.raises(
+        NewerFileError, match=r"was written by hadahash 1\.4, please update"
+    ) as caught:
         Index.open(folder)
     assert caught.value.exit_code == 3
     with pytest.raises(NewerFileError):

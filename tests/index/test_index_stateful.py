@@ -51,11 +51,17 @@ class IndexSteps(RuleBasedStateMachine):
         values = self.rng.choice([0, 255], (len(numbers), -(-self.bits // 8))).astype(np.uint8)
         values[:, -1] &= np.uint8(0xFF << (-self.bits % 8) & 0xFF)
         ids = [self.name(number) for number in numbers]
-        return Codes(packed=values, bits=self.bits, ids=np.array(ids) if ids else np.zeros(0, str if self.text else int))
+        return Codes(
+            packed=values,
+            bits=self.bits,
+            ids=np.array(ids) if ids else np.zeros(0, str if self.text else int),
+        )
 
     @rule(numbers=IDS, label=st.integers(0, 3))
     def add(self, numbers, label):
-        new = self.codes([number for number in numbers if self.name(number) not in self.brute.items])
+        new = self.codes(
+            [number for number in numbers if self.name(number) not in self.brute.items]
+        )
         self.index.add(new, np.full(len(new), label))
         self.brute.put(new, [label] * len(new))
 
@@ -72,17 +78,25 @@ class IndexSteps(RuleBasedStateMachine):
         for each in there:
             del self.brute.items[each]
 
-    @rule(k=st.integers(0, 50), radius=st.none() | st.integers(0, 20), label=st.none() | st.integers(0, 3))
+    @rule(
+        k=st.integers(0, 50),
+        radius=st.none() | st.integers(0, 20),
+        label=st.none() | st.integers(0, 3),
+    )
     def search(self, k, radius, label):
         queries = self.codes([0, 1])
         options = {} if label is None else {"labels": [label]}
         hits = self.index.search(queries, k, radius=radius, **options)
-        assert hits.exact and as_lists(hits) == self.brute.search(queries, k, radius=radius, **options)
+        assert hits.exact and as_lists(hits) == self.brute.search(
+            queries, k, radius=radius, **options
+        )
 
     @rule(numbers=IDS)
     def search_among(self, numbers):
         queries, ids = self.codes([0]), [self.name(number) for number in numbers]
-        assert as_lists(self.index.search(queries, 5, ids=ids)) == self.brute.search(queries, 5, ids=ids)
+        assert as_lists(self.index.search(queries, 5, ids=ids)) == self.brute.search(
+            queries, 5, ids=ids
+        )
 
     @rule()
     def save(self):

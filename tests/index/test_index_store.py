@@ -12,11 +12,15 @@ from brute_force import LOCAL_ENGINES
 from hadahash.codes import Codes
 from hadahash.errors import StorageError
 from hadahash.index import Index, routed
-from hadahash.index.store import MANIFEST, _checksum
+from hadahash.index.storage.folder import MANIFEST, _checksum
 
 
 def times(folder):
-    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.suffix not in ("", ".json")}
+    return {
+        path.name: path.stat().st_mtime_ns
+        for path in folder.iterdir()
+        if path.suffix not in ("", ".json")
+    }
 
 
 @pytest.mark.parametrize("engine", LOCAL_ENGINES)
@@ -70,7 +74,10 @@ def test_few_items_are_fetched_without_reading_all(make, tmp_path):
     Index.build(codes).save(tmp_path / "i")
     index = Index.open(tmp_path / "i")
     items = index._segments[0].items
-    assert index.search(codes[:2], 3).ids.shape == (2, 3) and index.has([5, 9999]).tolist() == [True, False]
+    assert index.search(codes[:2], 3).ids.shape == (2, 3) and index.has([5, 9999]).tolist() == [
+        True,
+        False,
+    ]
     assert items._all is None
     many = index.search(codes[:300], 20)
     assert items._all is not None
@@ -142,9 +149,16 @@ def test_routed_tables_come_back_whatever_they_are_cut_by(make, tmp_path, fewest
         index = Index.open(tmp_path / "i")
         hits, runs = index.search(queries, 15), index._segments[0].codes.load().runs
         assert (runs.quarters is not None) is (fewest == 0 and turn == 0)
-        assert hits.exact and np.array_equal(hits.ids, true.ids) and np.array_equal(hits.distances, true.distances)
+        assert (
+            hits.exact
+            and np.array_equal(hits.ids, true.ids)
+            and np.array_equal(hits.distances, true.distances)
+        )
         index.remove([5])
         index.save(tmp_path / "again")
-        assert Index.open(tmp_path / "again")._segments[0].codes.load().runs.quarters is None or turn == 0
+        assert (
+            Index.open(tmp_path / "again")._segments[0].codes.load().runs.quarters is None
+            or turn == 0
+        )
         manifest["crc32"] = _checksum(manifest)
         (tmp_path / "i" / MANIFEST).write_text(json.dumps(manifest))

@@ -20,7 +20,7 @@ from toys import one_line
 from hadahash.codes import Codes
 from hadahash.errors import HadaHashError, MissingExtraError, StorageError, UsageError
 from hadahash.index import Index, milvus, milvus_server
-from hadahash.index.milvus_server import MilvusSettings, Server, read_text, write_text
+from hadahash.index.engines.milvus_client import MilvusSettings, Server, read_text, write_text
 
 
 def filled(make, rng, n, bits=64, *, text=False, **options):
@@ -38,7 +38,9 @@ def filled(make, rng, n, bits=64, *, text=False, **options):
 @pytest.mark.parametrize("text", [False, True])
 def test_pages_and_ties_of_any_size(make, rng, monkeypatch, text):
     monkeypatch.setattr(milvus, "PAGE", 16)
-    index, brute = filled(make, rng, 300, 8, text=text)  # 8 bits: far more than 16 at the same distance
+    index, brute = filled(
+        make, rng, 300, 8, text=text
+    )  # 8 bits: far more than 16 at the same distance
     queries = make(2, 8)
     for k in (1, 17, 100, 500):
         for options in ({}, {"radius": 2}, {"labels": [1]}, {"ids": index.ids[:60].tolist()}):
@@ -49,7 +51,9 @@ def test_pages_and_ties_of_any_size(make, rng, monkeypatch, text):
 def test_more_than_milvus_gives_at_once(make, rng):
     codes = make(1000, 64)
     index = Index.build(codes, engine="milvus")
-    near = Codes(packed=np.zeros((17_000, 8), np.uint8), bits=64, ids=rng.permutation(17_000) - 20_000)
+    near = Codes(
+        packed=np.zeros((17_000, 8), np.uint8), bits=64, ids=rng.permutation(17_000) - 20_000
+    )
     index.add(near)
     exact = Index.build(codes)
     exact.add(near)
@@ -113,9 +117,13 @@ def test_text_comes_back_and_keeps_its_order(one, two):
 def test_odd_ids_labels_and_paths(make, monkeypatch):
     ids = np.array(ODD)
     labels = [[each, 7] for each in ODD]
-    index = Index.build(make(len(ODD), 16, ids), labels, [f"/p/{each}" for each in ODD], engine="milvus")
+    index = Index.build(
+        make(len(ODD), 16, ids), labels, [f"/p/{each}" for each in ODD], engine="milvus"
+    )
     assert index.ids.tolist() == sorted(ODD) and index.has(ids).all()
-    assert [(item.id, item.path) for item in index.get(ids)] == [(each, f"/p/{each}") for each in ODD]
+    assert [(item.id, item.path) for item in index.get(ids)] == [
+        (each, f"/p/{each}") for each in ODD
+    ]
     for each in ODD:
         assert index.search(make(1, 16), 3, labels=each).ids[0, 0] == each
         assert index.search(make(1, 16), 3, ids=[each], labels=7).ids[0, 0] == each
@@ -138,11 +146,17 @@ def test_the_folder_names_the_server_but_no_token(make, tmp_path, monkeypatch):
     index.save(tmp_path / "i")
     written = (tmp_path / "i" / "index.json").read_text()
     manifest = json.loads(written)
-    assert manifest["engine"] == "milvus" and manifest["meta"]["milvus"]["collection"] == "some_photos"
+    assert (
+        manifest["engine"] == "milvus" and manifest["meta"]["milvus"]["collection"] == "some_photos"
+    )
     assert manifest["meta"]["milvus"]["uri"] == os.environ["HADAHASH_MILVUS_URI"]
     assert "secret" not in written and "secret" not in repr(index.settings)
     opened = Index.open(tmp_path / "i")
-    assert opened.settings == index.settings and opened.settings.token == "root:secret" and opened.settings.timeout == 7
+    assert (
+        opened.settings == index.settings
+        and opened.settings.token == "root:secret"
+        and opened.settings.timeout == 7
+    )
     assert opened.meta == {"model": "abc"} and len(opened) == 5
     opened.verify()
     opened.drop()
@@ -168,13 +182,28 @@ def test_mistakes_in_one_line(make, monkeypatch):
     server = Server(milvus_server.read_settings({"collection": "foreign"}))
     server.call("create_collection", dimension=4)
     mistakes = [
-        (lambda: Index.build(make(3, 12), engine="milvus", collection="of_16"), "holds codes of 16 bits, got codes of 12"),
-        (lambda: Index.build(make(3, 24), engine="milvus", collection="of_16"), "holds codes of 16 bits, got codes of 24"),
-        (lambda: Index.build(make(3), engine="milvus", collection="foreign"), "not made by hadahash"),
+        (
+            lambda: Index.build(make(3, 12), engine="milvus", collection="of_16"),
+            "holds codes of 16 bits, got codes of 12",
+        ),
+        (
+            lambda: Index.build(make(3, 24), engine="milvus", collection="of_16"),
+            "holds codes of 16 bits, got codes of 24",
+        ),
+        (
+            lambda: Index.build(make(3), engine="milvus", collection="foreign"),
+            "not made by hadahash",
+        ),
         (lambda: Index.build(make(3), engine="milvus", collection="a b"), "letters, digits and _"),
         (lambda: Index.build(make(3), engine="milvus", colection="x"), "Did you mean 'collection'"),
-        (lambda: Index.build(make(3), engine="milvus", index_type="HNSW"), "BIN_FLAT, BIN_IVF_FLAT"),
-        (lambda: Index.build(make(3), engine="milvus", index_type="BIN_IVF_FLAT"), "only support BIN_FLAT"),  # milvus-lite
+        (
+            lambda: Index.build(make(3), engine="milvus", index_type="HNSW"),
+            "BIN_FLAT, BIN_IVF_FLAT",
+        ),
+        (
+            lambda: Index.build(make(3), engine="milvus", index_type="BIN_IVF_FLAT"),
+            "only support BIN_FLAT",
+        ),  # milvus-lite
         (lambda: Index.build(make(3), engine="milvus", retries=0), "retries=0"),
         (lambda: Index.build(make(3), engine="milvus", uri="nonsense"), "illegal"),
         (lambda: Index.build(make(3), engine="milvus", uri="/nowhere/at/all.db"), "not exists"),
@@ -194,7 +223,9 @@ def test_mistakes_in_one_line(make, monkeypatch):
 def test_a_server_that_is_away(make, monkeypatch):
     pauses = []
     monkeypatch.setattr(milvus_server.time, "sleep", pauses.append)
-    with pytest.raises(StorageError, match=r"localhost:9 cannot be reached \(3 tries of 1 s\)") as caught:
+    with pytest.raises(
+        StorageError, match=r"localhost:9 cannot be reached \(3 tries of 1 s\)"
+    ) as caught:
         Index.build(make(3), engine="milvus", uri="http://localhost:9", timeout=1)
     one_line(caught.value)
     assert len(pauses) >= 2 and pauses == sorted(pauses)
@@ -271,7 +302,9 @@ def test_an_insert_that_breaks_off_can_be_repeated(make, machine, monkeypatch):
         with pytest.raises(StorageError, match="cannot be reached"):
             index.update(codes)
     assert machine.start()
-    index = Index.build(codes[:0], engine="milvus", uri=machine.uri, collection=index.settings.collection, retries=6)
+    index = Index.build(
+        codes[:0], engine="milvus", uri=machine.uri, collection=index.settings.collection, retries=6
+    )
     assert 1 <= len(index) < 400
     index.update(codes)
     assert len(index) == 400

@@ -13,24 +13,29 @@ from hadahash import native
 from hadahash.codes import Codes, hamming, pack
 from hadahash.errors import UsageError
 from hadahash.index import Index, routed
-from hadahash.index.routed import learned_centres, routed_table
+from hadahash.index.engines.routed import learned_centres, routed_table
 from hadahash.native import search
 
 WIDTHS = [8, 20, 32, 40, 64, 100, 128, 192, 256, 320, 384, 448, 512, 700]
 LEVELS = [0, 1, 2, 3]
-compiled = pytest.mark.skipif(not native.available(), reason="the numpy stand-in compares with every code")
+compiled = pytest.mark.skipif(
+    not native.available(), reason="the numpy stand-in compares with every code"
+)
 
 
 def sorted_keys(table, queries, k, limits, allowed=None):
     """Every key, by sorting."""
     ranks = np.arange(len(table)) if table.ranks is None else table.ranks.astype(np.int64)
-    keys = (hamming(queries.view(np.uint8), table.rows.view(np.uint8)).astype(np.uint64) << np.uint64(32)) | ranks.astype(
-        np.uint64
-    )
+    keys = (
+        hamming(queries.view(np.uint8), table.rows.view(np.uint8)).astype(np.uint64)
+        << np.uint64(32)
+    ) | ranks.astype(np.uint64)
     if allowed is not None:
         keys[:, ~allowed] = limits[:, None]
     keys = np.sort(np.minimum(keys, limits[:, None]), axis=1)[:, :k]
-    return np.concatenate([keys, np.repeat(limits[:, None], max(0, k - keys.shape[1]), axis=1)], axis=1)
+    return np.concatenate(
+        [keys, np.repeat(limits[:, None], max(0, k - keys.shape[1]), axis=1)], axis=1
+    )
 
 
 def limits_of(queries, radius):
@@ -62,7 +67,9 @@ def test_every_level_equals_a_sort(rng, bits, level):
             for k, radius in ((1, bits), (9, bits), (700, bits), (1600, bits), (50, bits // 2)):
                 limits = limits_of(queries, radius)
                 bits_of = None if allowed is None else search.bitmap(allowed)
-                found = search.nearest(table, queries, k=k, limits=limits, allowed=bits_of, level=level)
+                found = search.nearest(
+                    table, queries, k=k, limits=limits, allowed=bits_of, level=level
+                )
                 assert np.array_equal(found.keys, sorted_keys(table, queries, k, limits, allowed))
                 assert found.unseen is None or (found.unseen >= found.keys[:, -1]).all()
 
@@ -100,21 +107,35 @@ def test_all_codes_equal(rng):
     cut = routed_table(table.rows, np.zeros((1, 1), np.uint64), 64)
     found = search.nearest(cut, np.array([[7]], np.uint64), k=1000, limits=limits_of([0], 64))
     assert found.keys[0].tolist() == [(3 << 32) | rank for rank in range(1000)]
-    assert len(cut.runs.starts) > 2 and len(cut.runs.ring_spans) > 1  # cut into pieces that fit the cache
+    assert (
+        len(cut.runs.starts) > 2 and len(cut.runs.ring_spans) > 1
+    )  # cut into pieces that fit the cache
 
 
 @pytest.mark.parametrize("bits", WIDTHS)
 def test_runs_have_equal_quarters_and_ascending_ranks(rng, bits):
     flat, fine, coarse, _ = tables(rng, 2000, bits)
-    quarter = np.arange(fine.rows.view(np.uint8).shape[1] * 8) * 4 // (fine.rows.view(np.uint8).shape[1] * 8)
+    quarter = (
+        np.arange(fine.rows.view(np.uint8).shape[1] * 8)
+        * 4
+        // (fine.rows.view(np.uint8).shape[1] * 8)
+    )
     for table in (fine, coarse):
         assert np.array_equal(table.rows, flat.rows[table.ranks])
-        for (bucket, span, start), end in zip(table.runs.listed(), table.runs.starts[1:], strict=True):
-            differ = np.unpackbits((table.rows[start:end] ^ table.runs.centres[bucket]).view(np.uint8), axis=1)
-            assert (differ.sum(axis=1) == span).all() and (np.diff(table.ranks[start:end].astype(int)) > 0).all()
+        for (bucket, span, start), end in zip(
+            table.runs.listed(), table.runs.starts[1:], strict=True
+        ):
+            differ = np.unpackbits(
+                (table.rows[start:end] ^ table.runs.centres[bucket]).view(np.uint8), axis=1
+            )
+            assert (differ.sum(axis=1) == span).all() and (
+                np.diff(table.ranks[start:end].astype(int)) > 0
+            ).all()
             if table is fine:
                 run = np.searchsorted(table.runs.starts, start)
-                counts = np.stack([differ[:, quarter == each].sum(axis=1) for each in range(4)], axis=1)
+                counts = np.stack(
+                    [differ[:, quarter == each].sum(axis=1) for each in range(4)], axis=1
+                )
                 assert (counts == table.runs.quarters[run]).all()
     again = search.runs_of(fine.runs.centres, fine.runs.listed(), fine.rows, by_quarters=True)
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(again, fine.runs, strict=True))
@@ -132,7 +153,12 @@ def test_probes_leave_something_unseen(rng):
         proven = found.unseen >= found.keys[:, -1]
         assert np.array_equal(found.keys[proven], true[proven])
         sizes.append(int((found.keys == true).all(axis=1).sum()))
-    assert sizes == sorted(sizes) and sizes[-1] == 8 and sizes[0] < 8 and (found.unseen == search.UNSEEN_NOTHING).all()
+    assert (
+        sizes == sorted(sizes)
+        and sizes[-1] == 8
+        and sizes[0] < 8
+        and (found.unseen == search.UNSEEN_NOTHING).all()
+    )
 
 
 @compiled
@@ -151,9 +177,13 @@ def test_routing_looks_at_few_codes(rng):
 def test_a_table_is_routed_only_where_that_pays(rng, flips, routes, monkeypatch):
     monkeypatch.undo()
     few = rng.choice([-1, 1], (20, 64))
-    values = few[rng.integers(0, 20, 70_000)] * rng.choice([1, -1], (70_000, 64), p=[1 - flips, flips])
+    values = few[rng.integers(0, 20, 70_000)] * rng.choice(
+        [1, -1], (70_000, 64), p=[1 - flips, flips]
+    )
     for count, expected in ((70_000, routes), (60_000, False)):  # few codes are scanned in any case
-        index = Index.build(Codes(packed=pack(values[:count]), bits=64), engine="routed", codebook=few)
+        index = Index.build(
+            Codes(packed=pack(values[:count]), bits=64), engine="routed", codebook=few
+        )
         table = index._segments[0].codes.load()
         assert (table.runs is not None) is expected
     centres = search.rows_of(pack(few))
@@ -208,19 +238,44 @@ def test_routing_by_learned_centres_is_exact(make, flips, monkeypatch):
     index = Index.build(codes, engine="routed")
     assert index._segments[0].codes.load().runs is not None
     hits, true = index.search(queries, 15), Index.build(codes).search(queries, 15)
-    assert hits.exact and np.array_equal(hits.ids, true.ids) and np.array_equal(hits.distances, true.distances)
+    assert (
+        hits.exact
+        and np.array_equal(hits.ids, true.ids)
+        and np.array_equal(hits.distances, true.distances)
+    )
 
 
 def test_arrays_that_do_not_fit_are_refused(rng):
     flat, cut, _, queries = tables(rng, 100, 64)
-    for wrong in (queries.view(np.uint32), queries.astype(np.int64), queries[:, [0, 0]], queries[0]):
+    for wrong in (
+        queries.view(np.uint32),
+        queries.astype(np.int64),
+        queries[:, [0, 0]],
+        queries[0],
+    ):
         with pytest.raises(UsageError):
             search.nearest(flat, wrong, k=1, limits=limits_of(queries, 64))
-    wrong = [[(0, 0, 0), (1, 0, 200)], [(0, 0, 5), (1, 0, 50)], [(0, 0, 0), (1, 1 << 20, 50)], [(0, 0, 50), (1, 0, 0)]]
-    wrong += [[(0, 0, 0), (9, 0, 50)], [(1, 0, 0), (0, 0, 50)], [(0, 5, 0), (0, 4, 50)], [(0, -1, 0)], []]
+    wrong = [
+        [(0, 0, 0), (1, 0, 200)],
+        [(0, 0, 5), (1, 0, 50)],
+        [(0, 0, 0), (1, 1 << 20, 50)],
+        [(0, 0, 50), (1, 0, 0)],
+    ]
+    wrong += [
+        [(0, 0, 0), (9, 0, 50)],
+        [(1, 0, 0), (0, 0, 50)],
+        [(0, 5, 0), (0, 4, 50)],
+        [(0, -1, 0)],
+        [],
+    ]
     for listed in wrong:
         with pytest.raises(UsageError, match="runs"):
-            search.runs_of(cut.runs.centres, np.array(listed, np.int64).reshape(-1, 3), flat.rows, by_quarters=False)
+            search.runs_of(
+                cut.runs.centres,
+                np.array(listed, np.int64).reshape(-1, 3),
+                flat.rows,
+                by_quarters=False,
+            )
 
 
 def test_rows_and_back(rng):

@@ -29,9 +29,13 @@ def _batch(seed, *, multilabel=False, count=None):
     count = count or int(torch.randint(1, 9, (), generator=generator))
     features = 2 * torch.randn(count, FEATURES, generator=generator, dtype=torch.float64)
     if multilabel:
-        targets = (torch.rand(count, CLASSES, generator=generator) < 0.5).double()  # some images have no label at all
+        targets = (
+            torch.rand(count, CLASSES, generator=generator) < 0.5
+        ).double()  # some images have no label at all
     else:
-        targets = torch.eye(CLASSES, dtype=torch.float64)[torch.randint(CLASSES, (count,), generator=generator)]
+        targets = torch.eye(CLASSES, dtype=torch.float64)[
+            torch.randint(CLASSES, (count,), generator=generator)
+        ]
     return Batch(features, targets, torch.arange(count))
 
 
@@ -41,7 +45,10 @@ def _batch(seed, *, multilabel=False, count=None):
 def _row(layer, inputs):
     """A linear layer on one row, number by number."""
     weight, bias = layer.weight.tolist(), layer.bias.tolist()
-    return [sum(w * x for w, x in zip(row, inputs, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
+    return [
+        sum(w * x for w, x in zip(row, inputs, strict=True)) + b
+        for row, b in zip(weight, bias, strict=True)
+    ]
 
 
 def _target(method, labels, policy, multilabel):
@@ -56,7 +63,9 @@ def _target(method, labels, policy, multilabel):
     return signs, [int(t != 0) if policy == "masked" else 1 for t in total]
 
 
-def _reference(method, batch, *, multilabel=False, lam=1.0, reduction="mean", policy="sign", streams=1):
+def _reference(
+    method, batch, *, multilabel=False, lam=1.0, reduction="mean", policy="sign", streams=1
+):
     squares, counted, classification = 0.0, 0, 0.0
     rows = list(zip(batch.features.tolist(), batch.targets.tolist(), strict=True))
     for features, labels in rows:
@@ -69,7 +78,10 @@ def _reference(method, batch, *, multilabel=False, lam=1.0, reduction="mean", po
         scores = _row(method.head.classifier, values if streams == 1 else features)
         if multilabel:  # binary cross entropy of the sigmoid, mean over classes (A14)
             chances = [1 / (1 + math.exp(-s)) for s in scores]
-            wrong = [y * math.log(p) + (1 - y) * math.log(1 - p) for y, p in zip(labels, chances, strict=True)]
+            wrong = [
+                y * math.log(p) + (1 - y) * math.log(1 - p)
+                for y, p in zip(labels, chances, strict=True)
+            ]
             classification -= sum(wrong) / CLASSES
         else:  # cross entropy of the softmax over the classes (A13)
             classification -= scores[labels.index(1.0)] - math.log(sum(math.exp(s) for s in scores))
@@ -91,16 +103,22 @@ def _assert_equal(parts, expected):
 @pytest.mark.parametrize("seed", range(100))
 def test_single_label_loss_is_the_formula(seed, reduction):
     method, batch = _method(seed=seed, lam=0.1 + seed / 50, reduction=reduction), _batch(seed)
-    _assert_equal(method.loss(batch), _reference(method, batch, lam=0.1 + seed / 50, reduction=reduction))
+    _assert_equal(
+        method.loss(batch), _reference(method, batch, lam=0.1 + seed / 50, reduction=reduction)
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_multi_label_loss_is_the_formula(policy, reduction):
     for seed in range(100):
-        method = _method(multilabel=True, seed=seed, lam=0.3, reduction=reduction, multilabel_target=policy)
+        method = _method(
+            multilabel=True, seed=seed, lam=0.3, reduction=reduction, multilabel_target=policy
+        )
         batch = _batch(seed, multilabel=True)
-        expected = _reference(method, batch, multilabel=True, lam=0.3, reduction=reduction, policy=policy)
+        expected = _reference(
+            method, batch, multilabel=True, lam=0.3, reduction=reduction, policy=policy
+        )
         _assert_equal(method.loss(batch), expected)
 
 
@@ -108,15 +126,27 @@ def test_multi_label_loss_is_the_formula(policy, reduction):
 @pytest.mark.parametrize("name", ["hcdh-h", "hcdh-c", "hcdh-2"])
 def test_variants_are_the_formula(name, multilabel):
     for seed in range(100):
-        method, batch = _method(name, multilabel=multilabel, seed=seed, lam=0.7), _batch(seed, multilabel=multilabel)
-        expected = _reference(method, batch, multilabel=multilabel, lam=0.7, streams=2 if name == "hcdh-2" else 1)
-        kept = {"hcdh-h": {"hadamard"}, "hcdh-c": {"classification"}, "hcdh-2": {"hadamard", "classification"}}[name]
+        method, batch = (
+            _method(name, multilabel=multilabel, seed=seed, lam=0.7),
+            _batch(seed, multilabel=multilabel),
+        )
+        expected = _reference(
+            method, batch, multilabel=multilabel, lam=0.7, streams=2 if name == "hcdh-2" else 1
+        )
+        kept = {
+            "hcdh-h": {"hadamard"},
+            "hcdh-c": {"classification"},
+            "hcdh-2": {"hadamard", "classification"},
+        }[name]
         _assert_equal(method.loss(batch), {key: expected[key] for key in kept})
 
 
 def test_the_policies_differ_where_labels_tie():
     batch = _batch(3, multilabel=True, count=8)
-    losses = [_method(multilabel=True, multilabel_target=p).loss(batch)["hadamard"].item() for p in POLICIES]
+    losses = [
+        _method(multilabel=True, multilabel_target=p).loss(batch)["hadamard"].item()
+        for p in POLICIES
+    ]
     assert len({round(loss, 9) for loss in losses}) == 4
 
 
@@ -130,7 +160,9 @@ def test_masked_bits_do_not_count_in_the_mean():
     method = _method(multilabel=True, multilabel_target="masked")
     method.codebook[1] = -method.codebook[0]
     method.codebook[1, 3] = method.codebook[0, 3]  # the two codewords agree in this bit only
-    batch = replace(_batch(0, count=1), targets=torch.tensor([[1.0, 1, 0, 0, 0]], dtype=torch.float64))
+    batch = replace(
+        _batch(0, count=1), targets=torch.tensor([[1.0, 1, 0, 0, 0]], dtype=torch.float64)
+    )
     expected = (method.values(batch.features)[0, 3] - method.codebook[0, 3]) ** 2
     assert method.loss(batch)["hadamard"].item() == pytest.approx(expected.item())
 
@@ -147,7 +179,9 @@ def test_gradients_are_those_of_the_loss(name, multilabel):
 
 def _hash_gradient(name, part):
     method = _method(name)
-    gradient = torch.autograd.grad(method.loss(_batch(0, count=6))[part], method.head.hash.weight, allow_unused=True)[0]
+    gradient = torch.autograd.grad(
+        method.loss(_batch(0, count=6))[part], method.head.hash.weight, allow_unused=True
+    )[0]
     return torch.zeros_like(method.head.hash.weight) if gradient is None else gradient
 
 
@@ -200,7 +234,9 @@ def test_codewords_are_rows_and_the_target_of_a_class_is_its_own():
     method = _method()
     goal, weight = method.target_codes(torch.eye(CLASSES, dtype=torch.float64))
     assert torch.equal(goal, method.codebook) and (weight == 1).all()
-    assert method.codebook.shape == (CLASSES, BITS) and len(method.codebook.unique(dim=0)) == CLASSES
+    assert (
+        method.codebook.shape == (CLASSES, BITS) and len(method.codebook.unique(dim=0)) == CLASSES
+    )
 
 
 def test_mixed_targets_pull_between_the_codewords():
@@ -211,7 +247,9 @@ def test_mixed_targets_pull_between_the_codewords():
 
 def test_the_codebook_follows_its_seed_and_design():
     assert torch.equal(_method(seed=1).codebook, _method(seed=1).codebook)
-    assert torch.equal(_method(seed=1, codebook_seed=7).codebook, _method(seed=2, codebook_seed=7).codebook)
+    assert torch.equal(
+        _method(seed=1, codebook_seed=7).codebook, _method(seed=2, codebook_seed=7).codebook
+    )
     assert not torch.equal(_method(codebook="paper").codebook, _method().codebook)
     with pytest.raises(UsageError, match="paper"):
         _method(codebook="papr")

@@ -20,14 +20,18 @@ def test_the_kernel_is_the_formula():
     features, anchors = clusters(0, images=9)[0], clusters(1, images=5)[0]
     expected, width = slow_kernel(features, anchors)
     assert squared_distances(features, anchors).mean().item() == pytest.approx(width, rel=1e-5)
-    np.testing.assert_allclose(gaussian(features, anchors, torch.tensor(width)).numpy(), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        gaussian(features, anchors, torch.tensor(width)).numpy(), expected, rtol=1e-4
+    )
 
 
 def test_anchors_are_different_training_images():
     features = torch.arange(10.0)[:, None]
     chosen = choose_anchors(features, 6, torch.Generator().manual_seed(0)).flatten().tolist()
     assert len(set(chosen)) == 6 and set(chosen) <= set(range(10))
-    assert sorted(choose_anchors(features, 99, torch.Generator().manual_seed(0)).flatten().tolist()) == list(range(10))
+    assert sorted(
+        choose_anchors(features, 99, torch.Generator().manual_seed(0)).flatten().tolist()
+    ) == list(range(10))
 
 
 @pytest.mark.parametrize("name", ["ksh", "sdh"])
@@ -38,9 +42,15 @@ def test_kernel_methods_code_new_images_by_the_formula(name):
     assert method.width.item() == pytest.approx(width, rel=1e-4)
     squares = squared_distances(others.double(), method.anchors.double()).numpy()
     kernel = np.exp(-squares / (2 * width))
-    kernel = kernel - training.mean(0) if name == "ksh" else np.hstack([kernel, np.ones((len(kernel), 1))])
+    kernel = (
+        kernel - training.mean(0)
+        if name == "ksh"
+        else np.hstack([kernel, np.ones((len(kernel), 1))])
+    )
     expected = kernel @ method.directions.double().numpy()
-    np.testing.assert_allclose(method.values(others).numpy(), expected, atol=1e-3 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        method.values(others).numpy(), expected, atol=1e-3 * np.abs(expected).max()
+    )
 
 
 # ------------------------------------------------------------------ KSH
@@ -49,7 +59,9 @@ def test_kernel_methods_code_new_images_by_the_formula(name):
 def _similar(targets):
     rows = targets.tolist()
     shared = [[any(a and b for a, b in zip(y, z, strict=True)) for z in rows] for y in rows]
-    return torch.tensor([[1.0 if one else -1.0 for one in row] for row in shared], dtype=torch.float64)
+    return torch.tensor(
+        [[1.0 if one else -1.0 for one in row] for row in shared], dtype=torch.float64
+    )
 
 
 def _problem(seed=0, *, multilabel=False, images=IMAGES, anchors=20):
@@ -90,7 +102,9 @@ def test_each_bit_of_ksh_lowers_the_residual_by_the_better_direction(seed, multi
     residual, refinements = BITS * similar, 0
     for k in range(BITS):
         start = _first_guess(kernel, residual)
-        gains = [_gain(kernel, residual, a) for a in (start, ksh.refine(kernel, residual, start, 500))]
+        gains = [
+            _gain(kernel, residual, a) for a in (start, ksh.refine(kernel, residual, start, 500))
+        ]
         refinements += gains[1] > gains[0]
         assert _gain(kernel, residual, directions[:, k]) == pytest.approx(max(gains))
         y = torch.from_numpy(signs(kernel @ directions[:, k]))
@@ -126,7 +140,9 @@ def _slow_refinement(K, R, start, steps):
     for _ in range(steps):
         ahead = path[-1] + (t[-2] - 1) / t[-1] * (path[-1] - path[-2])
         value, slope = cost(ahead)
-        while cost(ahead - slope / beta)[0] > value - slope @ slope / beta + slope @ slope / beta / 2:
+        while (
+            cost(ahead - slope / beta)[0] > value - slope @ slope / beta + slope @ slope / beta / 2
+        ):
             beta *= 2
         path.append(ahead - slope / beta)
         t.append((1 + np.sqrt(1 + 4 * t[-1] ** 2)) / 2)
@@ -141,8 +157,12 @@ def test_a_refinement_is_accelerated_descent(steps):
         kernel, targets = _problem(seed)
         similar = _similar(targets)
         start = _first_guess(kernel, BITS * similar)
-        expected, before, after = _slow_refinement(kernel.numpy(), BITS * similar.numpy(), start.numpy(), steps)
-        np.testing.assert_allclose(ksh.refine(kernel, BITS * similar, start, steps).numpy(), expected, rtol=1e-6, atol=1e-6)
+        expected, before, after = _slow_refinement(
+            kernel.numpy(), BITS * similar.numpy(), start.numpy(), steps
+        )
+        np.testing.assert_allclose(
+            ksh.refine(kernel, BITS * similar, start, steps).numpy(), expected, rtol=1e-6, atol=1e-6
+        )
         assert after < before
 
 
@@ -160,7 +180,9 @@ def test_the_first_guess_solves_the_eigenproblem(seed):
     largest, left, right = _largest(kernel, BITS * similar)
     a = _first_guess(kernel, BITS * similar)
     assert (kernel @ a).square().sum().item() == pytest.approx(IMAGES)
-    assert np.linalg.norm(left @ a.numpy() - largest * right @ a.numpy()) < 1e-6 * np.linalg.norm(left @ a.numpy())
+    assert np.linalg.norm(left @ a.numpy() - largest * right @ a.numpy()) < 1e-6 * np.linalg.norm(
+        left @ a.numpy()
+    )
 
 
 def test_the_first_guess_is_right_in_single_precision_when_the_kernel_is_nearly_singular():
@@ -178,12 +200,18 @@ def test_the_first_guess_is_right_in_single_precision_when_the_kernel_is_nearly_
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_ksh_learns_from_the_centred_kernel_and_the_shared_labels(monkeypatch, multilabel):
     given = []
-    monkeypatch.setattr(ksh, "learn_bits", lambda kernel, left, bits, _: given.extend([kernel, left]) or kernel[:bits].T)
+    monkeypatch.setattr(
+        ksh,
+        "learn_bits",
+        lambda kernel, left, bits, _: given.extend([kernel, left]) or kernel[:bits].T,
+    )
     features, targets = clusters(multilabel=multilabel)
     method = fit_shallow("ksh", features, targets, ksh_anchors=20)
     kernel = slow_kernel(features, method.anchors)[0]
     kernel, similar = kernel - kernel.mean(0), _similar(targets)
-    order = [int(np.abs(kernel - row).sum(1).argmin()) for row in given[0].numpy()]  # the images come shuffled
+    order = [
+        int(np.abs(kernel - row).sum(1).argmin()) for row in given[0].numpy()
+    ]  # the images come shuffled
     assert sorted(order) == list(range(IMAGES))
     np.testing.assert_allclose(given[0].numpy(), kernel[order], atol=1e-5)
     assert torch.equal(given[1] @ torch.eye(IMAGES), BITS * similar[order][:, order].float())
@@ -214,7 +242,9 @@ def _watch(monkeypatch, **settings):
         return torch.from_numpy(calls[-1][-1])
 
     monkeypatch.setattr(sdh, "solve_codes", watched)
-    features, targets = clusters(settings.pop("seed", 0), multilabel=settings.pop("multilabel", False))
+    features, targets = clusters(
+        settings.pop("seed", 0), multilabel=settings.pop("multilabel", False)
+    )
     method = fit_shallow("sdh", features, targets, **settings)
     return method, method.kernel(features).double().numpy(), targets.double().numpy(), calls
 
@@ -223,7 +253,9 @@ def _watch(monkeypatch, **settings):
 @pytest.mark.parametrize("nu", [1e-5, 0.01, 1.0])
 def test_the_objective_of_sdh_never_rises(monkeypatch, nu, multilabel):
     """||Y - B W||^2 + lam ||W||^2 + nu (||B - F(X)||^2 + .01 ||P||^2); the last is the ridge that P is solved with."""
-    method, phi, Y, calls = _watch(monkeypatch, sdh_nu=nu, sdh_lam=0.5, multilabel=multilabel, sdh_anchors=20, sdh_iterations=6)
+    method, phi, Y, calls = _watch(
+        monkeypatch, sdh_nu=nu, sdh_lam=0.5, multilabel=multilabel, sdh_anchors=20, sdh_iterations=6
+    )
 
     def objective(B, W, P):
         fit = ((B - phi @ P) ** 2).sum() + 1e-2 * (P**2).sum()
@@ -235,11 +267,19 @@ def test_the_objective_of_sdh_never_rises(monkeypatch, nu, multilabel):
     assert len(calls) == 6
     P, values = hash_function(calls[0][0]), []
     for before, W, Q, after in calls:
-        np.testing.assert_allclose(W, np.linalg.inv(before.T @ before + 0.5 * np.eye(BITS)) @ before.T @ Y, atol=1e-9)
+        np.testing.assert_allclose(
+            W, np.linalg.inv(before.T @ before + 0.5 * np.eye(BITS)) @ before.T @ Y, atol=1e-9
+        )
         np.testing.assert_allclose(Q, Y @ W.T + nu * phi @ P, atol=1e-7)
         assert set(np.unique(after)) == {-1.0, 1.0}
-        values += [objective(before, W, P), objective(after, W, P), objective(after, W, P := hash_function(after))]
-    assert all(after <= before + 1e-8 * abs(before) for before, after in itertools.pairwise(values)), values
+        values += [
+            objective(before, W, P),
+            objective(after, W, P),
+            objective(after, W, P := hash_function(after)),
+        ]
+    assert all(
+        after <= before + 1e-8 * abs(before) for before, after in itertools.pairwise(values)
+    ), values
     assert values[-1] < 0.9 * values[0]
     np.testing.assert_allclose(method.directions.numpy(), P, rtol=1e-4, atol=1e-4 * np.abs(P).max())
 
@@ -250,7 +290,11 @@ def _objective(B, W, Y, goal, nu):
 
 def _code_problem(seed):
     rng = np.random.default_rng(seed)
-    W, Y, goal = rng.normal(size=(BITS, CLASSES)), np.eye(CLASSES)[rng.integers(CLASSES, size=10)], rng.normal(size=(10, BITS))
+    W, Y, goal = (
+        rng.normal(size=(BITS, CLASSES)),
+        np.eye(CLASSES)[rng.integers(CLASSES, size=10)],
+        rng.normal(size=(10, BITS)),
+    )
     return signs(rng.normal(size=(10, BITS))), W, Y, goal
 
 
@@ -273,7 +317,9 @@ def test_a_sweep_takes_each_bit_by_itself_to_its_best(seed):
     """Bit by bit, both values are tried and the objective is computed anew."""
     B, W, Y, goal = _code_problem(seed)
     for sweeps in (1, 2):
-        solved = sdh.solve_codes(*map(torch.from_numpy, (B, W, Y @ W.T + 0.3 * goal)), sweeps).numpy()
+        solved = sdh.solve_codes(
+            *map(torch.from_numpy, (B, W, Y @ W.T + 0.3 * goal)), sweeps
+        ).numpy()
         expected = B.copy()
         for _ in range(sweeps):
             for k in range(BITS):

@@ -6,7 +6,17 @@ import math
 
 import pytest
 import torch
-from losses import BITS, assert_full_precision, assert_gradcheck, assert_parts, deep_method, dot, random_batch, share, through
+from losses import (
+    BITS,
+    assert_full_precision,
+    assert_gradcheck,
+    assert_parts,
+    deep_method,
+    dot,
+    random_batch,
+    share,
+    through,
+)
 
 from hadahash.methods import mihash
 from hadahash.methods.mihash import entropy, mutual_information
@@ -21,7 +31,10 @@ def _entropy(histogram, count):
 def _histogram(distances, bins, bits):
     """Soft counts at the n + 1 centres l K / n: each distance is shared between the two centres next to it."""
     width = bits / bins
-    return [sum(max(0.0, 1 - abs(d - centre * width) / width) for d in distances) for centre in range(bins + 1)]
+    return [
+        sum(max(0.0, 1 - abs(d - centre * width) / width) for d in distances)
+        for centre in range(bins + 1)
+    ]
 
 
 def _information(anchor, codes, labels, bins):
@@ -33,7 +46,9 @@ def _information(anchor, codes, labels, bins):
     positives, negatives = len(distances[True]), len(distances[False])
     if not positives or not negatives:
         return 0.0
-    alike, unlike = (_histogram(distances[similar], bins, len(codes[0])) for similar in (True, False))
+    alike, unlike = (
+        _histogram(distances[similar], bins, len(codes[0])) for similar in (True, False)
+    )
     count, chance = positives + negatives, positives / (positives + negatives)
     whole = _entropy([a + b for a, b in zip(alike, unlike, strict=True)], count)
     return whole - chance * _entropy(alike, positives) - (1 - chance) * _entropy(unlike, negatives)
@@ -43,7 +58,9 @@ def _information(anchor, codes, labels, bins):
 def test_the_loss_is_the_formula(multilabel):
     for seed in range(100):
         bins, slope = 2 + seed % 15, 0.5 + seed / 20
-        method = deep_method("mihash", multilabel=multilabel, seed=seed, mihash_bins=bins, mihash_slope=slope)
+        method = deep_method(
+            "mihash", multilabel=multilabel, seed=seed, mihash_bins=bins, mihash_slope=slope
+        )
         batch = random_batch(seed, multilabel=multilabel)
         outputs, labels = through(method.hash, batch.features.tolist()), batch.targets.tolist()
         codes = [[2 / (1 + math.exp(-slope * u)) - 1 for u in row] for row in outputs]
@@ -87,7 +104,9 @@ def test_histograms_sum_to_the_number_of_pairs(monkeypatch):
     ones = torch.ones(7, dtype=torch.float64)
     torch.testing.assert_close(both.sum(1), ones)
     torch.testing.assert_close(unlike.sum(1), ones)
-    torch.testing.assert_close(alike.sum(1), torch.tensor([1.0, 1, 1, 1, 1, 0, 1], dtype=torch.float64))  # 5 is alone
+    torch.testing.assert_close(
+        alike.sum(1), torch.tensor([1.0, 1, 1, 1, 1, 0, 1], dtype=torch.float64)
+    )  # 5 is alone
     positives = torch.tensor([2.0, 2, 2, 2, 2, 0, 2], dtype=torch.float64)[:, None]
     torch.testing.assert_close(both * 6, alike * positives + unlike * (6 - positives))
 
@@ -113,7 +132,10 @@ def test_an_image_is_not_compared_with_itself():
 
 
 def _of(codes, labels, bins=4):
-    codes, labels = torch.tensor(codes, dtype=torch.float64), torch.eye(3, dtype=torch.float64)[labels]
+    codes, labels = (
+        torch.tensor(codes, dtype=torch.float64),
+        torch.eye(3, dtype=torch.float64)[labels],
+    )
     distances = (codes.shape[1] - codes @ codes.T) / 2
     centers = torch.linspace(0, codes.shape[1], bins + 1, dtype=torch.float64)
     return mutual_information(distances, (labels @ labels.T > 0).double(), centers)
@@ -131,7 +153,9 @@ def test_anchors_without_positives_or_without_negatives_count_for_nothing():
 def test_the_information_is_between_0_and_1():
     for seed in range(100):
         distances, similar = _example(seed)
-        found = mutual_information(distances, similar, torch.linspace(0, BITS, 17, dtype=torch.float64))
+        found = mutual_information(
+            distances, similar, torch.linspace(0, BITS, 17, dtype=torch.float64)
+        )
         assert found.min() >= -1e-9 and found.max() <= 1 + 1e-9
 
 

@@ -40,7 +40,9 @@ def _drift(method, seed):
     """What a training step does, so that what was kept of earlier batches is no longer what the network would say."""
     with torch.no_grad():
         for parameter in method.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+            parameter += 0.3 * torch.randn(
+                parameter.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+            )
 
 
 # ------------------------------------------------------------------ DPSH
@@ -78,19 +80,29 @@ def _remember(bank, method, batch):
 
 def _distance(outputs, codes):
     """The mean over images and bits of (u - b)^2."""
-    squares = [(u - b) ** 2 for row, code in zip(outputs, codes, strict=True) for u, b in zip(row, code, strict=True)]
+    squares = [
+        (u - b) ** 2
+        for row, code in zip(outputs, codes, strict=True)
+        for u, b in zip(row, code, strict=True)
+    ]
     return sum(squares) / len(squares)
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_dpsh_loss_is_the_formula(multilabel):
     for seed in range(100):
-        method, bank = deep_method("dpsh", multilabel=multilabel, seed=seed, dpsh_eta=0.1 + seed / 50), {}
+        method, bank = (
+            deep_method("dpsh", multilabel=multilabel, seed=seed, dpsh_eta=0.1 + seed / 50),
+            {},
+        )
         for turn, batch in enumerate(_batches(seed, multilabel)):
             parts = method.loss(batch)
             outputs, labels = _remember(bank, method, batch)
             quantisation = _distance(outputs, [[_sign(u) for u in row] for row in outputs])
-            expected = {"pairs": _likelihood(outputs, labels, bank), "quantisation": (0.1 + seed / 50) * quantisation}
+            expected = {
+                "pairs": _likelihood(outputs, labels, bank),
+                "quantisation": (0.1 + seed / 50) * quantisation,
+            }
             assert_parts(parts, expected)
             _drift(method, seed + turn)
 
@@ -103,7 +115,10 @@ def test_the_bank_keeps_the_last_output_of_each_image():
         _drift(method, turn)
     for j in range(IMAGES):
         u, y = bank.get(j, ([0.0] * BITS, [0.0] * CLASSES))
-        assert method.bank.outputs[j].tolist() == pytest.approx(u) and method.bank.targets[j].tolist() == y
+        assert (
+            method.bank.outputs[j].tolist() == pytest.approx(u)
+            and method.bank.targets[j].tolist() == y
+        )
     assert 0 < len(bank) < IMAGES
 
 
@@ -120,7 +135,9 @@ def test_dpsh_gradient_is_the_documented_one(multilabel):
     method.values = lambda features: outputs
     sum(method.loss(batch).values()).backward()
     U0, U = outputs.detach(), method.bank.outputs
-    S = torch.tensor([[share(y, z) for z in method.bank.targets.tolist()] for y in batch.targets.tolist()]).double()
+    S = torch.tensor(
+        [[share(y, z) for z in method.bank.targets.tolist()] for y in batch.targets.tolist()]
+    ).double()
     likelihood = (torch.sigmoid(U0 @ U.T / 2) - S) @ U / 2 / S.numel()
     quantisation = 2 * 0.3 * (U0 - torch.where(U0 >= 0, 1.0, -1.0)) / U0.numel()
     assert likelihood.abs().max() > 1e-3
@@ -131,7 +148,10 @@ def test_dpsh_gradient_is_the_documented_one(multilabel):
 @pytest.mark.parametrize("multilabel", [False, True])
 @pytest.mark.parametrize("name", ["dpsh", "dsdh"])
 def test_gradients_are_those_of_the_loss_with_the_bank_held_fixed(name, multilabel):
-    method, batch = deep_method(name, multilabel=multilabel), random_batch(1, multilabel=multilabel, count=5)
+    method, batch = (
+        deep_method(name, multilabel=multilabel),
+        random_batch(1, multilabel=multilabel, count=5),
+    )
     method.loss(random_batch(2, multilabel=multilabel, count=8))
     method.loss(batch)
     if name == "dsdh":
@@ -143,9 +163,18 @@ def test_gradients_are_those_of_the_loss_with_the_bank_held_fixed(name, multilab
 def test_the_centred_layer_is_a_plain_linear_one_outside_training():
     method = deep_method("dpsh")
     for seed in range(200):
-        method.loss(Batch(*(3 + 5 * t if i == 0 else t for i, t in enumerate(vars(random_batch(seed, count=8)).values()))))
+        method.loss(
+            Batch(
+                *(
+                    3 + 5 * t if i == 0 else t
+                    for i, t in enumerate(vars(random_batch(seed, count=8)).values())
+                )
+            )
+        )
     layer = method.eval().hash
-    assert layer.mean.mean().item() == pytest.approx(3, abs=1) and layer.spread.item() == pytest.approx(10, rel=0.2)
+    assert layer.mean.mean().item() == pytest.approx(
+        3, abs=1
+    ) and layer.spread.item() == pytest.approx(10, rel=0.2)
     features = 3 + 10 * torch.randn(4, 6, dtype=torch.float64)
     plain = torch.nn.functional.linear(
         features, layer.weight / layer.spread, layer.bias - layer.weight @ layer.mean / layer.spread
@@ -171,12 +200,22 @@ def test_huge_outputs_do_not_overflow():
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_dsdh_loss_is_the_formula(multilabel):
     for seed in range(100):
-        method, bank, codes = deep_method("dsdh", multilabel=multilabel, seed=seed, dsdh_eta=0.1 + seed / 50), {}, {}
+        method, bank, codes = (
+            deep_method("dsdh", multilabel=multilabel, seed=seed, dsdh_eta=0.1 + seed / 50),
+            {},
+            {},
+        )
         for turn, batch in enumerate(_batches(seed, multilabel)):
             parts = method.loss(batch)
             outputs, labels = _remember(bank, method, batch)
-            own = [codes.get(i) or [_sign(u) for u in row] for i, row in zip(batch.indices.tolist(), outputs, strict=True)]
-            expected = {"pairs": _likelihood(outputs, labels, bank), "codes": (0.1 + seed / 50) * _distance(outputs, own)}
+            own = [
+                codes.get(i) or [_sign(u) for u in row]
+                for i, row in zip(batch.indices.tolist(), outputs, strict=True)
+            ]
+            expected = {
+                "pairs": _likelihood(outputs, labels, bank),
+                "codes": (0.1 + seed / 50) * _distance(outputs, own),
+            }
             assert_parts(parts, expected)
             _drift(method, seed + turn)
             method.before_step(40 * (turn + 1), 1000)
@@ -200,7 +239,9 @@ def _filled(seed, *, multilabel=False, **settings):
     generator = torch.Generator().manual_seed(seed)
     method.bank.outputs.normal_(generator=generator)
     labels = torch.rand(IMAGES, CLASSES, generator=generator)
-    method.bank.targets.copy_(labels < 0.4 if multilabel else labels == labels.max(1, keepdim=True).values)
+    method.bank.targets.copy_(
+        labels < 0.4 if multilabel else labels == labels.max(1, keepdim=True).values
+    )
     return method
 
 
@@ -228,7 +269,11 @@ def test_the_objective_of_dsdh_never_rises():
             W = np.linalg.solve(B.T @ B + nu / mu * np.eye(BITS), B.T @ Y)
             method.before_step(40 * step, 1000)
             for codes in (B, method.codes.numpy()):
-                value = mu * ((Y - codes @ W) ** 2).sum() + nu * (W**2).sum() + eta * ((codes - U) ** 2).sum()
+                value = (
+                    mu * ((Y - codes @ W) ** 2).sum()
+                    + nu * (W**2).sum()
+                    + eta * ((codes - U) ** 2).sum()
+                )
                 assert value <= last + 1e-9
                 last = value
                 values.append(value)
@@ -254,8 +299,12 @@ def test_images_not_seen_yet_have_no_code_and_no_say():
     assert not method.codes[7:].any()
     B, _ = _slow_codes(
         np.where(without.bank.outputs[:7].numpy().T >= 0, 1.0, -1.0),
-        without.bank.outputs[:7].numpy().T, without.bank.targets[:7].numpy().T, mu=0.01, nu=1.0, eta=0.1,
-    )  # fmt: skip
+        without.bank.outputs[:7].numpy().T,
+        without.bank.targets[:7].numpy().T,
+        mu=0.01,
+        nu=1.0,
+        eta=0.1,
+    )
     assert np.array_equal(method.codes[:7].numpy().T, B)
 
 
@@ -294,13 +343,18 @@ def _weight(y, z, alike, unlike):
 
 
 def _hashnet(method, batch, *, alpha, beta):
-    codes = [[math.tanh(beta * u) for u in row] for row in through(method.hash, batch.features.tolist())]
+    codes = [
+        [math.tanh(beta * u) for u in row] for row in through(method.hash, batch.features.tolist())
+    ]
     labels = batch.targets.tolist()
     pairs = [(i, j) for i in range(len(codes)) for j in range(len(codes)) if i != j]
     alike = sum(share(labels[i], labels[j]) for i, j in pairs)
     total, weights = 0.0, 0.0
     for i, j in pairs:
-        weight, theta = _weight(labels[i], labels[j], alike, len(pairs) - alike), alpha * dot(codes[i], codes[j])
+        weight, theta = (
+            _weight(labels[i], labels[j], alike, len(pairs) - alike),
+            alpha * dot(codes[i], codes[j]),
+        )
         total += weight * (math.log(1 + math.exp(theta)) - share(labels[i], labels[j]) * theta)
         weights += weight
     return total / weights if pairs else 0.0
@@ -309,10 +363,15 @@ def _hashnet(method, batch, *, alpha, beta):
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_hashnet_loss_is_the_formula(multilabel):
     for seed in range(100):
-        method, batch = deep_method("hashnet", multilabel=multilabel, seed=seed), random_batch(seed, multilabel=multilabel)
+        method, batch = (
+            deep_method("hashnet", multilabel=multilabel, seed=seed),
+            random_batch(seed, multilabel=multilabel),
+        )
         method.before_step(37 * seed, 10_000)
         beta = math.sqrt(1 + 0.005 * (37 * seed // 200 * 200))
-        assert_parts(method.loss(batch), {"pairs": _hashnet(method, batch, alpha=10 / BITS, beta=beta)})
+        assert_parts(
+            method.loss(batch), {"pairs": _hashnet(method, batch, alpha=10 / BITS, beta=beta)}
+        )
 
 
 def test_the_weights_of_hashnet_are_equation_2():
@@ -327,12 +386,24 @@ def test_similar_and_dissimilar_pairs_of_one_label_weigh_the_same_in_all():
     labels = torch.eye(4)[[0, 0, 0, 1, 2, 3, 3]]
     similar = (labels @ labels.T > 0).float()
     weights = pair_weights(labels, similar)
-    assert (weights * similar).sum().item() == pytest.approx((weights * (1 - similar)).sum().item()) == pytest.approx(7 * 6)
+    assert (
+        (weights * similar).sum().item()
+        == pytest.approx((weights * (1 - similar)).sum().item())
+        == pytest.approx(7 * 6)
+    )
 
 
 def test_beta_grows_with_the_root_of_the_steps_every_200():
     method = deep_method("hashnet")
-    for step, started in ((0, 0), (1, 0), (199, 0), (200, 200), (399, 200), (400, 400), (9_999, 9_800)):
+    for step, started in (
+        (0, 0),
+        (1, 0),
+        (199, 0),
+        (200, 200),
+        (399, 200),
+        (400, 400),
+        (9_999, 9_800),
+    ):
         method.before_step(step, 10_000)
         assert method.beta.item() == pytest.approx(math.sqrt(1 + 0.005 * started))
     assert method.beta.item() == pytest.approx(math.sqrt(50))

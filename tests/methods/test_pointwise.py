@@ -35,13 +35,18 @@ NAMES = ("ssdh", "classify", "csq", "orthohash")
 @pytest.mark.parametrize("multilabel", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_are_those_of_the_loss(name, multilabel):
-    assert_gradcheck(deep_method(name, multilabel=multilabel), random_batch(1, multilabel=multilabel, count=5))
+    assert_gradcheck(
+        deep_method(name, multilabel=multilabel), random_batch(1, multilabel=multilabel, count=5)
+    )
 
 
 def _majority(words, tie_break):
     """Bit by bit the value that most words have; where they are even, the fixed vector's."""
     totals = [sum(column) for column in zip(*words, strict=True)] or [0] * len(tie_break)
-    return [math.copysign(1, total) if total else tie for total, tie in zip(totals, tie_break, strict=True)]
+    return [
+        math.copysign(1, total) if total else tie
+        for total, tie in zip(totals, tie_break, strict=True)
+    ]
 
 
 def _words(book, label):
@@ -58,12 +63,17 @@ def test_ssdh_loss_is_the_formula(multilabel):
         settings = {"ssdh_binary": 0.5 + seed / 50, "ssdh_balance": 2 - seed / 100}
         method = deep_method("ssdh", multilabel=multilabel, seed=seed, **settings)
         batch = random_batch(seed, multilabel=multilabel)
-        active = [[1 / (1 + math.exp(-u)) for u in row] for row in through(method.hash, batch.features.tolist())]
+        active = [
+            [1 / (1 + math.exp(-u)) for u in row]
+            for row in through(method.hash, batch.features.tolist())
+        ]
         n = len(active)
         far = sum((a - 0.5) ** 2 for row in active for a in row) / (2 * n * BITS)
         even = sum((sum(row) / BITS - 0.5) ** 2 for row in active) / (2 * n)
         expected = {
-            "classification": cross_entropy(through(method.classifier, active), batch.targets.tolist(), multilabel=multilabel),
+            "classification": cross_entropy(
+                through(method.classifier, active), batch.targets.tolist(), multilabel=multilabel
+            ),
             "binary": -settings["ssdh_binary"] * far,
             "balance": settings["ssdh_balance"] * even,
         }
@@ -82,7 +92,10 @@ def test_a_bit_of_ssdh_is_1_where_its_activity_is_at_least_a_half():
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_classify_loss_is_the_formula(multilabel):
     for seed in range(100):
-        method, batch = deep_method("classify", multilabel=multilabel, seed=seed), random_batch(seed, multilabel=multilabel)
+        method, batch = (
+            deep_method("classify", multilabel=multilabel, seed=seed),
+            random_batch(seed, multilabel=multilabel),
+        )
         scores = through(method.classifier, batch.features.tolist())
         expected = cross_entropy(scores, batch.targets.tolist(), multilabel=multilabel)
         assert_parts(method.loss(batch), {"classification": expected})
@@ -117,31 +130,45 @@ def test_with_several_labels_it_is_the_majority_of_all_classes_above_0_or_the_be
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_csq_loss_is_the_formula(multilabel):
     for seed in range(100):
-        method = deep_method("csq", multilabel=multilabel, seed=seed, csq_quantisation=0.01 + seed / 100)
+        method = deep_method(
+            "csq", multilabel=multilabel, seed=seed, csq_quantisation=0.01 + seed / 100
+        )
         batch = random_batch(seed, multilabel=multilabel)
         centers, ties = method.centers.tolist(), method.tie_break.tolist()
         entropy, distance = 0.0, 0.0
-        for outputs, label in zip(through(method.hash, batch.features.tolist()), batch.targets.tolist(), strict=True):
+        for outputs, label in zip(
+            through(method.hash, batch.features.tolist()), batch.targets.tolist(), strict=True
+        ):
             goal = _majority(_words(centers, label), ties)
             for u, c in zip(outputs, goal, strict=True):
                 p = (math.tanh(u) + 1) / 2
                 entropy -= math.log(p) if c > 0 else math.log(1 - p)
                 distance += (abs(math.tanh(u)) - 1) ** 2
         count = len(batch.features) * BITS
-        assert_parts(method.loss(batch), {"center": entropy / count, "quantisation": (0.01 + seed / 100) * distance / count})
+        assert_parts(
+            method.loss(batch),
+            {"center": entropy / count, "quantisation": (0.01 + seed / 100) * distance / count},
+        )
 
 
-@pytest.mark.parametrize("classes, bits", [(10, 16), (32, 16), (10, 12), (100, 64), (8, 8), (5, 20)])
+@pytest.mark.parametrize(
+    "classes, bits", [(10, 16), (32, 16), (10, 12), (100, 64), (8, 8), (5, 20)]
+)
 def test_centers_are_rows_of_plus_or_minus_a_hadamard_matrix(classes, bits):
     H = hadamard(bits).tolist()
     rows = {tuple(row) for row in H} | {tuple(-x for x in row) for row in H}
     centers = {tuple(row) for row in hash_centers(classes, bits, 0).tolist()}
     assert len(centers) == classes and centers <= rows
-    apart = [sum(a != b for a, b in zip(x, y, strict=True)) for x, y in itertools.combinations(centers, 2)]
+    apart = [
+        sum(a != b for a, b in zip(x, y, strict=True))
+        for x, y in itertools.combinations(centers, 2)
+    ]
     assert set(apart) <= {bits // 2, bits}
 
 
-@pytest.mark.parametrize("classes, bits", [(33, 16), (100, 16), (10, 18), (10, 92), (70, 8), (20, 31), (120, 9)])
+@pytest.mark.parametrize(
+    "classes, bits", [(33, 16), (100, 16), (10, 18), (10, 92), (70, 8), (20, 31), (120, 9)]
+)
 def test_other_centers_are_balanced_and_different(classes, bits):
     centers = hash_centers(classes, bits, 0)
     assert centers.shape == (classes, bits) and set(np.unique(centers)) == {-1, 1}
@@ -156,7 +183,9 @@ def test_centers_follow_the_seed():
 
 
 def test_too_many_centers_are_refused_in_one_line():
-    with pytest.raises(UsageError, match="only 70 different codewords of 8 bits for 71 classes: use more bits") as caught:
+    with pytest.raises(
+        UsageError, match="only 70 different codewords of 8 bits for 71 classes: use more bits"
+    ) as caught:
         hash_centers(71, 8, 0)
     one_line(caught.value)
 
@@ -165,8 +194,12 @@ def test_the_goal_of_several_labels_is_the_majority_of_their_centers():
     """Outputs far out on the side of the majority cost nothing, and a bit on the other side costs about 2 |u| / bits."""
     method = deep_method("csq", multilabel=True)
     label = torch.tensor([[1.0, 1, 1, 0, 0]], dtype=torch.float64)
-    goal = torch.tensor([_majority(method.centers[:3].tolist(), method.tie_break.tolist())], dtype=torch.float64)
-    batch = Batch(torch.zeros(1, FEATURES, dtype=torch.float64), label, torch.zeros(1, dtype=torch.int64))
+    goal = torch.tensor(
+        [_majority(method.centers[:3].tolist(), method.tie_break.tolist())], dtype=torch.float64
+    )
+    batch = Batch(
+        torch.zeros(1, FEATURES, dtype=torch.float64), label, torch.zeros(1, dtype=torch.int64)
+    )
     method.values = lambda features: 50 * goal
     assert method.loss(batch)["center"].item() < 1e-9
     wrong = goal.clone()
@@ -185,10 +218,17 @@ def _normalised(outputs, norm):
     else:
         columns = list(zip(*outputs, strict=True))
         means = [sum(c) / len(c) for c in columns]
-        variances = [sum((x - m) ** 2 for x in c) / len(c) for c, m in zip(columns, means, strict=True)]
-    scale = [g / math.sqrt(v + norm.eps) for g, v in zip(norm.weight.tolist(), variances, strict=True)]
+        variances = [
+            sum((x - m) ** 2 for x in c) / len(c) for c, m in zip(columns, means, strict=True)
+        ]
+    scale = [
+        g / math.sqrt(v + norm.eps) for g, v in zip(norm.weight.tolist(), variances, strict=True)
+    ]
     shift = norm.bias.tolist()
-    return [[(x - m) * s + b for x, m, s, b in zip(row, means, scale, shift, strict=True)] for row in outputs]
+    return [
+        [(x - m) * s + b for x, m, s, b in zip(row, means, scale, shift, strict=True)]
+        for row in outputs
+    ]
 
 
 def _orthohash(method, batch, *, scale, margin):
@@ -207,7 +247,10 @@ def _orthohash(method, batch, *, scale, margin):
 
 def _orthohash_method(seed, **arguments):
     """With statistics, weights and biases of the normalisation as after some training."""
-    method, generator = deep_method("orthohash", seed=seed, **arguments), torch.Generator().manual_seed(seed)
+    method, generator = (
+        deep_method("orthohash", seed=seed, **arguments),
+        torch.Generator().manual_seed(seed),
+    )
     with torch.no_grad():
         for tensor in (method.norm.weight, method.norm.running_var):
             tensor.uniform_(0.5, 2, generator=generator)
@@ -220,7 +263,11 @@ def _orthohash_method(seed, **arguments):
 def test_orthohash_loss_is_the_formula(multilabel):
     for seed in range(100):
         scale, margin = 2 + seed / 10, seed / 200
-        settings = {"orthohash_scale": scale, "orthohash_margin": margin, "codebook": ("far", "bernoulli")[seed % 2]}
+        settings = {
+            "orthohash_scale": scale,
+            "orthohash_margin": margin,
+            "codebook": ("far", "bernoulli")[seed % 2],
+        }
         method = _orthohash_method(seed, multilabel=multilabel, **settings)
         batch = random_batch(seed, multilabel=multilabel)
         expected = _orthohash(method, batch, scale=scale, margin=margin)
@@ -234,7 +281,9 @@ def test_the_defaults_of_orthohash_are_the_papers():
 
 def test_the_margin_makes_the_loss_harder_by_scale_times_margin_at_most():
     batch = random_batch(0, count=6)
-    easy, hard = (_orthohash_method(0, orthohash_margin=m).loss(batch)["cosine"].item() for m in (0.0, 0.3))
+    easy, hard = (
+        _orthohash_method(0, orthohash_margin=m).loss(batch)["cosine"].item() for m in (0.0, 0.3)
+    )
     assert easy < hard < easy + 8 * 0.3
 
 
@@ -244,10 +293,14 @@ def test_encoding_uses_the_running_statistics():
     outputs = method.hash(batch.features).detach()
     method.loss(batch)  # a training step moves them by a tenth, as the paper's layer does
     torch.testing.assert_close(method.norm.running_mean, 0.9 * mean + 0.1 * outputs.mean(0))
-    torch.testing.assert_close(method.norm.running_var, 0.9 * var + 0.1 * outputs.var(0, unbiased=True))
+    torch.testing.assert_close(
+        method.norm.running_var, 0.9 * var + 0.1 * outputs.var(0, unbiased=True)
+    )
     method.eval()
     moved = method.norm.running_mean.clone()
-    expected = (outputs - moved) / (method.norm.running_var + method.norm.eps).sqrt() * method.norm.weight + method.norm.bias
+    expected = (outputs - moved) / (
+        method.norm.running_var + method.norm.eps
+    ).sqrt() * method.norm.weight + method.norm.bias
     torch.testing.assert_close(method.values(batch.features), expected)
     torch.testing.assert_close(method.values(batch.features[:1]), expected[:1])
     assert torch.equal(method.norm.running_mean, moved)
@@ -263,7 +316,10 @@ def test_a_batch_of_one_is_normalised_by_the_running_statistics_and_leaves_them(
 
 
 def test_bernoulli_codewords_are_drawn_evenly_and_by_the_seed():
-    books = [deep_method("orthohash", bits=256, seed=seed, codebook="bernoulli").codebook for seed in (1, 1, 2)]
+    books = [
+        deep_method("orthohash", bits=256, seed=seed, codebook="bernoulli").codebook
+        for seed in (1, 1, 2)
+    ]
     assert torch.equal(books[0], books[1]) and not torch.equal(books[0], books[2])
     assert set(books[0].unique().tolist()) == {-1, 1} and books[0].mean().abs() < 0.1
 
@@ -279,7 +335,10 @@ def test_bernoulli_codewords_that_differ_are_taken_as_drawn(classes, bits):
 def test_equal_bernoulli_codewords_are_drawn_again(classes, bits):
     again = 0
     for seed in range(5):
-        drawn = torch.randint(2, (classes, bits), generator=torch.Generator().manual_seed(seed)) * 2.0 - 1
+        drawn = (
+            torch.randint(2, (classes, bits), generator=torch.Generator().manual_seed(seed)) * 2.0
+            - 1
+        )
         again += len(drawn.unique(dim=0)) < classes
         book = bernoulli(classes, bits, seed)
         assert book.shape == (classes, bits) and len(book.unique(dim=0)) == classes
@@ -288,7 +347,9 @@ def test_equal_bernoulli_codewords_are_drawn_again(classes, bits):
 
 
 def test_more_classes_than_codewords_are_refused_in_one_line():
-    with pytest.raises(UsageError, match="only 4 different codewords of 2 bits for 5 classes: use more bits") as caught:
+    with pytest.raises(
+        UsageError, match="only 4 different codewords of 2 bits for 5 classes: use more bits"
+    ) as caught:
         deep_method("orthohash", bits=2, codebook="bernoulli")
     one_line(caught.value)
 

@@ -23,15 +23,26 @@ def test_lsh_is_the_signs_of_random_projections_of_centred_features():
     method, others = fit_shallow("lsh", features, targets), clusters(1)[0]
     mean, W = features.numpy().mean(0), method.directions.numpy()
     assert W.shape == (FEATURES, BITS)
-    np.testing.assert_allclose(method.values(others).numpy(), (others.numpy() - mean) @ W, atol=1e-5)
-    assert np.array_equal(signs(method.values(1e3 * (others - method.mean) + method.mean)), signs(method.values(others)))
+    np.testing.assert_allclose(
+        method.values(others).numpy(), (others.numpy() - mean) @ W, atol=1e-5
+    )
+    assert np.array_equal(
+        signs(method.values(1e3 * (others - method.mean) + method.mean)),
+        signs(method.values(others)),
+    )
 
 
 def test_the_projections_of_lsh_are_normal_and_follow_the_seed():
     features, targets = clusters()
-    first, again, other = (fit_shallow("lsh", features, targets, bits=256, seed=seed) for seed in (1, 1, 2))
-    assert torch.equal(first.directions, again.directions) and not torch.equal(first.directions, other.directions)
-    assert first.directions.mean().abs() < 0.1 and first.directions.std().item() == pytest.approx(1, abs=0.05)
+    first, again, other = (
+        fit_shallow("lsh", features, targets, bits=256, seed=seed) for seed in (1, 1, 2)
+    )
+    assert torch.equal(first.directions, again.directions) and not torch.equal(
+        first.directions, other.directions
+    )
+    assert first.directions.mean().abs() < 0.1 and first.directions.std().item() == pytest.approx(
+        1, abs=0.05
+    )
 
 
 def test_bits_of_lsh_on_features_that_are_not_negative_are_even():
@@ -54,7 +65,9 @@ def test_the_objective_of_itq_never_rises_and_falls_in_the_end(seed):
     features, targets = clusters(seed)
     X, errors = features.double().numpy(), []
     for iterations in range(15):
-        VR = (X - X.mean(0)) @ fit_shallow("itq", features, targets, itq_iterations=iterations).directions.double().numpy()
+        VR = (X - X.mean(0)) @ fit_shallow(
+            "itq", features, targets, itq_iterations=iterations
+        ).directions.double().numpy()
         errors.append(np.linalg.norm(signs(VR) - VR))
     assert all(after <= before + 1e-5 for before, after in itertools.pairwise(errors)), errors
     assert errors[-1] < errors[0] - 0.1
@@ -66,9 +79,13 @@ def test_a_turn_of_itq_is_the_best_rotation_and_stays_one():
     R = torch.linalg.qr(torch.randn(BITS, BITS, generator=generator, dtype=torch.float64)).Q
     for _ in range(20):
         B, turned = signs(V @ R), turn(V, R)
-        np.testing.assert_allclose(turned.numpy(), scipy.linalg.orthogonal_procrustes(V.numpy(), B)[0], atol=1e-9)
+        np.testing.assert_allclose(
+            turned.numpy(), scipy.linalg.orthogonal_procrustes(V.numpy(), B)[0], atol=1e-9
+        )
         torch.testing.assert_close(turned.T @ turned, torch.eye(BITS, dtype=torch.float64))
-        assert np.linalg.norm(B - (V @ turned).numpy()) <= np.linalg.norm(B - (V @ R).numpy()) + 1e-9
+        assert (
+            np.linalg.norm(B - (V @ turned).numpy()) <= np.linalg.norm(B - (V @ R).numpy()) + 1e-9
+        )
         R = turned
 
 
@@ -87,13 +104,16 @@ def test_itq_encodes_by_a_rotation_of_the_principal_directions(bits):
 def test_itq_needs_no_more_images_than_it_has():
     features, targets = clusters(images=6)
     method = fit_shallow("itq", features, targets, bits=FEATURES)
-    torch.testing.assert_close(method.directions.T @ method.directions, torch.eye(FEATURES), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        method.directions.T @ method.directions, torch.eye(FEATURES), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_itq_does_not_look_at_the_labels_or_build_a_square_of_the_images():
     features, targets = clusters(images=20_000)  # the square would take 3.2 GB
     assert torch.equal(
-        fit_shallow("itq", features, targets).directions, fit_shallow("itq", features, targets.flip(0)).directions
+        fit_shallow("itq", features, targets).directions,
+        fit_shallow("itq", features, targets.flip(0)).directions,
     )
 
 
@@ -135,6 +155,9 @@ def test_hcsdh_gives_well_separated_classes_their_codewords():
 @pytest.mark.parametrize("name", ["lsh", "itq", "sdh", "hcsdh"])
 def test_any_code_length(name, bits):
     generator = torch.Generator().manual_seed(0)
-    features, targets = torch.randn(30, 256, generator=generator).relu(), torch.eye(CLASSES)[torch.arange(30) % CLASSES]
+    features, targets = (
+        torch.randn(30, 256, generator=generator).relu(),
+        torch.eye(CLASSES)[torch.arange(30) % CLASSES],
+    )
     values = fit_shallow(name, features, targets, bits=bits, width=256).values(features)
     assert values.shape == (30, bits) and torch.isfinite(values).all()

@@ -55,7 +55,9 @@ def test_counts_equal_a_plain_loop(rng, bits, in_numpy):
         for item in database:
             expected[q, (query != item).sum()] += 1
     for call in (lambda f, *a, **o: f(*a, **o), in_numpy):
-        counts = call(native.count_distances, words(pack(queries)), words(pack(database)), bits=bits)
+        counts = call(
+            native.count_distances, words(pack(queries)), words(pack(database)), bits=bits
+        )
         assert counts.dtype == np.int64 and np.array_equal(counts, expected)
 
 
@@ -87,13 +89,20 @@ def test_shared_counts_equal_numpy(rng, bits, classes, threads, in_numpy):
     expected = in_numpy(native.count_shared, *sides, bits=bits, threads=threads)
     counts = native.count_shared(*sides, bits=bits, threads=threads)
     assert all(np.array_equal(a, b) for a, b in zip(counts, expected, strict=True))
-    assert (counts[0].sum(axis=1) == 501).all() and (counts[1] <= counts[0]).all() and counts[1].any()
+    assert (
+        (counts[0].sum(axis=1) == 501).all() and (counts[1] <= counts[0]).all() and counts[1].any()
+    )
 
 
 @compiled
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 def test_shared_counts_at_every_cpu_level(rng, level, in_numpy):
-    sides = codes_of(rng, 3, 64), label_sets(rng, 3, 130), codes_of(rng, 4100, 64), label_sets(rng, 4100, 130)
+    sides = (
+        codes_of(rng, 3, 64),
+        label_sets(rng, 3, 130),
+        codes_of(rng, 4100, 64),
+        label_sets(rng, 4100, 130),
+    )
     expected = in_numpy(native.count_shared, *sides, bits=64)
     counts = native.count_shared(*sides, bits=64, level=level)
     assert all(np.array_equal(a, b) for a, b in zip(counts, expected, strict=True))
@@ -116,9 +125,13 @@ def test_a_database_larger_than_a_block_and_all_tied():
 def test_more_bits_than_the_compiled_code_can_count(rng):
     values = rng.choice([-1, 1], (4, 33_000))
     counts = native.count_distances(words(pack(values[:1])), words(pack(values)), bits=33_000)
-    assert np.flatnonzero(counts[0]).tolist() == sorted({int((values[0] != value).sum()) for value in values})
+    assert np.flatnonzero(counts[0]).tolist() == sorted(
+        {int((values[0] != value).sum()) for value in values}
+    )
     label = np.ones((1, 1), np.uint64)
-    total, shared = native.count_shared(words(pack(values[:1])), label, words(pack(-values[:1])), label, bits=33_000)
+    total, shared = native.count_shared(
+        words(pack(values[:1])), label, words(pack(-values[:1])), label, bits=33_000
+    )
     assert total[0, 33_000] == shared[0, 33_000] == 1 and total.sum() == shared.sum() == 1
 
 
@@ -153,21 +166,40 @@ def test_a_library_that_cannot_be_used_is_ignored(tmp_path):
     assert native._load(tmp_path) is None
 
 
-@pytest.mark.skipif(shutil.which("cc") is None or sys.platform == "win32", reason="needs a C compiler")
+@pytest.mark.skipif(
+    shutil.which("cc") is None or sys.platform == "win32", reason="needs a C compiler"
+)
 def test_a_library_of_other_source_is_ignored(tmp_path):
     (tmp_path / "old.c").write_text("int hadahash_interface(void) { return 0; }")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "_hamming.abi3.so", tmp_path / "old.c"], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", tmp_path / "_hamming.abi3.so", tmp_path / "old.c"],
+        check=True,
+    )
     assert native._load(tmp_path) is None
 
 
-@pytest.mark.skipif(shutil.which("cc") is None or sys.platform == "win32", reason="needs a C compiler")
+@pytest.mark.skipif(
+    shutil.which("cc") is None or sys.platform == "win32", reason="needs a C compiler"
+)
 @pytest.mark.parametrize("compiler", ["cc", "false", "no-such-compiler"])
 def test_the_install_goes_through_without_a_compiler(tmp_path, compiler):
     shutil.copy(ROOT / "setup.py", tmp_path)
-    shutil.copytree(ROOT / "src/hadahash/native", tmp_path / "src/hadahash/native", ignore=shutil.ignore_patterns("*.so"))
-    (tmp_path / "setup.cfg").write_text("[metadata]\nname = x\n[options]\npackages = hadahash.native\npackage_dir =\n  = src\n")
+    shutil.copytree(
+        ROOT / "src/hadahash/native",
+        tmp_path / "src/hadahash/native",
+        ignore=shutil.ignore_patterns("*.so"),
+    )
+    (tmp_path / "setup.cfg").write_text(
+        "[metadata]\nname = x\n[options]\npackages = hadahash.native\npackage_dir =\n  = src\n"
+    )
     command = [sys.executable, "setup.py", "build_ext", "--inplace"]
-    run = subprocess.run(command, cwd=tmp_path, env={"CC": compiler, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    run = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={"CC": compiler, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 0, run.stderr
     built = native._load(tmp_path / "src/hadahash/native")
     assert (built is not None) == (compiler == "cc")

@@ -31,11 +31,28 @@ def test_the_benchmark_measures_uploads_and_ids(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(bench, "server", quick_server)
     out = tmp_path / "serve.json"
-    arguments = ["--seconds", "0.3", "--items", "500", "--backbone", "test_efficientnet", "--size", "32", "--clients", "1", "3"]
+    arguments = [
+        "--seconds",
+        "0.3",
+        "--items",
+        "500",
+        "--backbone",
+        "test_efficientnet",
+        "--size",
+        "32",
+        "--clients",
+        "1",
+        "3",
+    ]
     bench.main([*arguments, "--out", str(out)])
     result = json.loads(out.read_text())
     assert json.loads(capsys.readouterr().out) == result
     assert {"command", "date", "hardware", "versions"} <= set(result)
-    assert [(case["kind"], case["clients"]) for case in result["cases"]] == [("upload", 1), ("upload", 3), ("id", 1), ("id", 3)]
+    assert [(case["kind"], case["clients"]) for case in result["cases"]] == [
+        ("upload", 1),
+        ("upload", 3),
+        ("id", 1),
+        ("id", 3),
+    ]
     for case in result["cases"]:
         assert case["requests"] > 0 and case["failed"] == 0 and case["p95_ms"] >= case["p50_ms"] > 0

@@ -26,19 +26,39 @@ def test_the_image_runs_as_nobody_and_says_how_it_is():
         "ENTRYPOINT",
         "CMD",
     }
-    assert words.index("USER") < words.index("ENTRYPOINT") and "USER 10001" in lines and "HEALTHCHECK" in words
+    assert (
+        words.index("USER") < words.index("ENTRYPOINT")
+        and "USER 10001" in lines
+        and "HEALTHCHECK" in words
+    )
     for line in lines:
-        for source in line.split()[1:-1] if line.startswith("COPY") and "--from" not in line else ():
+        for source in (
+            line.split()[1:-1] if line.startswith("COPY") and "--from" not in line else ()
+        ):
             assert (ROOT / source).exists(), source
     kept = (ROOT / ".dockerignore").read_text().split()
-    assert kept[0] == "*" and all((ROOT / name[1:]).exists() for name in kept if name.startswith("!"))
+    assert kept[0] == "*" and all(
+        (ROOT / name[1:]).exists() for name in kept if name.startswith("!")
+    )
 
 
 def test_the_composition_is_closed():
     yaml = pytest.importorskip("yaml")
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     ours = services["hadahash"]
-    assert ours["read_only"] and ours["cap_drop"] == ["ALL"] and "no-new-privileges:true" in ours["security_opt"]
-    assert ours["environment"]["HADAHASH_READ_TOKEN"].startswith("${HADAHASH_READ_TOKEN:?"), "no token, no start"
-    assert [port for service in services.values() for port in service.get("ports", [])] == ["127.0.0.1:8000:8000"]
-    assert all(re.search(r":v?\w+\.", service["image"]) for name, service in services.items() if name != "hadahash"), "pinned"
+    assert (
+        ours["read_only"]
+        and ours["cap_drop"] == ["ALL"]
+        and "no-new-privileges:true" in ours["security_opt"]
+    )
+    assert ours["environment"]["HADAHASH_READ_TOKEN"].startswith("${HADAHASH_READ_TOKEN:?"), (
+        "no token, no start"
+    )
+    assert [port for service in services.values() for port in service.get("ports", [])] == [
+        "127.0.0.1:8000:8000"
+    ]
+    assert all(
+        re.search(r":v?\w+\.", service["image"])
+        for name, service in services.items()
+        if name != "hadahash"
+    ), "pinned"

@@ -46,14 +46,21 @@ def test_an_image_of_the_collection_finds_itself(client, place, fitted):
     hits = place.index.search(code, k=5)
     assert [hit["id"] for hit in answer["hits"]] == hits.ids[0].tolist()
     assert [hit["distance"] for hit in answer["hits"]] == hits.distances[0].tolist()
-    assert answer["exact"] is True and RED in [hit["id"] for hit in upload(client, place.image(RED), k=48).json()["hits"][:12]]
+    assert answer["exact"] is True and RED in [
+        hit["id"] for hit in upload(client, place.image(RED), k=48).json()["hits"][:12]
+    ]
     took = answer["took_ms"]
-    assert all(took[stage] > 0 for stage in ("decode", "encode", "search")) and took["total"] >= took["decode"]
+    assert (
+        all(took[stage] > 0 for stage in ("decode", "encode", "search"))
+        and took["total"] >= took["decode"]
+    )
 
 
 def test_three_ways_to_ask_give_one_answer(client, place):
     by_form = upload(client, place.image(RED), k=7).json()
-    by_body = client.post("/v1/search?k=7", content=place.image(RED), headers={"Content-Type": "image/png"}).json()
+    by_body = client.post(
+        "/v1/search?k=7", content=place.image(RED), headers={"Content-Type": "image/png"}
+    ).json()
     by_code = search(client, code=by_form["query"]["code"], k=7).json()
     by_id = search(client, id=RED, k=7).json()
     assert by_form["hits"] == by_body["hits"] == by_code["hits"] == by_id["hits"]
@@ -66,7 +73,11 @@ def test_hits_carry_labels_names_and_codes(client, place):
     answer = search(client, id=RED, k=48).json()
     own = np.frombuffer(bytes.fromhex(answer["query"]["code"]), np.uint8)[None]
     for hit in answer["hits"]:
-        assert hit["labels"] == [hit["id"].split("/")[0]] and hit["name"] == hit["id"].split("/")[1] and hit["has_image"]
+        assert (
+            hit["labels"] == [hit["id"].split("/")[0]]
+            and hit["name"] == hit["id"].split("/")[1]
+            and hit["has_image"]
+        )
         assert hit["code"] == codes[hit["id"]].tobytes().hex()
         assert hamming(own, codes[hit["id"]][None])[0, 0] == hit["distance"]
 
@@ -78,24 +89,41 @@ def test_label_and_radius_filter(client, place):
     packed = np.frombuffer(bytes.fromhex(code), np.uint8)[None]
     near = search(client, code=code, k=48, radius=3).json()["hits"]
     expected = place.index.within(Codes(packed=packed, bits=16), 3)
-    assert [hit["id"] for hit in near] == expected.ids[0].tolist() and max(hit["distance"] for hit in near) <= 3
+    assert [hit["id"] for hit in near] == expected.ids[0].tolist() and max(
+        hit["distance"] for hit in near
+    ) <= 3
     assert search(client, id=RED, label=["no such label"]).json()["hits"] == []
 
 
 def test_encode(client, place, fitted):
     answer = upload(client, place.image(RED), "/v1/encode").json()
-    assert answer["code"] == fitted.encode(place.root / "photos" / RED).packed.tobytes().hex() and answer["bits"] == 16
+    assert (
+        answer["code"] == fitted.encode(place.root / "photos" / RED).packed.tobytes().hex()
+        and answer["bits"] == 16
+    )
 
 
 def test_stats_and_map(client, place):
     stats = client.get("/v1/stats").json()
-    assert stats["items"] == 48 and stats["bits"] == 16 and stats["engine"] == "exact" and not stats["writable"]
+    assert (
+        stats["items"] == 48
+        and stats["bits"] == 16
+        and stats["engine"] == "exact"
+        and not stats["writable"]
+    )
     assert {entry["label"]: entry["count"] for entry in stats["labels"]} == dict.fromkeys(
         ("blue", "green", "red", "yellow"), 12
     )
     points = client.get("/v1/map").json()
-    assert points["ids"] == place.index.ids.tolist() and points["labels"] == ["blue", "green", "red", "yellow"]
-    assert [points["labels"][number] for number in points["label"]] == [name.split("/")[0] for name in points["ids"]]
+    assert points["ids"] == place.index.ids.tolist() and points["labels"] == [
+        "blue",
+        "green",
+        "red",
+        "yellow",
+    ]
+    assert [points["labels"][number] for number in points["label"]] == [
+        name.split("/")[0] for name in points["ids"]
+    ]
     assert max(map(abs, points["x"] + points["y"])) == 1
 
 
@@ -103,7 +131,10 @@ def test_metrics_speak_prometheus(client):
     search(client, id=RED)
     text = client.get("/metrics").text
     assert re.search(r'hadahash_requests_total\{route="/v1/search",status="200"\} \d', text)
-    assert "hadahash_index_items 48.0" in text and 'hadahash_stage_seconds_count{stage="search"}' in text
+    assert (
+        "hadahash_index_items 48.0" in text
+        and 'hadahash_stage_seconds_count{stage="search"}' in text
+    )
 
 
 # ---- refusing --------------------------------------------------------------------------------------------------------
@@ -139,13 +170,35 @@ def test_bad_parameters(client, parameters, status):
 def test_bodies_that_are_not_what_they_say(client, place):
     as_json = {"Content-Type": "application/json"}
     assert error_of(client.post("/v1/search", content=b"{", headers=as_json), 400) == "bad_json"
-    assert error_of(client.post("/v1/search", content=b"[" * 60_000, headers=as_json), 400) == "bad_json"
-    assert error_of(client.post("/v1/search", content=b"[1]", headers=as_json), 422) == "bad_parameters"
-    assert error_of(client.post("/v1/search", content=b" " * 70_000, headers=as_json), 413) == "too_large"
-    assert error_of(client.post("/v1/search", content=b"x", headers={"Content-Type": "text/plain"}), 415)
-    assert error_of(client.post("/v1/search", content=b"x", headers={"Content-Type": "multipart/form-data"}), 400) == "bad_form"
+    assert (
+        error_of(client.post("/v1/search", content=b"[" * 60_000, headers=as_json), 400)
+        == "bad_json"
+    )
+    assert (
+        error_of(client.post("/v1/search", content=b"[1]", headers=as_json), 422)
+        == "bad_parameters"
+    )
+    assert (
+        error_of(client.post("/v1/search", content=b" " * 70_000, headers=as_json), 413)
+        == "too_large"
+    )
+    assert error_of(
+        client.post("/v1/search", content=b"x", headers={"Content-Type": "text/plain"}), 415
+    )
+    assert (
+        error_of(
+            client.post(
+                "/v1/search", content=b"x", headers={"Content-Type": "multipart/form-data"}
+            ),
+            400,
+        )
+        == "bad_form"
+    )
     assert error_of(client.post("/v1/encode", json={}), 415) == "no_image_sent"
-    assert error_of(client.post("/v1/search", files={"picture": ("a.png", place.image(RED))}), 422) == "no_image_sent"
+    assert (
+        error_of(client.post("/v1/search", files={"picture": ("a.png", place.image(RED))}), 422)
+        == "no_image_sent"
+    )
     assert error_of(upload(client, place.image(RED), k="x"), 422) == "bad_parameters"
     assert error_of(upload(client, place.image(RED), k=["1", "2"]), 422) == "bad_parameters"
 
@@ -184,7 +237,10 @@ def test_the_limit_in_bytes_is_exact(client):
     assert error_of(upload(client, padded(limit + 1)), 413) == "too_large"
     as_image = {"Content-Type": "image/png"}
     assert client.post("/v1/search", content=padded(limit), headers=as_image).status_code == 200
-    assert error_of(client.post("/v1/search", content=padded(limit + 1), headers=as_image), 413) == "too_large"
+    assert (
+        error_of(client.post("/v1/search", content=padded(limit + 1), headers=as_image), 413)
+        == "too_large"
+    )
 
 
 def test_uploads_never_reach_the_disk(client, place, monkeypatch):
@@ -212,7 +268,10 @@ def test_pictures_hold_nothing_but_pixels(own_place):
         for path, longest in ((f"/v1/images/{RED}", 560), (f"/v1/thumbnails/{RED}", 192)):
             response = client.get(path)
             shown = Image.open(io.BytesIO(response.content))
-            assert response.headers["content-type"] == "image/jpeg" and b"secret" not in response.content
+            assert (
+                response.headers["content-type"] == "image/jpeg"
+                and b"secret" not in response.content
+            )
             assert len(shown.getexif()) == 0 and "comment" not in shown.info
             assert max(shown.size) == longest and shown.height > shown.width, "turned upright"
 
@@ -220,7 +279,10 @@ def test_pictures_hold_nothing_but_pixels(own_place):
 def test_small_pictures_stay_sharp(client, place):
     response = client.get(f"/v1/images/{RED}")
     assert response.headers["content-type"] == "image/png"
-    assert np.array_equal(np.array(Image.open(io.BytesIO(response.content))), np.array(Image.open(place.root / "photos" / RED)))
+    assert np.array_equal(
+        np.array(Image.open(io.BytesIO(response.content))),
+        np.array(Image.open(place.root / "photos" / RED)),
+    )
 
 
 def test_pictures_that_are_gone_or_broken(own_place):
@@ -242,13 +304,22 @@ def test_add_and_remove(own_place):
     auth = {"Authorization": f"Bearer {WRITE}"}
     image = to_file(picture(), "PNG")
     with opened(own_place, write_token=WRITE) as client:
-        sent = {"files": {"image": ("x.png", image)}, "data": {"id": "new/one", "label": ["a", "b"]}, "headers": auth}
+        sent = {
+            "files": {"image": ("x.png", image)},
+            "data": {"id": "new/one", "label": ["a", "b"]},
+            "headers": auth,
+        }
         added = client.post("/v1/items", **sent)
         assert added.status_code == 201 and added.json()["labels"] == ["a", "b"]
         assert error_of(client.post("/v1/items", **sent), 409) == "known_id"
         assert error_of(client.post("/v1/items", json={"id": "x", "code": "00"}, headers=auth), 422)
         assert error_of(client.post("/v1/items", json={"id": "x"}, headers=auth), 422)
-        assert client.post("/v1/items", json={"id": "by code", "code": added.json()["code"]}, headers=auth).status_code == 201
+        assert (
+            client.post(
+                "/v1/items", json={"id": "by code", "code": added.json()["code"]}, headers=auth
+            ).status_code
+            == 201
+        )
         hits = upload(client, image, k=2).json()["hits"]
         assert {"new/one", "by code"} == {hit["id"] for hit in hits} and not hits[0]["has_image"]
         assert len(own_place.index) == 50, "it is on the disk"
@@ -261,15 +332,31 @@ def test_numbers_as_ids(own_place, fitted):
     from hadahash import Index
 
     codes = own_place.index.codes()
-    Index.build(Codes(codes.packed, 16, np.arange(48) - 5), np.arange(48) % 3).save(own_place.root / "photos.index")
+    Index.build(Codes(codes.packed, 16, np.arange(48) - 5), np.arange(48) % 3).save(
+        own_place.root / "photos.index"
+    )
     auth = {"Authorization": f"Bearer {WRITE}"}
     with opened(own_place, write_token=WRITE) as client:
-        assert search(client, id=3, k=1).json()["query"]["id"] == search(client, id="3", k=1).json()["query"]["id"] == 3
+        assert (
+            search(client, id=3, k=1).json()["query"]["id"]
+            == search(client, id="3", k=1).json()["query"]["id"]
+            == 3
+        )
         assert search(client, id="-5").json()["query"]["labels"] == [0]
-        assert {hit["labels"][0] for hit in search(client, id=3, k=9, label=["2"]).json()["hits"]} == {2}
-        assert error_of(search(client, id="³"), 404) == error_of(client.get("/v1/images/x"), 404) == "unknown_id"
-        assert client.post("/v1/items", json={"id": "77", "code": "0000"}, headers=auth).json()["id"] in ("77", 77)
-        assert error_of(client.post("/v1/items", json={"id": "x", "code": "0000"}, headers=auth), 422)
+        assert {
+            hit["labels"][0] for hit in search(client, id=3, k=9, label=["2"]).json()["hits"]
+        } == {2}
+        assert (
+            error_of(search(client, id="³"), 404)
+            == error_of(client.get("/v1/images/x"), 404)
+            == "unknown_id"
+        )
+        assert client.post("/v1/items", json={"id": "77", "code": "0000"}, headers=auth).json()[
+            "id"
+        ] in ("77", 77)
+        assert error_of(
+            client.post("/v1/items", json={"id": "x", "code": "0000"}, headers=auth), 422
+        )
         assert client.delete("/v1/items/77", headers=auth).status_code == 204
 
 
@@ -280,11 +367,17 @@ def test_an_empty_index_is_served(own_place):
     index.remove(index.ids)
     index.save(own_place.root / "photos.index")
     with opened(own_place, write_token=WRITE) as client:
-        assert client.get("/v1/map").json()["ids"] == [] and client.get("/v1/stats").json()["items"] == 0
+        assert (
+            client.get("/v1/map").json()["ids"] == []
+            and client.get("/v1/stats").json()["items"] == 0
+        )
         assert search(client, code="0000").json()["hits"] == []
         assert error_of(search(client, id="x"), 404) == "unknown_id"
         auth = {"Authorization": f"Bearer {WRITE}"}
-        assert client.post("/v1/items", json={"id": "first", "code": "0000"}, headers=auth).status_code == 201
+        assert (
+            client.post("/v1/items", json={"id": "first", "code": "0000"}, headers=auth).status_code
+            == 201
+        )
         assert search(client, code="0001").json()["hits"][0]["distance"] == 1
 
 
@@ -294,7 +387,9 @@ def test_what_the_library_raises_stays_in_the_log(own_place, caplog):
         service, secret = client.app.state.service, "/home/someone/photos.index is damaged."
         for error, status in ((StorageError(secret), 503), (UsageError(secret), 500)):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(service, "search", lambda *_, error=error: (_ for _ in ()).throw(error))
+                patch.setattr(
+                    service, "search", lambda *_, error=error: (_ for _ in ()).throw(error)
+                )
                 answer = search(client, id=RED)
             error_of(answer, status)
             assert "someone" not in answer.text and secret in caplog.text
@@ -305,7 +400,10 @@ def test_thumbnails_are_kept_up_to_a_limit(own_place):
     with opened(own_place, cache_bytes=20_000) as client:
         service = client.app.state.service
         for name in own_place.index.ids.tolist():
-            assert client.get(f"/v1/thumbnails/{name}").content == client.get(f"/v1/thumbnails/{name}").content
+            assert (
+                client.get(f"/v1/thumbnails/{name}").content
+                == client.get(f"/v1/thumbnails/{name}").content
+            )
         kept = [len(picture.content) for picture in service._thumbnails.values()]
         assert 0 < sum(kept) == service._kept_bytes <= 20_000
 
@@ -314,9 +412,19 @@ def test_the_page_names_no_outside_resource(client):
     files = Path(__file__).parents[2] / "src/hadahash/serve/static"
     assert {"index.html", "app.js", "style.css"} <= {file.name for file in files.iterdir()}
     for file in files.iterdir():
-        text = file.read_text().replace("http://www.w3.org/2000/svg", "").replace("http://127.0.0.1:8000", "")
+        text = (
+            file.read_text()
+            .replace("http://www.w3.org/2000/svg", "")
+            .replace("http://127.0.0.1:8000", "")
+        )
         assert not re.search(r"https?://|//cdn|@import", text), file.name
-        assert file.suffix != ".html" or not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=|<style", text), file.name
+        assert file.suffix != ".html" or not re.search(
+            r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=|<style", text
+        ), file.name
     assert "Drop an image" in client.get("/").text
-    assert client.get("/static/app.js").headers["content-type"].startswith(("text/javascript", "application/javascript"))
+    assert (
+        client.get("/static/app.js")
+        .headers["content-type"]
+        .startswith(("text/javascript", "application/javascript"))
+    )
     assert client.get("/docs").status_code == 200

@@ -55,21 +55,36 @@ def test_nothing_leads_out(server):
     assert len(TRAVERSALS) >= 30
     for payload in TRAVERSALS:
         for kind in ("images", "thumbnails"):
-            head, body = server.raw(f"GET /v1/{kind}/{payload} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            assert " 404 " in head.splitlines()[0] and json.loads(body)["error"]["code"] == "unknown_id", payload
+            head, body = server.raw(
+                f"GET /v1/{kind}/{payload} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            )
+            assert (
+                " 404 " in head.splitlines()[0]
+                and json.loads(body)["error"]["code"] == "unknown_id"
+            ), payload
 
 
 def test_even_an_index_that_names_outside_files_shows_none(own_place):
     from hadahash import Index
 
-    codes = Codes(own_place.index.codes().packed[:5], 16, ids=[f"item {number}" for number in range(5)])
-    paths = ["../secret.png", str(own_place.root / "secret.png"), "linked.png", "no\0name", "x" * 5000]
+    codes = Codes(
+        own_place.index.codes().packed[:5], 16, ids=[f"item {number}" for number in range(5)]
+    )
+    paths = [
+        "../secret.png",
+        str(own_place.root / "secret.png"),
+        "linked.png",
+        "no\0name",
+        "x" * 5000,
+    ]
     Index.build(codes, paths=paths).save(own_place.root / "photos.index")
     with opened(own_place) as client:
         for name in codes.ids.tolist():
             assert client.get(f"/v1/images/{name}").status_code == 404
         hits = client.post("/v1/search", json={"id": codes.ids.tolist()[0]}).json()["hits"]
-        assert not any(hit["has_image"] for hit in hits) and not any("/" in hit["name"] for hit in hits)
+        assert not any(hit["has_image"] for hit in hits) and not any(
+            "/" in hit["name"] for hit in hits
+        )
 
 
 def test_an_id_that_a_client_chose_opens_no_file(own_place):
@@ -77,7 +92,12 @@ def test_an_id_that_a_client_chose_opens_no_file(own_place):
     auth = {"Authorization": f"Bearer {WRITE}"}
     with opened(own_place, write_token=WRITE) as client:
         for name in ("private.png", "red/../private.png", "linked.png"):
-            assert client.post("/v1/items", json={"id": name, "code": "0000"}, headers=auth).status_code == 201
+            assert (
+                client.post(
+                    "/v1/items", json={"id": name, "code": "0000"}, headers=auth
+                ).status_code
+                == 201
+            )
             assert client.get(f"/v1/images/{name}").status_code == 404
 
 
@@ -94,8 +114,15 @@ def test_every_answer_has_the_headers(client):
     ):
         headers = client.get(path).headers
         policy = headers["content-security-policy"]
-        assert policy.startswith("default-src 'self';") and "frame-ancestors 'none'" in policy and "unsafe" not in policy
-        assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
+        assert (
+            policy.startswith("default-src 'self';")
+            and "frame-ancestors 'none'" in policy
+            and "unsafe" not in policy
+        )
+        assert (
+            headers["x-content-type-options"] == "nosniff"
+            and headers["referrer-policy"] == "no-referrer"
+        )
         assert headers["x-frame-options"] == "DENY" and "server" not in headers
 
 
@@ -106,7 +133,9 @@ def test_no_other_origin_is_let_in(client):
         assert not [name for name in response.headers if name.startswith("access-control")]
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "192.168.0.9", "127.0.0.1.evil.example", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "192.168.0.9", "127.0.0.1.evil.example", ""]
+)
 def test_a_name_that_points_here_from_elsewhere_is_refused(client, host):
     response = client.get("/v1/stats", headers={"Host": host})
     assert response.status_code == 421 and response.json()["error"]["code"] == "wrong_host"
@@ -118,7 +147,11 @@ def test_own_names_are_answered(client, host):
 
 
 def test_without_a_write_token_nothing_changes(client):
-    for method, path in (("POST", "/v1/items"), ("DELETE", "/v1/items/red/002.png"), ("POST", "/v1/reload")):
+    for method, path in (
+        ("POST", "/v1/items"),
+        ("DELETE", "/v1/items/red/002.png"),
+        ("POST", "/v1/reload"),
+    ):
         response = client.request(method, path, headers={"Authorization": f"Bearer {WRITE}"})
         assert response.status_code == 403 and response.json()["error"]["code"] == "read_only"
 
@@ -129,19 +162,33 @@ def test_tokens(own_place, monkeypatch):
     monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(1) or real(a, b))
     with opened(own_place, host="0.0.0.0", read_token=READ, write_token=WRITE) as client:
 
-        def status(path: str, token: str | None, method: str = "GET", scheme: str = "Bearer") -> int:
+        def status(
+            path: str, token: str | None, method: str = "GET", scheme: str = "Bearer"
+        ) -> int:
             headers = {} if token is None else {"Authorization": f"{scheme} {token}".encode()}
             response = client.request(method, path, headers=headers)
             assert response.status_code != 401 or response.headers["www-authenticate"] == "Bearer"
             return response.status_code
 
-        reading = ("/v1/stats", "/v1/map", "/v1/images/red/002.png", "/v1/thumbnails/red/002.png", "/metrics")
+        reading = (
+            "/v1/stats",
+            "/v1/map",
+            "/v1/images/red/002.png",
+            "/v1/thumbnails/red/002.png",
+            "/metrics",
+        )
         for path in reading:
-            assert [status(path, token) for token in (None, "", "wrong", READ[:-1], READ + "x", "é")] == [401] * 6
+            assert [
+                status(path, token) for token in (None, "", "wrong", READ[:-1], READ + "x", "é")
+            ] == [401] * 6
             assert status(path, READ) == status(path, WRITE) == 200
         assert status("/v1/stats", READ, scheme="Basic") == 401
         assert status("/v1/search", None, "POST") == status("/v1/encode", None, "POST") == 401
-        for method, path in (("POST", "/v1/items"), ("DELETE", "/v1/items/red/002.png"), ("POST", "/v1/reload")):
+        for method, path in (
+            ("POST", "/v1/items"),
+            ("DELETE", "/v1/items/red/002.png"),
+            ("POST", "/v1/reload"),
+        ):
             assert status(path, None, method) == status(path, READ, method) == 401
         assert status("/v1/reload", WRITE, "POST") == 200
         assert [status(path, None) for path in ("/", "/docs", "/healthz", "/readyz")] == [200] * 4
@@ -166,4 +213,7 @@ def test_file_names_are_only_text(own_place, tmp_path):
     Index.build(codes, ["<b>x</b>"], [name]).save(own_place.root / "photos.index")
     with opened(own_place) as client:
         response = client.post("/v1/search", json={"id": codes.ids.tolist()[0]})
-        assert response.headers["content-type"] == "application/json" and response.json()["hits"][0]["name"] == name
+        assert (
+            response.headers["content-type"] == "application/json"
+            and response.json()["hits"][0]["name"] == name
+        )

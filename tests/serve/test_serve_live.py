@@ -80,7 +80,9 @@ def test_a_length_that_lies(server, multipart):
     """Less declared than sent: only what was declared is read; the rest is no request."""
     kind = "multipart/form-data; boundary=b" if multipart else "image/png"
     with server.connect() as connection:
-        connection.sendall(HEAD.replace("image/png", kind).encode() + b"Content-Length: 10\r\n\r\n" + b"\0" * 1000)
+        connection.sendall(
+            HEAD.replace("image/png", kind).encode() + b"Content-Length: 10\r\n\r\n" + b"\0" * 1000
+        )
         received = connection.recv(65_536)
     assert received.split()[1] in (b"400", b"415", b"422")
     assert httpx.get(f"{server.url}/healthz").status_code == 200
@@ -114,7 +116,12 @@ def test_slow_clients_are_left_and_do_not_hold_up_others(server, place):
     took = []
     for _ in range(5):
         asked = time.monotonic()
-        assert httpx.post(f"{server.url}/v1/search", files={"image": place.image("red/002.png")}).status_code == 200
+        assert (
+            httpx.post(
+                f"{server.url}/v1/search", files={"image": place.image("red/002.png")}
+            ).status_code
+            == 200
+        )
         took.append(time.monotonic() - asked)
     assert min(took) < 1
     for connection in heads:
@@ -177,7 +184,9 @@ def test_two_hundred_clients_get_answers_or_are_told_to_wait(busy_server):
     statuses = [status for status, _, _ in seen]
     assert len(seen) == 200 and set(statuses) == {200, 503} and statuses.count(200) >= 32
     assert all("retry-after: 1" in head for status, head, _ in seen if status == 503)
-    assert len({json.dumps(body["hits"]) for status, _, body in seen if status == 200}) == 1, "all the same answer"
+    assert len({json.dumps(body["hits"]) for status, _, body in seen if status == 200}) == 1, (
+        "all the same answer"
+    )
     assert sorted(health)[len(health) // 2] < 0.05 and max(health) < 3, "health answers throughout"
     metrics = httpx.get(f"{server.url}/metrics").text
     batches = float(metrics.split('hadahash_batch_queries_count{stage="encode"} ')[1].split()[0])
@@ -213,7 +222,11 @@ def test_sigterm_lets_requests_end(busy_server, place):
 
 
 def _reloads(server) -> float:
-    return float(httpx.get(f"{server.url}/metrics").text.split("\nhadahash_index_reloads_total ")[1].split()[0])
+    return float(
+        httpx.get(f"{server.url}/metrics")
+        .text.split("\nhadahash_index_reloads_total ")[1]
+        .split()[0]
+    )
 
 
 def test_the_index_is_opened_again_without_a_dropped_request(own_place):
@@ -255,11 +268,17 @@ def test_the_index_is_opened_again_without_a_dropped_request(own_place):
 
 def test_ready_only_when_loaded(place, monkeypatch):
     loaded = threading.Event()
-    monkeypatch.setattr(Service, "_open", lambda self, whole=Service._open: loaded.wait(30) and whole(self))
+    monkeypatch.setattr(
+        Service, "_open", lambda self, whole=Service._open: loaded.wait(30) and whole(self)
+    )
     service = Service(place.sources, ServeSettings())
     with TestClient(create_app(service), base_url="http://127.0.0.1") as client:
         assert client.get("/healthz").status_code == 200
-        for answer in (client.get("/readyz"), client.get("/v1/stats"), client.post("/v1/search", json={"id": "red/002.png"})):
+        for answer in (
+            client.get("/readyz"),
+            client.get("/v1/stats"),
+            client.post("/v1/search", json={"id": "red/002.png"}),
+        ):
             assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
         loaded.set()
         wait_for(lambda: client.get("/readyz").status_code == 200)
@@ -290,4 +309,8 @@ def test_starts_that_cannot_be(place, tmp_path):
             ((index, "--run", run, "--port", port), 2, "Choose another --port"),
         ):
             error = CliRunner().invoke(app, ["serve", *arguments]).exception
-            assert isinstance(error, HadaHashError) and error.exit_code == code and words in one_line(error)
+            assert (
+                isinstance(error, HadaHashError)
+                and error.exit_code == code
+                and words in one_line(error)
+            )

@@ -19,9 +19,13 @@ def test_the_same_answers_as_from_a_folder(client, place, tmp_path):
     shutil.rmtree(root / "photos.index")
     items = exact.get(exact.ids)
     index = Index.build(
-        exact.codes(), [item.labels for item in items], [item.path for item in items],
-        engine="milvus", uri=str(tmp_path / "milvus.db"), collection="photos",
-    )  # fmt: skip
+        exact.codes(),
+        [item.labels for item in items],
+        [item.path for item in items],
+        engine="milvus",
+        uri=str(tmp_path / "milvus.db"),
+        collection="photos",
+    )
     index.save(root / "photos.index")
     auth = {"Authorization": f"Bearer {WRITE}"}
     with opened(Place(root), write_token=WRITE) as on_milvus:
@@ -30,16 +34,26 @@ def test_the_same_answers_as_from_a_folder(client, place, tmp_path):
             {"code": "abcd", "radius": 7, "k": 48},
             {"code": "0000", "label": ["blue"]},
         ):
-            one, other = (each.post("/v1/search", json=asked).json() for each in (client, on_milvus))
+            one, other = (
+                each.post("/v1/search", json=asked).json() for each in (client, on_milvus)
+            )
             assert one["hits"] == other["hits"] and one["exact"] and other["exact"]
         assert on_milvus.get("/v1/stats").json()["engine"] == "milvus"
         assert on_milvus.get("/v1/map").json() == client.get("/v1/map").json()
         assert on_milvus.get("/v1/thumbnails/red/002.png").status_code == 200
-        assert on_milvus.post("/v1/items", json={"id": "new", "code": "abcd"}, headers=auth).status_code == 201
+        assert (
+            on_milvus.post(
+                "/v1/items", json={"id": "new", "code": "abcd"}, headers=auth
+            ).status_code
+            == 201
+        )
         hit = on_milvus.post("/v1/search", json={"id": "new", "k": 1}).json()["hits"][0]
         assert (hit["id"], hit["distance"]) == ("new", 0)
         assert on_milvus.delete("/v1/items/new", headers=auth).status_code == 204
         assert on_milvus.get("/v1/stats").json()["items"] == 48
         index.remove(["red/002.png"])  # by someone else
-        assert on_milvus.post("/v1/search", json={"code": "0000", "k": 48}).json()["hits"][-1]["id"] != "red/002.png"
+        assert (
+            on_milvus.post("/v1/search", json={"code": "0000", "k": 48}).json()["hits"][-1]["id"]
+            != "red/002.png"
+        )
         assert on_milvus.post("/v1/search", json={"id": "red/002.png"}).status_code == 404

@@ -69,9 +69,19 @@ def test_answers_are_as_described(address, mode):
 def test_everything_is_described(address):
     paths = httpx.get(f"{address}/openapi.json").json()["paths"]
     assert set(paths) == {
-        "/v1/search", "/v1/encode", "/v1/items", "/v1/items/{id}", "/v1/images/{id}", "/v1/thumbnails/{id}", "/v1/map",
-        "/v1/stats", "/v1/reload", "/healthz", "/readyz", "/metrics",
-    }  # fmt: skip
+        "/v1/search",
+        "/v1/encode",
+        "/v1/items",
+        "/v1/items/{id}",
+        "/v1/images/{id}",
+        "/v1/thumbnails/{id}",
+        "/v1/map",
+        "/v1/stats",
+        "/v1/reload",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    }
     assert set(paths["/v1/search"]["post"]["requestBody"]["content"]) == {
         "multipart/form-data",
         "application/octet-stream",

@@ -16,16 +16,26 @@ expect = playwright.expect
 
 CHROMIUM = os.environ.get("HADAHASH_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 OPTIONS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 SIZES = {"desk": (1280, 900), "phone": (390, 844)}
 FIGURES = Path(__file__).parents[2] / "docs" / "figures"
-SHOWN = os.environ.get("HADAHASH_SCREENSHOTS")  # a folder that holds photos.index, run, photos and query.png
+SHOWN = os.environ.get(
+    "HADAHASH_SCREENSHOTS"
+)  # a folder that holds photos.index, run, photos and query.png
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed; HADAHASH_CHROMIUM may name it"),
+    pytest.mark.skipif(
+        not Path(CHROMIUM).exists(),
+        reason="chromium is not installed; HADAHASH_CHROMIUM may name it",
+    ),
 ]
 
 
@@ -52,7 +62,10 @@ class Visitor:
         self.page.set_default_timeout(15_000)
         self.trouble: list[str] = []
         self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
-        self.page.on("console", lambda said: self.trouble.append(said.text) if "Security Policy" in said.text else None)
+        self.page.on(
+            "console",
+            lambda said: self.trouble.append(said.text) if "Security Policy" in said.text else None,
+        )
         self.page.on("dialog", lambda dialog: self.trouble.append(f"dialog {dialog.message}"))
         self.page.on("request", lambda request: self._watch(request.url, address))
         self.page.goto(address)
@@ -63,7 +76,9 @@ class Visitor:
 
     def close(self) -> None:
         assert not self.trouble
-        assert self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "it scrolls sideways"
+        assert self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (
+            "it scrolls sideways"
+        )
         self.page.close()
 
     @property
@@ -97,8 +112,12 @@ def test_upload_results_and_click_through(visitor, place):
     expect(page.locator("#grid .hit").first).to_be_visible()  # something to start from
     visitor.upload(place.root / "photos" / "red" / "002.png")
     expect(visitor.hits).to_have_count(24)
-    expect(page.locator("#status")).to_have_text(re.compile(r"24 images · distance 0 to \d+ · proven exact · [\d.]+ ms"))
-    assert visitor.hits.first.locator(".distance").inner_text() == "0" and visitor.labels() >= {"red"}
+    expect(page.locator("#status")).to_have_text(
+        re.compile(r"24 images · distance 0 to \d+ · proven exact · [\d.]+ ms")
+    )
+    assert visitor.hits.first.locator(".distance").inner_text() == "0" and visitor.labels() >= {
+        "red"
+    }
     assert visitor.hits.first.locator(".label").inner_text() == "red"
     far = visitor.hits.last
     distance = far.locator(".distance").inner_text()
@@ -112,7 +131,9 @@ def test_upload_results_and_click_through(visitor, place):
     far.click()
     expect(page.locator("#query-name")).to_contain_text(name)
     expect(visitor.hits).to_have_count(24)
-    assert name not in page.locator("#grid .name").all_inner_texts(), "an image is not among its own neighbours"
+    assert name not in page.locator("#grid .name").all_inner_texts(), (
+        "an image is not among its own neighbours"
+    )
     assert "#id=" in page.url
 
 
@@ -135,7 +156,9 @@ def test_filter_and_sliders(visitor, place):
     expect(visitor.hits).to_have_count(48)
     page.get_by_label("Distance at most").fill("2")
     expect(page.locator("#status")).to_contain_text(re.compile("distance 0"))
-    page.wait_for_function("() => [...document.querySelectorAll('.distance')].every(each => Number(each.textContent) <= 2)")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.distance')].every(each => Number(each.textContent) <= 2)"
+    )
     expect(page.locator("#radius-value")).to_have_text("2")
 
 
@@ -231,12 +254,16 @@ def test_keyboard_and_screen_reader(desk, place):
     )
     assert nameless == []
     assert page.locator("#status").get_attribute("aria-live") == "polite"
-    assert re.match(r"red, \d+\.png, distance 0\. Search from it\.", desk.hits.first.get_attribute("aria-label"))
+    assert re.match(
+        r"red, \d+\.png, distance 0\. Search from it\.", desk.hits.first.get_attribute("aria-label")
+    )
     page.locator("body").press("Tab")
     seen = []
     for _ in range(14):
         seen.append(
-            page.evaluate("document.activeElement.id || document.activeElement.className || document.activeElement.tagName")
+            page.evaluate(
+                "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
+            )
         )
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline == "solid" or seen[-1] == "file", seen
@@ -259,7 +286,9 @@ def test_names_are_shown_as_text(browser, own_place):
         visitor = Visitor(browser, address)
         visitor.page.locator("#grid .hit").first.click()
         expect(visitor.hits).to_have_count(1)
-        assert visitor.hits.first.locator(".name").inner_text() == name and visitor.labels() == {"<b>bold</b>"}
+        assert visitor.hits.first.locator(".name").inner_text() == name and visitor.labels() == {
+            "<b>bold</b>"
+        }
         assert visitor.page.locator("img[src='x'], b").count() == 0
         visitor.close()
 
@@ -287,7 +316,9 @@ def test_the_api_page(browser, address):
 
 
 @pytest.mark.skipif(not SHOWN, reason="HADAHASH_SCREENSHOTS names no collection to show")
-@pytest.mark.parametrize(("size", "scheme"), [("desk", "light"), ("desk", "dark"), ("phone", "light")])
+@pytest.mark.parametrize(
+    ("size", "scheme"), [("desk", "light"), ("desk", "dark"), ("phone", "light")]
+)
 def test_screenshots(browser, size, scheme):
     """Makes the pictures of docs/figures anew."""
     shown = Path(str(SHOWN))

@@ -14,7 +14,7 @@ from toys import one_line
 
 from hadahash.codes import Codes, pack
 from hadahash.data.images import open_image, shrink_to_square
-from hadahash.data.transforms import Preprocess
+from hadahash.data.preprocess import Preprocess
 from hadahash.errors import UsageError
 from hadahash.serve import decoding
 from hadahash.serve.batching import Batcher, Gate
@@ -71,7 +71,10 @@ def test_an_index_tells_its_model_and_its_images(own_place):
     """As `hadahash index build` leaves it; the paths in it are absolute, and may be those of another machine."""
     photos, index = own_place.root / "photos", own_place.index
     index.meta |= {"run": str(own_place.root / "run"), "images": str(photos)}
-    index.update(index.codes(), paths=[str(photos / name) for name in index.ids[:-1]] + ["/elsewhere/photos/x.png"])
+    index.update(
+        index.codes(),
+        paths=[str(photos / name) for name in index.ids[:-1]] + ["/elsewhere/photos/x.png"],
+    )
     index.save(own_place.root / "photos.index")
     sources = open_collection(own_place.root / "photos.index")
     assert sources.run is None and sources.images == (photos,)
@@ -120,7 +123,9 @@ def test_an_error_reaches_everyone_who_asked_and_no_one_else():
 
     async def ask_all():
         batcher = Batcher(work, most=8, seen=lambda size: None)
-        asked = await asyncio.gather(batcher.ask("bad"), batcher.ask("beside it"), return_exceptions=True)
+        asked = await asyncio.gather(
+            batcher.ask("bad"), batcher.ask("beside it"), return_exceptions=True
+        )
         gone = asyncio.create_task(batcher.ask("gone"))
         await asyncio.sleep(0)
         gone.cancel()
@@ -157,15 +162,21 @@ def test_a_decode_that_hangs_or_dies_does_not_stop_the_others(monkeypatch):
             others.append(await pool.square(image, preprocess))
         took = time.monotonic() - started
         assert not stuck.done() and took < 1
-        errors = await asyncio.gather(stuck, pool.square(b"die", preprocess), return_exceptions=True)
-        again = [await pool.square(image, preprocess) for _ in range(4)]  # both workers are there again
+        errors = await asyncio.gather(
+            stuck, pool.square(b"die", preprocess), return_exceptions=True
+        )
+        again = [
+            await pool.square(image, preprocess) for _ in range(4)
+        ]  # both workers are there again
         await pool.close()
         return errors, others + again, pool.replaced
 
     errors, squares, replaced = asyncio.run(decode_all())
     assert [error.status for error in errors] == [422, 422] and replaced == 2
     expected = shrink_to_square(open_image(image), 20)
-    assert all(np.array_equal(square, expected) for square in squares), "and decoded just as when indexed"
+    assert all(np.array_equal(square, expected) for square in squares), (
+        "and decoded just as when indexed"
+    )
 
 
 def test_no_process_is_left():
@@ -195,7 +206,9 @@ def test_equal_codes_lie_side_by_side():
     codes = Codes(packed=np.repeat(np.uint8([[0], [255]]), 50, axis=0), bits=8)
     points = project(codes)
     assert len(np.unique(points.round(6), axis=0)) == 100
-    assert max(np.ptp(points[:50, 0]), np.ptp(points[50:, 0])) < abs(points[:50, 0].mean() - points[50:, 0].mean())
+    assert max(np.ptp(points[:50, 0]), np.ptp(points[50:, 0])) < abs(
+        points[:50, 0].mean() - points[50:, 0].mean()
+    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])

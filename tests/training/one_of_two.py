@@ -18,7 +18,13 @@ from hadahash.networks import Backbone, build_backbone
 from hadahash.training import checkpoint
 
 CASES = {
-    "frozen": {"backbone": "test_efficientnet", "frozen": True, "epochs": 3, "batch": 40, "lr": 0.3},
+    "frozen": {
+        "backbone": "test_efficientnet",
+        "frozen": True,
+        "epochs": 3,
+        "batch": 40,
+        "lr": 0.3,
+    },
     "whole": {"backbone": "simple", "epochs": 3, "batch": 32},
     "norm": {"backbone": "simple with norm", "epochs": 3, "batch": 32},
 }
@@ -35,13 +41,19 @@ def backbone(name: str, **options: object) -> Backbone:
 def fit(case: str, out: Path | None = None, *, resume: bool = False, **changes: object) -> Hasher:
     hasher.build_backbone = backbone
     try:
-        return tiny_hasher(**(CASES[case] | changes)).fit(*make_toy(160, seed=0), out=out, resume=resume)
+        return tiny_hasher(**(CASES[case] | changes)).fit(
+            *make_toy(160, seed=0), out=out, resume=resume
+        )
     finally:
         hasher.build_backbone = build_backbone
 
 
 def weights(model: Hasher) -> dict[str, torch.Tensor]:
-    return {key: value.contiguous() for key, value in model.network.state_dict().items() if value.is_floating_point()}
+    return {
+        key: value.contiguous()
+        for key, value in model.network.state_dict().items()
+        if value.is_floating_point()
+    }
 
 
 class Stopped(Exception):
@@ -87,7 +99,9 @@ def interrupt_and_resume(rank: int, folder: Path) -> Hasher:
 
 def main(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+    )
     done = {case: fit(case, folder / f"{case}-{rank}") for case in CASES}
     assert all((folder / f"{case}-{rank}" / "log.jsonl").exists() == (rank == 0) for case in CASES)
     done["again"] = stop_and_resume(rank, folder / f"again-{rank}")

@@ -29,9 +29,15 @@ fit, weights = one_of_two.fit, one_of_two.weights
 def pair(tmp_path_factory):
     """The folder that two processes have left."""
     folder = tmp_path_factory.mktemp("pair")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(CHILD.parents[1]), os.environ["PYTHONPATH"]])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(CHILD.parents[1]), os.environ["PYTHONPATH"]])
+    }
     both = [
-        subprocess.Popen([sys.executable, str(CHILD), str(rank), str(folder)], env=environment, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, str(CHILD), str(rank), str(folder)],
+            env=environment,
+            stderr=subprocess.PIPE,
+        )
         for rank in (0, 1)
     ]
     said = [process.communicate(timeout=240)[1].decode() for process in both]
@@ -79,7 +85,10 @@ def test_a_broken_off_training_goes_on_in_both(pair, case):
 
 def test_the_log_has_the_loss_of_the_joined_batch(pair, tmp_path):
     fit("frozen", tmp_path)
-    two, one = ([json.loads(line) for line in (f / "log.jsonl").open()] for f in (pair / "frozen-0", tmp_path))
+    two, one = (
+        [json.loads(line) for line in (f / "log.jsonl").open()]
+        for f in (pair / "frozen-0", tmp_path)
+    )
     assert [line["step"] for line in two] == [line["step"] for line in one] == [4, 8, 12]
     assert [line["loss"] for line in two] == pytest.approx([line["loss"] for line in one], rel=1e-5)
 
@@ -123,11 +132,23 @@ def test_torchrun_trains_a_run(tmp_path):
         "hadahash",
         "train",
     ]
-    command += [str(photos), "--out", str(tmp_path / "two"), "--frozen", "--bits", "16", "--device", "cpu"]
+    command += [
+        str(photos),
+        "--out",
+        str(tmp_path / "two"),
+        "--frozen",
+        "--bits",
+        "16",
+        "--device",
+        "cpu",
+    ]
     command += ["--backbone", "test_efficientnet", "--weights", "none"]
     command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("saved in") == 1 and len((tmp_path / "two" / "log.jsonl").read_text().splitlines()) == 2
+    assert (
+        done.stdout.count("saved in") == 1
+        and len((tmp_path / "two" / "log.jsonl").read_text().splitlines()) == 2
+    )
     one, two = (weights(Hasher.load(tmp_path / name, device="cpu")) for name in ("one", "two"))
     assert distance(one, two) < 1e-6

@@ -12,14 +12,14 @@ import torch
 from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hasher, write_folder
 
 from hadahash.data import ArrayImages, LabelledImages, read_folder
-from hadahash.data.transforms import AugmentSettings, Preprocess, augment, draw, mix_targets
+from hadahash.data.pixel_store import _room
+from hadahash.data.preprocess import AugmentSettings, Preprocess, augment, draw, mix_targets
 from hadahash.errors import HadaHashError, StorageError
 from hadahash.methods import METHODS, Batch, Task
 from hadahash.methods.hcdh import HCDHSettings
 from hadahash.training import HashNetwork, Log, PixelStore, TrainingSet, TrainSettings, train
 from hadahash.training.loop import Plan, _mix
 from hadahash.training.optim import Average, make_optimizer, rate_factor, set_rates
-from hadahash.training.pixels import _room
 
 PREPROCESS = Preprocess(side=32, size=32, train_size=32, crop=1.0)
 AUGMENTATION = AugmentSettings(mixup=0.2)
@@ -28,7 +28,11 @@ AUGMENTATION = AugmentSettings(mixup=0.2)
 def _network(seed=0) -> HashNetwork:
     torch.manual_seed(seed)
     backbone = smallest_backbone()
-    return HashNetwork(backbone, METHODS.get("hcdh")(Task(8, 4, backbone.features, train_images=20), HCDHSettings()))
+    return HashNetwork(
+        backbone,
+        METHODS.get("hcdh")(Task(8, 4, backbone.features, train_images=20), HCDHSettings()),
+        8,
+    )
 
 
 def _data(count=20) -> TrainingSet:
@@ -38,15 +42,22 @@ def _data(count=20) -> TrainingSet:
 
 def _frozen(count=20, width=32) -> TrainingSet:
     generator = torch.Generator().manual_seed(0)
-    return TrainingSet(torch.randn(count, width, generator=generator), torch.eye(4)[torch.arange(count) % 4])
+    return TrainingSet(
+        torch.randn(count, width, generator=generator), torch.eye(4)[torch.arange(count) % 4]
+    )
 
 
 def _train(network, data, log=None, seed=0, **settings):
     options = {"epochs": 2, "batch": 8, "ema": 0.0} | settings
     return train(
-        network, data, TrainSettings(**options), augmentation=AUGMENTATION, preprocess=PREPROCESS, seed=seed,
+        network,
+        data,
+        TrainSettings(**options),
+        augmentation=AUGMENTATION,
+        preprocess=PREPROCESS,
+        seed=seed,
         log=log or Log(None, progress=False),
-    )  # fmt: skip
+    )
 
 
 def _spy(network):
@@ -71,10 +82,15 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(toy):
     torch.manual_seed(2)
     state = torch.random.get_rng_state()
     second = tiny_hasher(seed=3).fit(*toy)
-    assert torch.equal(torch.random.get_rng_state(), state), "fitting must leave the caller's generator alone"
+    assert torch.equal(torch.random.get_rng_state(), state), (
+        "fitting must leave the caller's generator alone"
+    )
     assert tensor_bytes(first) == tensor_bytes(second)
     other = tensor_bytes(tiny_hasher(seed=4).fit(*toy))
-    assert tensor_bytes(first)["backbone.net.conv_stem.weight"] != other["backbone.net.conv_stem.weight"]
+    assert (
+        tensor_bytes(first)["backbone.net.conv_stem.weight"]
+        != other["backbone.net.conv_stem.weight"]
+    )
     assert tensor_bytes(first)["method.head.hash.weight"] != other["method.head.hash.weight"]
 
 
@@ -98,7 +114,11 @@ def _slow(network, data, settings, seed):
     network.train(not data.frozen)
     network.method.train()
     parts = [network.method] if data.frozen else [network.backbone, network.method]
-    rates = {id(p): settings.lr * (1 if m is network.method else settings.backbone_lr) for m in parts for p in m.parameters()}
+    rates = {
+        id(p): settings.lr * (1 if m is network.method else settings.backbone_lr)
+        for m in parts
+        for p in m.parameters()
+    }
     parameters = [p for m in parts for p in m.parameters()]
     momentum = [None for _ in parameters]
     shadow = {k: v.clone() for k, v in network.state_dict().items() if v.is_floating_point()}
@@ -114,11 +134,19 @@ def _slow(network, data, settings, seed):
         loss = sum(network.method.loss(Batch(inputs, targets, rows)).values())
         gradients = torch.autograd.grad(loss, parameters)
         rise = max(1, round(settings.warmup * steps))
-        factor = (step + 1) / rise if step < rise else 0.5 * (1 + math.cos(math.pi * (step - rise) / (steps - rise)))
+        factor = (
+            (step + 1) / rise
+            if step < rise
+            else 0.5 * (1 + math.cos(math.pi * (step - rise) / (steps - rise)))
+        )
         with torch.no_grad():
             for i, (p, gradient) in enumerate(zip(parameters, gradients, strict=True)):
                 gradient = gradient + settings.weight_decay * p if p.ndim > 1 else gradient
-                momentum[i] = gradient.clone() if momentum[i] is None else settings.momentum * momentum[i] + gradient
+                momentum[i] = (
+                    gradient.clone()
+                    if momentum[i] is None
+                    else settings.momentum * momentum[i] + gradient
+                )
                 p -= rates[id(p)] * factor * (gradient + settings.momentum * momentum[i])
             decay = min(settings.ema, (1 + step) / (10 + step))
             for key, value in network.state_dict().items():
@@ -129,7 +157,10 @@ def _slow(network, data, settings, seed):
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_training_is_the_slow_loop(frozen):
-    data, settings = _frozen() if frozen else _data(), TrainSettings(epochs=3, batch=8, ema=0.9, weight_decay=0.01)
+    data, settings = (
+        _frozen() if frozen else _data(),
+        TrainSettings(epochs=3, batch=8, ema=0.9, weight_decay=0.01),
+    )
     fast = _network()
     _train(fast, data, epochs=3, ema=0.9, weight_decay=0.01, seed=5)
     slow = _slow(_network(), data, settings, 5)
@@ -198,12 +229,23 @@ def test_targets_and_features_belong_to_the_rows():
 
 
 def test_each_image_of_an_epoch_is_augmented_in_its_own_way():
-    plan = Plan(TrainingSet(torch.zeros(20, 4), torch.zeros(20, 2)), TrainSettings(batch=10), AUGMENTATION, 1.0, 0)
-    epochs = [[torch.cat(parts) for parts in zip(plan.at(step), plan.at(step + 1), strict=True)] for step in (0, 2)]
+    plan = Plan(
+        TrainingSet(torch.zeros(20, 4), torch.zeros(20, 2)),
+        TrainSettings(batch=10),
+        AUGMENTATION,
+        1.0,
+        0,
+    )
+    epochs = [
+        [torch.cat(parts) for parts in zip(plan.at(step), plan.at(step + 1), strict=True)]
+        for step in (0, 2)
+    ]
     for order, table in epochs:
         assert len(table.unique(dim=0)) == 20 and sorted(order.tolist()) == list(range(20))
         assert table.shape == draw(20, AUGMENTATION, 1.0, torch.Generator()).shape
-    assert not torch.equal(epochs[0][0], epochs[1][0]) and not torch.equal(epochs[0][1], epochs[1][1])
+    assert not torch.equal(epochs[0][0], epochs[1][0]) and not torch.equal(
+        epochs[0][1], epochs[1][1]
+    )
     assert torch.equal(plan.at(0)[0], epochs[0][0][:10]), "an earlier step can be asked for again"
 
 
@@ -237,7 +279,9 @@ def test_backbone_and_head_learn_at_rates_of_their_own_and_vectors_do_not_decay(
     set_rates(optimizer, 0.5)
     assert found[id(network.method.head.hash.weight)]["lr"] == pytest.approx(0.25)
     set_rates(optimizer, 0.1)
-    assert found[id(network.method.head.hash.weight)]["lr"] == pytest.approx(0.05), "factors must not pile up"
+    assert found[id(network.method.head.hash.weight)]["lr"] == pytest.approx(0.05), (
+        "factors must not pile up"
+    )
 
 
 def test_training_without_momentum():
@@ -266,7 +310,10 @@ def test_warmup_may_be_nothing_or_everything():
 
 def test_the_papers_schedule_halves_every_fifty_epochs():
     settings = TrainSettings(schedule="paper")
-    factors = {epoch: rate_factor(epoch * 7 + 3, 200 * 7, 7, settings) for epoch in (0, 1, 49, 50, 99, 100, 150, 199)}
+    factors = {
+        epoch: rate_factor(epoch * 7 + 3, 200 * 7, 7, settings)
+        for epoch in (0, 1, 49, 50, 99, 100, 150, 199)
+    }
     assert factors == {0: 1, 1: 1, 49: 1, 50: 0.5, 99: 0.5, 100: 0.25, 150: 0.125, 199: 0.125}
 
 
@@ -309,7 +356,9 @@ def test_a_loss_that_is_no_number_ends_in_one_line(tmp_path, value):
     network, path = _network(), tmp_path / "log.jsonl"
     weight = network.method.head.hash.weight
     network.method.loss = lambda batch: {"a": weight.sum() * value}
-    with pytest.raises(HadaHashError, match=r"The loss is (nan|inf|-inf) after epoch 1.*lr=") as caught:
+    with pytest.raises(
+        HadaHashError, match=r"The loss is (nan|inf|-inf) after epoch 1.*lr="
+    ) as caught:
         _train(network, _frozen(), Log(path, progress=False))
     one_line(caught.value)
     assert path.read_text() == ""
@@ -335,7 +384,9 @@ def test_frozen_training_leaves_the_backbone_alone():
     before = {key: value.clone() for key, value in network.backbone.state_dict().items()}
     head = network.method.head.hash.weight.clone()
     _train(network, _frozen(), epochs=3, ema=0.5, weight_decay=0.1)
-    assert all(torch.equal(value, before[key]) for key, value in network.backbone.state_dict().items())
+    assert all(
+        torch.equal(value, before[key]) for key, value in network.backbone.state_dict().items()
+    )
     assert not torch.equal(network.method.head.hash.weight, head)
     assert all(p.grad is None for p in network.backbone.parameters())
 
@@ -343,7 +394,9 @@ def test_frozen_training_leaves_the_backbone_alone():
 @pytest.mark.parametrize("frozen", [False, True])
 def test_only_what_learns_is_in_training_mode(frozen):
     network, modes = _network().eval(), []
-    network.method.before_step = lambda step, total: modes.append((network.backbone.training, network.method.training))
+    network.method.before_step = lambda step, total: modes.append(
+        (network.backbone.training, network.method.training)
+    )
     _train(network, _frozen() if frozen else _data())
     assert set(modes) == {(not frozen, True)}
     assert not network.training and not network.method.training
@@ -353,9 +406,9 @@ def test_values_are_measured_from_the_threshold():
     network = _network().eval()
     features = torch.randn(3, 32)
     with torch.no_grad():
-        plain = network.code_values(features)
+        plain = network.values(features)
         network.threshold.fill_(0.25)
-        assert torch.equal(network.code_values(features), plain - 0.25)
+        assert torch.equal(network.values(features), plain - 0.25)
     assert plain.dtype == torch.float32
 
 
@@ -369,7 +422,9 @@ def test_pixels_are_stored_in_order_without_the_broken_ones(tmp_path):
     data = read_folder(folder)
     store = PixelStore.build(data, PREPROCESS)
     assert [name.path for name in store.skipped] == ["green/005.png"]
-    assert [data.ids[row] for row in store.kept] == [name for name in data.ids if name != "green/005.png"]
+    assert [data.ids[row] for row in store.kept] == [
+        name for name in data.ids if name != "green/005.png"
+    ]
     for square, name in zip(store.pixels, data.ids[store.kept], strict=True):
         number = int(name.split("/")[1].removesuffix(".png"))
         assert np.array_equal(square.numpy().transpose(1, 2, 0), pixels[number])
@@ -380,7 +435,9 @@ def test_pixels_beyond_the_memory_limit_go_to_a_file_that_leaves_no_trace(tmp_pa
     pixels, labels = make_toy(8, seed=0)
     data = LabelledImages(ArrayImages(pixels), np.arange(8).astype(str), labels, tuple("abcd"))
     store = PixelStore.build(data, PREPROCESS, memory_limit=100)
-    assert isinstance(_room((8, 3), memory_limit=23), np.memmap) and not isinstance(_room((8, 3), memory_limit=24), np.memmap)
+    assert isinstance(_room((8, 3), memory_limit=23), np.memmap) and not isinstance(
+        _room((8, 3), memory_limit=24), np.memmap
+    )
     assert torch.equal(store.pixels, PixelStore.build(data, PREPROCESS).pixels)
     assert list(tmp_path.iterdir()) == []
 

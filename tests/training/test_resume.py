@@ -71,7 +71,9 @@ def _assert_whole_log(out: Path, epochs: int) -> None:
     assert [line["step"] for line in lines] == [4 * epoch for epoch in range(1, epochs + 1)]
 
 
-@pytest.mark.parametrize(("kind", "kills"), [("dropout", 8), ("frozen", 4), ("no average", 4), ("mixup", 4)])
+@pytest.mark.parametrize(
+    ("kind", "kills"), [("dropout", 8), ("frozen", 4), ("no average", 4), ("mixup", 4)]
+)
 def test_kill_9_at_random_moments_and_resume_gives_the_same_bytes(processes, tmp_path, kind, kills):
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
     process = _start(processes, kind, unbroken)
@@ -164,7 +166,10 @@ def test_ctrl_c_waits_for_the_step_and_its_checkpoint(small, tmp_path, press, mo
     with pytest.raises(KeyboardInterrupt):
         small(tmp_path / "run", checkpoint_seconds=3600)
     assert _step_of(tmp_path / "run") == 4
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    )
     monkeypatch.undo()
     monkeypatch.setattr("hadahash.hasher.build_backbone", smallest_backbone)
     assert tensor_bytes(small(tmp_path / "run")) == tensor_bytes(small(tmp_path / "other"))
@@ -190,7 +195,9 @@ def test_ctrl_c_while_a_checkpoint_is_written_leaves_no_half(small, tmp_path, pr
 
 def test_without_a_folder_ctrl_c_has_nothing_to_wait_for(small, press, monkeypatch):
     steps = []
-    monkeypatch.setattr("hadahash.training.optim.Average.update", lambda self, step: steps.append(step))
+    monkeypatch.setattr(
+        "hadahash.training.optim.Average.update", lambda self, step: steps.append(step)
+    )
     press(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         small(None, resume=False)
@@ -237,7 +244,9 @@ def test_without_resume_a_run_starts_anew(small, stopped, monkeypatch):
 
 
 def test_resuming_where_nothing_is_starts_at_the_beginning(small, tmp_path):
-    assert tensor_bytes(small(tmp_path / "new", resume=True)) == tensor_bytes(small(tmp_path / "old", resume=False))
+    assert tensor_bytes(small(tmp_path / "new", resume=True)) == tensor_bytes(
+        small(tmp_path / "old", resume=False)
+    )
 
 
 def test_resuming_without_a_folder_is_refused(small):
@@ -267,7 +276,9 @@ def test_the_checkpoint_of_another_setting_is_refused_by_its_name(small, stopped
 
 
 def test_how_often_checkpoints_are_written_may_change(small, stopped, tmp_path):
-    assert tensor_bytes(small(stopped, checkpoint_seconds=60)) == tensor_bytes(small(tmp_path / "other"))
+    assert tensor_bytes(small(stopped, checkpoint_seconds=60)) == tensor_bytes(
+        small(tmp_path / "other")
+    )
 
 
 def test_a_damaged_checkpoint_is_refused(small, stopped):
@@ -279,7 +290,9 @@ def test_a_damaged_checkpoint_is_refused(small, stopped):
     broken += [good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :] for place in flips]
     for content in broken:
         path.write_bytes(content)
-        with pytest.raises(StorageError, match=r"checkpoint.safetensors is damaged .*without --resume") as caught:
+        with pytest.raises(
+            StorageError, match=r"checkpoint.safetensors is damaged .*without --resume"
+        ) as caught:
             small(stopped)
         one_line(caught.value)
     path.write_bytes(good)

@@ -11,7 +11,10 @@ from hadahash import Hasher
 from hadahash.training.checkpoint import Checkpoint
 from hadahash.training.optim import Average
 
-BANKS = {"dpsh": {"bank.outputs", "bank.targets"}, "dsdh": {"bank.outputs", "bank.targets", "codes"}}
+BANKS = {
+    "dpsh": {"bank.outputs", "bank.targets"},
+    "dsdh": {"bank.outputs", "bank.targets", "codes"},
+}
 
 
 class Stopped(BaseException):
@@ -19,7 +22,13 @@ class Stopped(BaseException):
 
 
 def _hasher(name):
-    return tiny_hasher(name, frozen=True, epochs=12, checkpoint_seconds=0, **({"dsdh_refresh": 5} if name == "dsdh" else {}))
+    return tiny_hasher(
+        name,
+        frozen=True,
+        epochs=12,
+        checkpoint_seconds=0,
+        **({"dsdh_refresh": 5} if name == "dsdh" else {}),
+    )
 
 
 @pytest.mark.parametrize("name", BANKS)
@@ -29,9 +38,13 @@ def test_the_model_and_the_average_hold_no_bank(name, toy, tmp_path):
     (file,) = tmp_path.glob("model-*.safetensors")
     found = {*safetensors.torch.load_file(file), *Average(hasher.network, 0.9).shadow}
     assert "method.hash.weight" in found and not {f"method.{key}" for key in BANKS[name]} & found
-    assert BANKS[name] <= {key for key, _ in hasher.network.method.named_buffers()}, "it is there in training"
+    assert BANKS[name] <= {key for key, _ in hasher.network.method.named_buffers()}, (
+        "it is there in training"
+    )
     other = Hasher.load(tmp_path, device="cpu")
-    assert all(len(other.network.method.get_buffer(key)) == 0 for key in BANKS[name]), "no room is kept for it"
+    assert all(len(other.network.method.get_buffer(key)) == 0 for key in BANKS[name]), (
+        "no room is kept for it"
+    )
     assert other.encode(toy[0]).packed.tobytes() == hasher.encode(toy[0]).packed.tobytes()
 
 
@@ -62,7 +75,9 @@ def test_a_stopped_run_goes_on_with_its_bank(name, tmp_path, monkeypatch):
 def test_a_model_file_that_still_holds_the_bank_is_read(name, toy, tmp_path):
     hasher = _hasher(name).fit(*toy)
     extra = {f"method.{key}": value for key, value in hasher.network.method.named_buffers()}
-    content = safetensors.torch.save({k: v.contiguous() for k, v in (hasher.network.state_dict() | extra).items()})
+    content = safetensors.torch.save(
+        {k: v.contiguous() for k, v in (hasher.network.state_dict() | extra).items()}
+    )
     hasher._content = lambda: content
     hasher.save(tmp_path)
     assert tensor_bytes(Hasher.load(tmp_path, device="cpu")) == tensor_bytes(hasher)

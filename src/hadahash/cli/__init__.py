@@ -11,7 +11,9 @@ INTERRUPTED = "interrupted; run the same command again (train: with --resume) to
 
 def main() -> None:
     """Run the command line; bad input ends in one line and an exit code, never in a traceback."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin beside a busy neighbour cost it 30 times the time
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "PASSIVE"
+    )  # threads that spin beside a busy neighbour cost it 30 times the time
     from ..errors import HadaHashError
 
     try:
@@ -20,7 +22,9 @@ def main() -> None:
 
         plain = warnings.formatwarning
         warnings.formatwarning = lambda message, category, *where: (
-            f"warning: {message}\n" if issubclass(category, DataWarning) else plain(message, category, *where)
+            f"warning: {message}\n"
+            if issubclass(category, DataWarning)
+            else plain(message, category, *where)
         )
         app()
     except HadaHashError as error:
@@ -30,5 +34,7 @@ def main() -> None:
         sys.stderr.write(f"{INTERRUPTED}\n")
         sys.exit(130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what reads us has gone: say no more
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # what reads us has gone: say no more
         sys.exit(0)

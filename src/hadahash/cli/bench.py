@@ -11,11 +11,11 @@ import typer
 from numpy.typing import NDArray
 
 from .. import native
-from ..codebook import codebook as make_codebook
+from ..codebooks import codebook as make_codebook
 from ..codes import Codes, pack
+from ..config import require
 from ..evaluation import evaluate
 from ..index import Index
-from ..settings import require
 from . import options, show
 
 _CLASSES, _FLIPPED = 100, 0.05  # codewords, and the share of bits that differ from them
@@ -36,7 +36,11 @@ def bench(
     for option, value in (("--codes", codes), ("--bits", bits), ("--queries", queries)):
         require(value > 0, f"{option} {value} is not possible: it must be at least 1.")
     figures: dict[str, Any] = {"codes": codes, "bits": bits, "seed": seed}
-    figures |= {"cores": native.usable_cores(), "kernels": native.describe(), **_measure(codes, bits, queries, seed)}
+    figures |= {
+        "cores": native.usable_cores(),
+        "kernels": native.describe(),
+        **_measure(codes, bits, queries, seed),
+    }
     if json:
         show.as_json(figures)
         return
@@ -48,19 +52,28 @@ def _measure(count: int, bits: int, queries: int, seed: int) -> dict[str, Any]:
     rng, book = np.random.default_rng(seed), make_codebook(_CLASSES, bits, seed=seed)
     database, labels = _made(count, book, rng)
     asked, asked_labels = _made(max(queries, _BATCH), book, rng)
-    engines = {"exact": Index.build(database), "routed": Index.build(database, engine="routed", codebook=book)}
+    engines = {
+        "exact": Index.build(database),
+        "routed": Index.build(database, engine="routed", codebook=book),
+    }
     found = [index.search(asked[:_BATCH], k=_K).distances for index in engines.values()]
     figures: dict[str, Any] = {"engines agree": "yes" if (found[0] == found[1]).all() else "NO"}
     for name, index in engines.items():
         search = partial(index.search, k=_K)
-        figures[f"{name}, one query, ms"] = _milliseconds(search, [asked[n : n + 1] for n in range(_ROUNDS)])
-        figures[f"{name}, {_BATCH} queries at once, ms each"] = _milliseconds(search, [asked[:_BATCH]] * _ROUNDS) / _BATCH
+        figures[f"{name}, one query, ms"] = _milliseconds(
+            search, [asked[n : n + 1] for n in range(_ROUNDS)]
+        )
+        figures[f"{name}, {_BATCH} queries at once, ms each"] = (
+            _milliseconds(search, [asked[:_BATCH]] * _ROUNDS) / _BATCH
+        )
     started = time.perf_counter()
     evaluate(asked[:queries], asked_labels[:queries], database, labels)
     return figures | {f"mAP of {queries:,} queries, s": time.perf_counter() - started}
 
 
-def _made(count: int, book: NDArray[np.int8], rng: np.random.Generator) -> tuple[Codes, NDArray[np.int64]]:
+def _made(
+    count: int, book: NDArray[np.int8], rng: np.random.Generator
+) -> tuple[Codes, NDArray[np.int64]]:
     """Codewords with some bits flipped, and whose they are; in blocks, since drawing takes 64 times the room of a code."""
     labels = rng.integers(0, len(book), count)
     packed = pack(book)[labels]

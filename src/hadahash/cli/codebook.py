@@ -5,8 +5,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from ..codebook import codebook as make_codebook
-from ..codebook import paper_order, quality
+from ..codebooks import codebook as make_codebook
+from ..codebooks import codebook_quality, paper_order
 from ..codes import Codes, pack
 from . import options, show
 
@@ -14,7 +14,9 @@ from . import options, show
 def codebook(
     classes: Annotated[int, typer.Option(help="Number of classes: one codeword for each.")],
     bits: options.Bits = 64,
-    design: Annotated[str, typer.Option(help="far (codewords as far apart as can be had) or paper (Algorithm 1).")] = "far",
+    design: Annotated[
+        str, typer.Option(help="far (codewords as far apart as can be had) or paper (Algorithm 1).")
+    ] = "far",
     seed: options.Seed = 0,
     out: Annotated[
         Optional[Path],  # noqa: UP045
@@ -30,7 +32,12 @@ def codebook(
     Example: hadahash codebook --classes 100 --bits 32 --out book.npz
     """
     book = make_codebook(classes, bits, design=design, seed=seed)
-    figures = {"design": design, "seed": seed, "order": paper_order(classes, bits), **quality(book).to_dict()}
+    figures = {
+        "design": design,
+        "seed": seed,
+        "order": paper_order(classes, bits),
+        **codebook_quality(book).to_dict(),
+    }
     path = out or Path(f"codebook-{classes}x{bits}-{design}-s{seed}.npz")
     Codes(packed=pack(book), bits=bits).save(path)
     if json:

@@ -14,7 +14,9 @@ app = typer.Typer(help="Fetch or check the files of a benchmark.", no_args_is_he
 
 @app.command("get")
 def get(
-    name: Annotated[str, typer.Argument(help="A data set's name; `hadahash data list` shows them.")],
+    name: Annotated[
+        str, typer.Argument(help="A data set's name; `hadahash data list` shows them.")
+    ],
     data_root: options.Root = None,
 ) -> None:
     """Find a data set's files, or fetch them, and check them.
@@ -25,7 +27,9 @@ def get(
     place = entry.get(data_root, download=True, say=show.say)
     images = entry.read(place)
     show.result(f"{name}: {len(images):,} images, {len(images.classes)} classes, in {place}")
-    sizes = ", ".join(f"{part} {size:,}" for part, size in make_split(images, entry.protocol).sizes.items())
+    sizes = ", ".join(
+        f"{part} {size:,}" for part, size in make_split(images, entry.protocol).sizes.items()
+    )
     show.result(f"protocol {entry.protocol}: {sizes}; mAP@{entry.depth or 'all'}")
 
 

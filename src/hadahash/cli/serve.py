@@ -5,8 +5,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from ..config import make, parse_assignments
 from ..errors import MissingExtraError
-from ..settings import make, parse_assignments
 from . import options, show
 
 
@@ -15,17 +15,27 @@ def serve(
     run: options.Run = None,
     images: Annotated[
         Optional[list[Path]],  # noqa: UP045
-        typer.Option(help="Folder whose images may be shown, instead of the one that was indexed. May be repeated."),
+        typer.Option(
+            help="Folder whose images may be shown, instead of the one that was indexed. May be repeated."
+        ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; others than 127.0.0.1 need a read token.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; others than 127.0.0.1 need a read token.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0: any that is free.")] = 8000,
     read_token: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(envvar="HADAHASH_READ_TOKEN", help="Who searches must show it.", show_default=False),
+        typer.Option(
+            envvar="HADAHASH_READ_TOKEN", help="Who searches must show it.", show_default=False
+        ),
     ] = None,
     write_token: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(envvar="HADAHASH_WRITE_TOKEN", help="Who adds and removes must show it.", show_default=False),
+        typer.Option(
+            envvar="HADAHASH_WRITE_TOKEN",
+            help="Who adds and removes must show it.",
+            show_default=False,
+        ),
     ] = None,
     device: options.Device = "auto",
     set_: Annotated[
@@ -43,6 +53,12 @@ def serve(
         from ..serve.settings import ServeSettings
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "serve") from None
-    given = {"host": host, "port": port, "read_token": read_token or None, "write_token": write_token or None, "device": device}
+    given = {
+        "host": host,
+        "port": port,
+        "read_token": read_token or None,
+        "write_token": write_token or None,
+        "device": device,
+    }
     settings = make(ServeSettings, given | parse_assignments(set_ or []))
     start(open_collection(index, run, images or ()), settings, show.result)

@@ -36,9 +36,14 @@ def watched() -> bool:
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
     bar = Progress(
-        TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=Console(stderr=True), transient=True, disable=not watched(),
-    )  # fmt: skip
+        TextColumn(title),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not watched(),
+    )
     with bar:
         task = bar.add_task(title, total=total)
         yield lambda count: bar.advance(task, count)

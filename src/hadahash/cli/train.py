@@ -6,41 +6,61 @@ from typing import Annotated, Any, Optional
 import typer
 
 from .. import files
+from ..config import parse_assignments
 from ..hasher import Hasher
 from ..runs import Source, train_run
-from ..settings import parse_assignments
 from ..training import workers_here
 from . import options, show
 
 
 def train(
-    data: Annotated[str, typer.Argument(help="A folder of class folders, a table (.csv), or a data set's name (cifar10).")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A folder of class folders, a table (.csv), or a data set's name (cifar10)."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the run: model, log, split, checkpoint.")],
     method: options.Method = "hcdh",
     bits: options.Bits = 64,
     backbone: options.Backbone = "efficientnet_lite0",
     weights: options.Weights = "imagenet",
-    frozen: Annotated[bool, typer.Option("--frozen", help="Train only the head, on features computed once.")] = False,
+    frozen: Annotated[
+        bool, typer.Option("--frozen", help="Train only the head, on features computed once.")
+    ] = False,
     seed: options.Seed = 0,
     protocol: options.Protocol = None,
-    validation: Annotated[float, typer.Option(help="Share of the training images held out, to choose settings by.")] = 0.0,
+    validation: Annotated[
+        float, typer.Option(help="Share of the training images held out, to choose settings by.")
+    ] = 0.0,
     data_root: options.Root = None,
-    config: Annotated[Optional[Path], typer.Option(help="TOML file with settings; --set goes over it.")] = None,  # noqa: UP045
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with settings; --set goes over it.")
+    ] = None,
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045
-        options.changes("Change a setting, for example --set epochs=10; `hadahash settings` shows them"),
+        options.changes(
+            "Change a setting, for example --set epochs=10; `hadahash settings` shows them"
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")
+    ] = False,
     device: options.Device = "auto",
 ) -> None:
     """Learn codes from labelled images. On several GPUs: torchrun --nproc-per-node 2 -m hadahash train ...
 
     Example: hadahash train photos/ --bits 64 --out runs/photos
     """
-    settings: dict[str, Any] = {**(files.read_toml(config) if config else {}), **parse_assignments(set_ or [])}
+    settings: dict[str, Any] = {
+        **(files.read_toml(config) if config else {}),
+        **parse_assignments(set_ or []),
+    }
     if frozen:
         settings["frozen"] = True
-    hasher = Hasher(method, bits=bits, backbone=backbone, seed=seed, weights=weights, device=device, **settings)
+    hasher = Hasher(
+        method, bits=bits, backbone=backbone, seed=seed, weights=weights, device=device, **settings
+    )
     source = Source(data, str(data_root) if data_root else None, protocol, validation)
     train_run(hasher, source, out, resume=resume, progress=show.watched(), say=show.say)
     if workers_here().rank > 0:

@@ -73,7 +73,9 @@ class LabelledImages:
     labels: NDArray[np.int64]  # (n,) class numbers, or (n, C) of 0 and 1
     classes: tuple[str, ...]
     name: str = ""
-    parts: NDArray[np.str_] | None = None  # (n,) train, query or database, where the data set itself says so
+    parts: NDArray[np.str_] | None = (
+        None  # (n,) train, query or database, where the data set itself says so
+    )
 
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.ids) == len(self.labels):
@@ -92,5 +94,10 @@ class LabelledImages:
         """The images with these numbers, in this order."""
         parts = None if self.parts is None else self.parts[indices]
         return LabelledImages(
-            self.images.take(indices), self.ids[indices], self.labels[indices], self.classes, self.name, parts
+            self.images.take(indices),
+            self.ids[indices],
+            self.labels[indices],
+            self.classes,
+            self.name,
+            parts,
         )

@@ -17,7 +17,7 @@ from ..codes import Skipped
 from ..errors import ImageError
 from .base import ArrayImages, Images, LabelledImages
 from .images import shrink_to_square
-from .transforms import Preprocess
+from .preprocess import Preprocess
 
 
 class Decoded(NamedTuple):
@@ -31,12 +31,17 @@ class Decoded(NamedTuple):
 Square: TypeAlias = "NDArray[np.uint8] | ImageError"
 
 
-def decode(images: Images, preprocess: Preprocess, *, batch: int, workers: int | None = None) -> Iterator[Decoded]:
+def decode(
+    images: Images, preprocess: Preprocess, *, batch: int, workers: int | None = None
+) -> Iterator[Decoded]:
     """All images in order, in batches of up to `batch`. At most two batches are decoded ahead of the reader.
 
     Whoever stops reading early stops the decoding too.
     """
-    if isinstance(images, ArrayImages) and images.pixels.shape[1:3] == (preprocess.side, preprocess.side):
+    if isinstance(images, ArrayImages) and images.pixels.shape[1:3] == (
+        preprocess.side,
+        preprocess.side,
+    ):
         yield from _slices(images, batch)
         return
     with ThreadPoolExecutor(workers or min(16, os.cpu_count() or 1)) as pool:
@@ -49,7 +54,9 @@ def decode(images: Images, preprocess: Preprocess, *, batch: int, workers: int |
             yield _gather(squares, start, preprocess.side)
 
 
-def in_memory(data: LabelledImages, preprocess: Preprocess, *, limit: int = 8 << 30) -> LabelledImages:
+def in_memory(
+    data: LabelledImages, preprocess: Preprocess, *, limit: int = 8 << 30
+) -> LabelledImages:
     """The same data set as decoded squares, for whoever goes through it often.
 
     Left as it is where the squares would take more than `limit` bytes or an image is broken, which is then found on reading.
@@ -83,7 +90,11 @@ def _gather(squares: list[Square], start: int, side: int) -> Decoded:
     pixels = np.empty((len(good), 3, side, side), np.uint8)
     for place, number in enumerate(good):
         pixels[place] = np.asarray(squares[number]).transpose(2, 0, 1)
-    failed = [(start + n, square.reason) for n, square in enumerate(squares) if isinstance(square, ImageError)]
+    failed = [
+        (start + n, square.reason)
+        for n, square in enumerate(squares)
+        if isinstance(square, ImageError)
+    ]
     return Decoded(np.array(good, np.int64) + start, pixels, failed)
 
 

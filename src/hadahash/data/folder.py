@@ -14,7 +14,17 @@ from ..errors import DataError
 from .base import DataWarning, FileImages, LabelledImages
 from .images import IMAGE_SUFFIXES
 
-_SPLITS = ("train", "training", "test", "testing", "val", "valid", "validation", "query", "database")
+_SPLITS = (
+    "train",
+    "training",
+    "test",
+    "testing",
+    "val",
+    "valid",
+    "validation",
+    "query",
+    "database",
+)
 
 
 @dataclass
@@ -57,7 +67,9 @@ def read_folder(root: str | Path) -> LabelledImages:
     listing = scan(root)
     if not listing.images:
         passed = f"{len(listing.others)} other and {listing.hidden} hidden files were passed over"
-        raise DataError(f"{root} holds no images ({passed}). Images end in: {', '.join(sorted(IMAGE_SUFFIXES))}.")
+        raise DataError(
+            f"{root} holds no images ({passed}). Images end in: {', '.join(sorted(IMAGE_SUFFIXES))}."
+        )
     parts = [path.relative_to(root).parts for path in listing.images]
     classes = class_folders(root)
     _require_classes(root, classes, parts)
@@ -75,7 +87,9 @@ def read_folder(root: str | Path) -> LabelledImages:
 def _require_classes(root: Path, classes: tuple[str, ...], parts: list[tuple[str, ...]]) -> None:
     stray = [part[0] for part in parts if len(part) == 1]
     if not classes:
-        raise DataError(f"{root} holds {len(stray)} images but no class folders. Put each image into {root}/<class>/.")
+        raise DataError(
+            f"{root} holds {len(stray)} images but no class folders. Put each image into {root}/<class>/."
+        )
     if stray:
         raise DataError(
             f"{len(stray)} images lie in {root} itself, beside the class folders ({_some(stray)}). "
@@ -89,9 +103,13 @@ def _require_classes(root: Path, classes: tuple[str, ...], parts: list[tuple[str
     filled = {part[0] for part in parts}
     empty = [name for name in classes if name not in filled]
     if empty:
-        raise DataError(f"{len(empty)} class folders of {root} hold no images ({_some(empty)}). Fill or remove them.")
+        raise DataError(
+            f"{len(empty)} class folders of {root} hold no images ({_some(empty)}). Fill or remove them."
+        )
     if len(classes) < 2:
-        raise DataError(f"{root} has one class only ({_some(classes)}): hashing needs at least 2 class folders in it.")
+        raise DataError(
+            f"{root} has one class only ({_some(classes)}): hashing needs at least 2 class folders in it."
+        )
 
 
 def _warn_of_others(root: Path, others: list[Path]) -> None:
@@ -121,7 +139,9 @@ def _require_folder(root: str | Path) -> Path:
 
 def _walk(root: Path) -> Iterator[Path]:
     """All files below a folder and the hidden folders, each folder's entries by name (by code point), depth first."""
-    above: frozenset[tuple[int, int]] = frozenset()  # the folders that hold the entry, to notice links that go round
+    above: frozenset[tuple[int, int]] = (
+        frozenset()
+    )  # the folders that hold the entry, to notice links that go round
     waiting = [(os.fspath(root), True, above)]
     while waiting:
         name, is_folder, above = waiting.pop()
@@ -132,7 +152,9 @@ def _walk(root: Path) -> Iterator[Path]:
         status = path.stat()
         here = (status.st_dev, status.st_ino)
         if here not in above:
-            waiting += [(entry.path, _is_shown_folder(entry), above | {here}) for entry in _entries(path)]
+            waiting += [
+                (entry.path, _is_shown_folder(entry), above | {here}) for entry in _entries(path)
+            ]
 
 
 def _entries(path: Path) -> list[os.DirEntry[str]]:
@@ -140,7 +162,9 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name, reverse=True)
     except OSError as error:
-        raise DataError(f"Cannot read the folder {path}: {error.strerror}. Allow it to be read, or move it away.") from error
+        raise DataError(
+            f"Cannot read the folder {path}: {error.strerror}. Allow it to be read, or move it away."
+        ) from error
 
 
 def _is_shown_folder(entry: os.DirEntry[str]) -> bool:

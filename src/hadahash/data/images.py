@@ -44,7 +44,14 @@ from PIL import (
     WebPImagePlugin,  # noqa: F401
 )
 
-from ..errors import CorruptImage, ImageTooLarge, UnreadableImage, UnsupportedImage, UsageError, unknown
+from ..errors import (
+    CorruptImage,
+    ImageTooLarge,
+    UnreadableImage,
+    UnsupportedImage,
+    UsageError,
+    unknown,
+)
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 IMAGE_SUFFIXES = frozenset(
@@ -139,11 +146,15 @@ def open_image(
         data += b"\xff\xd9"  # with an end, libjpeg shows what came before it
     with _typed_errors(name, data), _parse(io.BytesIO(data), name, limits) as image:
         if image.format in ("JPEG", "MPO") and _scans(data) > _MAX_SCANS:
-            raise ImageTooLarge(name, f"a JPEG of more than {_MAX_SCANS} scans takes too long to decode")
+            raise ImageTooLarge(
+                name, f"a JPEG of more than {_MAX_SCANS} scans takes too long to decode"
+            )
         if at_least is not None:
             image.draft(None, (at_least, at_least))
         _load(image, truncated)
-        turn = _TURNS.get(_orientation(image))  # after loading: a TIFF is turned, and loses its tag, on the way
+        turn = _TURNS.get(
+            _orientation(image)
+        )  # after loading: a TIFF is turned, and loses its tag, on the way
         upright = _to_rgb(image) if turn is None else _to_rgb(image).transpose(turn)
         return np.array(upright)
 
@@ -158,11 +169,18 @@ def image_size(source: Source, *, limits: ImageLimits = LIMITS) -> tuple[int, in
     with _opened(source, name, limits) as file:
         beginning = file.read(16)
         with _typed_errors(name, beginning), _parse(file, name, limits) as image:
-            swapped = image.format != "TIFF" and _orientation(image) in (5, 6, 7, 8)  # a TIFF's size is already swapped
+            swapped = image.format != "TIFF" and _orientation(image) in (
+                5,
+                6,
+                7,
+                8,
+            )  # a TIFF's size is already swapped
             return (image.width, image.height) if swapped else (image.height, image.width)
 
 
-def shrink_to_square(image: NDArray[np.uint8], side: int, *, fit: Literal["crop", "squash"] = "crop") -> NDArray[np.uint8]:
+def shrink_to_square(
+    image: NDArray[np.uint8], side: int, *, fit: Literal["crop", "squash"] = "crop"
+) -> NDArray[np.uint8]:
     """An image (height, width, 3) resized, antialiased, to (side, side, 3); it may also grow.
 
     "crop" keeps the shape of things: the short side becomes `side`, and the middle of the long one is kept. "squash"
@@ -176,7 +194,9 @@ def shrink_to_square(image: NDArray[np.uint8], side: int, *, fit: Literal["crop"
     if height == width == side:
         return image
     box = (0, 0, width, height)
-    if fit == "crop":  # cutting first and resizing then is the same, and does no work on what is cut off
+    if (
+        fit == "crop"
+    ):  # cutting first and resizing then is the same, and does no work on what is cut off
         short = min(height, width)
         left, top = (width - short) // 2, (height - short) // 2
         box = (left, top, left + short, top + short)
@@ -186,7 +206,9 @@ def shrink_to_square(image: NDArray[np.uint8], side: int, *, fit: Literal["crop"
 def _name(source: Source) -> str:
     if isinstance(source, bytes):
         return "<bytes>"
-    return str(source) if isinstance(source, (str, Path)) else str(getattr(source, "name", "<stream>"))
+    return (
+        str(source) if isinstance(source, (str, Path)) else str(getattr(source, "name", "<stream>"))
+    )
 
 
 @contextmanager
@@ -223,7 +245,9 @@ def _read(file: BinaryIO, name: str, limits: ImageLimits) -> bytes:
     except OSError as error:
         raise UnreadableImage(name, _words(error)) from error
     if size > limits.max_bytes:
-        raise ImageTooLarge(name, f"a file of more than the {limits.max_bytes:,} bytes that max_bytes allows")
+        raise ImageTooLarge(
+            name, f"a file of more than the {limits.max_bytes:,} bytes that max_bytes allows"
+        )
     return data
 
 
@@ -306,11 +330,17 @@ def _typed_errors(name: str, data: bytes) -> Iterator[None]:
             raise CorruptImage(name, "the file is empty") from error
         if _BEGINNING.match(data):
             raise CorruptImage(name, "broken or truncated within its header") from error
-        raise UnsupportedImage(name, f"not an image of a format that is read here: {', '.join(FORMATS)}") from error
+        raise UnsupportedImage(
+            name, f"not an image of a format that is read here: {', '.join(FORMATS)}"
+        ) from error
     except _PILLOW_ERRORS as error:
         raise CorruptImage(name, f"broken or truncated ({_words(error)})") from error
 
 
 def _words(error: BaseException) -> str:
-    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    text = (
+        (error.strerror if isinstance(error, OSError) else None)
+        or str(error)
+        or type(error).__name__
+    )
     return " ".join(text.split())

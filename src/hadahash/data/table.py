@@ -70,7 +70,9 @@ class Problems:
         told = "; ".join(f"{word} {number}: {text}" for number, text in self.found[:_SHOWN])
         more = len(self.found) - _SHOWN
         rest = f"; and {more} more such problems" if more > 0 else ""
-        raise DataError(f"{self.table} {told}{rest}. Mend the {word}{'s' if len(self.found) > 1 else ''} and try again.")
+        raise DataError(
+            f"{self.table} {told}{rest}. Mend the {word}{'s' if len(self.found) > 1 else ''} and try again."
+        )
 
 
 def is_table(path: str | Path) -> bool:
@@ -94,7 +96,9 @@ def read_table(path: str | Path) -> LabelledImages:
     problems.raise_any()
     classes = tuple(sorted({label for row in rows for label in row.labels}))
     if len(classes) < 2:
-        raise DataError(f"{path} has one label only ('{classes[0]}'): hashing needs at least 2 classes.")
+        raise DataError(
+            f"{path} has one label only ('{classes[0]}'): hashing needs at least 2 classes."
+        )
     _warn_of_slips(path, rows)
     parts = None if rows[0].split is None else np.array([SPLITS[row.split or ""] for row in rows])
     ids = np.array([row.path for row in rows])
@@ -110,11 +114,17 @@ def read_rows(path: Path) -> list[Row]:
     rows, problems = [], Problems(path)
     for number, record in records:
         if len(record) != len(names):
-            hint = " (a comma inside a field needs quotation marks around it)" if len(record) > len(names) else ""
+            hint = (
+                " (a comma inside a field needs quotation marks around it)"
+                if len(record) > len(names)
+                else ""
+            )
             problems.add(number, f"{len(record)} fields where the header has {len(names)}{hint}")
             continue
         split = None if split_at is None else str(record[split_at] or "").strip().lower()
-        rows.append(Row(number, str(record[at] or "").strip(), _split_labels(record[labels_at]), split))
+        rows.append(
+            Row(number, str(record[at] or "").strip(), _split_labels(record[labels_at]), split)
+        )
     problems.raise_any()
     if not rows:
         raise DataError(f"{path} has a header and no rows. {_COLUMNS}")
@@ -131,10 +141,14 @@ def _columns(path: Path, header: Sequence[str]) -> list[str]:
     missing = [name for name in ("path", "labels") if name not in names]
     shown = ", ".join(repr(name) for name in header[:8])
     if missing:
-        raise DataError(f"{path} has no column {' and no column '.join(missing)}; its first line has {shown}. {_COLUMNS}")
+        raise DataError(
+            f"{path} has no column {' and no column '.join(missing)}; its first line has {shown}. {_COLUMNS}"
+        )
     close = [] if "split" in names else get_close_matches("split", names, n=1, cutoff=0.8)
     if close:
-        raise DataError(f"{path} has a column '{close[0]}': did you mean 'split'? Rename it. {_COLUMNS}")
+        raise DataError(
+            f"{path} has a column '{close[0]}': did you mean 'split'? Rename it. {_COLUMNS}"
+        )
     return names
 
 
@@ -146,7 +160,9 @@ def _records(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
         else:
             yield from _text_records(path)
     except OSError as error:
-        raise DataError(f"Cannot read the table {path}: {error.strerror or error}. Check the path.") from error
+        raise DataError(
+            f"Cannot read the table {path}: {error.strerror or error}. Check the path."
+        ) from error
 
 
 def _text_records(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
@@ -163,7 +179,9 @@ def _text_records(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
                 empty = False
             before = reader.line_num
     except csv.Error as error:
-        raise DataError(f"{path} line {before + 1}: {error}. Check the quotation marks there.") from error
+        raise DataError(
+            f"{path} line {before + 1}: {error}. Check the quotation marks there."
+        ) from error
     if empty:
         raise DataError(f"{path} is empty. {_COLUMNS}")
 
@@ -183,7 +201,9 @@ def _parquet_records(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
                     number += 1
                     yield number, record
     except pyarrow.ArrowException as error:
-        raise DataError(f"{path} is not a parquet file, or is damaged ({' '.join(str(error).split())}).") from error
+        raise DataError(
+            f"{path} is not a parquet file, or is damaged ({' '.join(str(error).split())})."
+        ) from error
 
 
 def _split_labels(cell: Any) -> tuple[str, ...]:
@@ -224,7 +244,10 @@ def _check_twice(rows: list[Row], paths: list[Path], problems: Problems) -> None
         place = os.path.abspath(path)  # noqa: PTH100 (Path.absolute keeps ..; Path.resolve asks the disk for every part)
         if row.path and place in first:
             word = _row_word(problems.table)
-            problems.add(row.number, f"{row.path} is already in {word} {first[place]}: put all its labels into one row")
+            problems.add(
+                row.number,
+                f"{row.path} is already in {word} {first[place]}: put all its labels into one row",
+            )
         first.setdefault(place, row.number)
 
 
@@ -276,7 +299,9 @@ def _spelt_almost(label: str, known: dict[str, str]) -> str | None:
     ['Goldfish', 'dog', None]
     """
     small = label.casefold()
-    turned = [other for other in known if sorted(other) == sorted(small)]  # in short words too far apart for the measure
+    turned = [
+        other for other in known if sorted(other) == sorted(small)
+    ]  # in short words too far apart for the measure
     near = turned or get_close_matches(small, known, n=1, cutoff=0.8)
     return known[near[0]] if near else None
 

@@ -30,5 +30,7 @@ def decode(content: bytes, path: Path, *, remedy: str = AGAIN) -> str:
     except UnicodeDecodeError as error:
         before = content[: error.start]
         line = before.count(b"\n") + 1
-        raise DataError(f"{path} line {line}: not UTF-8 text (byte {content[error.start]:#04x}). {remedy}") from None
+        raise DataError(
+            f"{path} line {line}: not UTF-8 text (byte {content[error.start]:#04x}). {remedy}"
+        ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -15,9 +15,15 @@ from .metrics import Counts, Reals
 
 
 def confusion(
-    query_codes: Codes, query_labels: ArrayLike, database_codes: Codes, database_labels: ArrayLike, *,
-    classes: int, depth: int = 1000, threads: int | None = None,
-) -> Reals:  # fmt: skip
+    query_codes: Codes,
+    query_labels: ArrayLike,
+    database_codes: Codes,
+    database_labels: ArrayLike,
+    *,
+    classes: int,
+    depth: int = 1000,
+    threads: int | None = None,
+) -> Reals:
     """Which classes (columns) are retrieved for the queries of a class (rows): float (classes, classes), rows sum to 1.
 
     The item at rank r <= `depth` weighs 1 / log2(1 + r), so that the first ones count most. The items of a tie all get
@@ -111,7 +117,9 @@ class Sample(NamedTuple):
     shown: NDArray[np.int64]  # the classes that get a colour
 
 
-def sample(numbers: NDArray[np.int64], *, points: int = 1000, classes: int = 10, seed: int = 0) -> Sample:
+def sample(
+    numbers: NDArray[np.int64], *, points: int = 1000, classes: int = 10, seed: int = 0
+) -> Sample:
     """At most `points` of the images that have a class number (not -1).
 
     The `classes` classes with most images, the first of equal ones, are to be seen; where there are more, the images of

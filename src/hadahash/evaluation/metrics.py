@@ -29,7 +29,12 @@ Denominator = Literal["found", "possible"]
 
 _SMALL = 32  # from here on the series of H is exact to the last bit
 _HARMONIC = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, _SMALL + 1))])
-_SERIES = (1 / 24, -7 / 960, 31 / 8064, -127 / 30720)  # H(x) = ln(y) + Euler's constant + sum c_j / y^(2j), y = x + 1/2
+_SERIES = (
+    1 / 24,
+    -7 / 960,
+    31 / 8064,
+    -127 / 30720,
+)  # H(x) = ln(y) + Euler's constant + sum c_j / y^(2j), y = x + 1/2
 
 
 def average_precision(
@@ -108,7 +113,9 @@ def precision_recall(total: Counts, relevant: Counts) -> PrecisionRecall:
     return PrecisionRecall(
         radius=np.arange(total.shape[1]),
         precision=(hits / np.maximum(items, 1)).mean(axis=0),
-        recall=(searched / searched[:, -1:]).mean(axis=0) if len(searched) else np.zeros(total.shape[1]),
+        recall=(searched / searched[:, -1:]).mean(axis=0)
+        if len(searched)
+        else np.zeros(total.shape[1]),
         micro_precision=hits.sum(axis=0) / np.maximum(items.sum(axis=0), 1),
         micro_recall=hits.sum(axis=0) / max(int(wanted.sum()), 1),
     )
@@ -147,7 +154,9 @@ def _cut_tie(known: float, n: int, r: int, m: int, before: int, hits_before: int
     if x[-1] + hits_before == 0:
         return float("nan")
     places = np.full_like(x, m)
-    sums = known + _tie_sum(places, x, np.full_like(x, before), np.full_like(x, hits_before), places)
+    sums = known + _tie_sum(
+        places, x, np.full_like(x, before), np.full_like(x, hits_before), places
+    )
     return float(probability @ (sums / np.maximum(hits_before + x, 1)))
 
 

@@ -33,21 +33,32 @@ def average_precision_of_order(
 
 
 def expected_by_orders(
-    distances: Sequence[int], relevant: Sequence[bool], *, depth: int | None = None, denominator: str = "found"
+    distances: Sequence[int],
+    relevant: Sequence[bool],
+    *,
+    depth: int | None = None,
+    denominator: str = "found",
 ) -> Fraction | None:
     """The exact mean over every order of every tie; an order with nothing to divide by counts 0. For tiny cases.
 
     >>> expected_by_orders([0, 1, 1], [False, True, False])
     Fraction(5, 12)
     """
-    values = [average_precision_of_order(order, depth=depth, denominator=denominator) for order in _orders(distances, relevant)]
+    values = [
+        average_precision_of_order(order, depth=depth, denominator=denominator)
+        for order in _orders(distances, relevant)
+    ]
     if all(value is None for value in values):
         return None
     return sum((value or Fraction(0) for value in values), Fraction(0)) / len(values)
 
 
 def expected_by_places(
-    distances: Sequence[int], relevant: Sequence[bool], *, depth: int | None = None, denominator: str = "found"
+    distances: Sequence[int],
+    relevant: Sequence[bool],
+    *,
+    depth: int | None = None,
+    denominator: str = "found",
 ) -> float | None:
     """The same from the probability that each place holds a relevant item and the expected precision there.
 
@@ -85,7 +96,9 @@ def evaluate_slowly(
         for other_bits, other_classes in zip(database_bits, database_classes, strict=True):
             distances.append(sum(a != b for a, b in zip(bits, other_bits, strict=True)))
             relevant.append(bool(classes & other_classes))
-        results.append(expected_by_places(distances, relevant, depth=depth, denominator=denominator))
+        results.append(
+            expected_by_places(distances, relevant, depth=depth, denominator=denominator)
+        )
     return results
 
 
@@ -96,7 +109,9 @@ def _places(n: int, r: int, m: int, before: int, hits_before: int) -> Iterator[f
         yield r / n * expected_hits / (before + i)
 
 
-def _expected_with_cut_tie(sums: list[float], n: int, r: int, m: int, before: int, hits_before: int) -> float | None:
+def _expected_with_cut_tie(
+    sums: list[float], n: int, r: int, m: int, before: int, hits_before: int
+) -> float | None:
     """Go through every number x of relevant items that may be among the first m of the last tie."""
     if hits_before + min(r, m) == 0:
         return None
@@ -111,7 +126,11 @@ def _expected_with_cut_tie(sums: list[float], n: int, r: int, m: int, before: in
 def _ties(distances: Sequence[int], relevant: Sequence[bool]) -> Iterator[tuple[int, int]]:
     """How many items and how many relevant ones lie at each distance, nearest first."""
     for distance in sorted(set(distances)):
-        tie = [is_relevant for other, is_relevant in zip(distances, relevant, strict=True) if other == distance]
+        tie = [
+            is_relevant
+            for other, is_relevant in zip(distances, relevant, strict=True)
+            if other == distance
+        ]
         yield len(tie), sum(tie)
 
 

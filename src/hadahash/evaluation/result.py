@@ -55,7 +55,9 @@ class Report:
             f"ties: expectation, denominator: {self.denominator}, queries without relevant items: {self.empty}",
         ]
         if self.queries_without_relevant:
-            lines.append(f"{self.queries_without_relevant:,} queries have no relevant item in the database")
+            lines.append(
+                f"{self.queries_without_relevant:,} queries have no relevant item in the database"
+            )
         return "\n".join(line for line in lines if line)
 
 

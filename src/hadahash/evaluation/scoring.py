@@ -52,7 +52,9 @@ def evaluate(
     _check_policies(denominator, empty)
     depth, threads = _positive("depth", depth), _positive("threads", threads)
     cuts = [cut for cut in (_positive("precision_at", cut) for cut in precision_at) if cut]
-    total, relevant = count(query_codes, query_labels, database_codes, database_labels, threads=threads)
+    total, relevant = count(
+        query_codes, query_labels, database_codes, database_labels, threads=threads
+    )
     ap = _average_precision(total, relevant, depth, denominator, empty)
     return Report(
         map=float(np.nanmean(ap)),
@@ -71,14 +73,20 @@ def evaluate(
     )
 
 
-def _average_precision(total: Counts, relevant: Counts, depth: int | None, denominator: Denominator, empty: Empty) -> Reals:
+def _average_precision(
+    total: Counts, relevant: Counts, depth: int | None, denominator: Denominator, empty: Empty
+) -> Reals:
     parts = (slice(start, start + _ROWS) for start in range(0, len(total), _ROWS))
     options: Any = {"depth": depth, "denominator": denominator}
-    ap = np.concatenate([metrics.average_precision(total[rows], relevant[rows], **options) for rows in parts])
+    ap = np.concatenate(
+        [metrics.average_precision(total[rows], relevant[rows], **options) for rows in parts]
+    )
     if empty == "zero":
         return np.where(np.isnan(ap), 0.0, ap)
     if np.isnan(ap).all():
-        raise UsageError("No query has a relevant item, so empty='skip' leaves none. Check the labels of both sides.")
+        raise UsageError(
+            "No query has a relevant item, so empty='skip' leaves none. Check the labels of both sides."
+        )
     return ap
 
 
@@ -90,13 +98,17 @@ def _per_class(ap: Reals, labels: Labels) -> dict[int, float]:
         means = np.bincount(member, ap[counted]) / np.bincount(member)
         return dict(zip(classes.tolist(), means.tolist(), strict=True))
     sizes = labels[counted].sum(axis=0)
-    return {int(c): float(ap[counted] @ labels[counted, c] / sizes[c]) for c in np.flatnonzero(sizes)}
+    return {
+        int(c): float(ap[counted] @ labels[counted, c] / sizes[c]) for c in np.flatnonzero(sizes)
+    }
 
 
 def _bit_balance(codes: Codes) -> Reals:
     ones = np.zeros(codes.bits, np.int64)
     for start in range(0, len(codes), _CODES):
-        ones += np.unpackbits(codes.packed[start : start + _CODES], axis=1, count=codes.bits).sum(axis=0, dtype=np.int64)
+        ones += np.unpackbits(codes.packed[start : start + _CODES], axis=1, count=codes.bits).sum(
+            axis=0, dtype=np.int64
+        )
     return ones / len(codes)
 
 

@@ -8,7 +8,7 @@ from scipy.sparse.csgraph import connected_components
 
 from ..codes import Codes
 from ..errors import UsageError
-from .base import Index
+from .api import Index
 from .items import Id
 
 _AT_ONCE = 256  # queries

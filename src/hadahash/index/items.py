@@ -102,7 +102,10 @@ def joined(tables: Sequence[ItemTable]) -> ItemTable:
     ids = np.concatenate([table.ids for table in tables])
     paths = None
     if any(table.paths is not None for table in tables):
-        absent = (np.full(len(table), None, object) if table.paths is None else table.paths for table in tables)
+        absent = (
+            np.full(len(table), None, object) if table.paths is None else table.paths
+            for table in tables
+        )
         paths = np.concatenate(list(absent))
     if all(table.set_numbers is None for table in tables):
         return ItemTable(ids, paths)
@@ -120,9 +123,13 @@ def id_array(ids: Any) -> Ids:
     if array.size == 0:
         return array.astype(np.int64 if array.dtype.kind in "iu" else str).ravel()
     if array.ndim != 1 or array.dtype.kind not in "iuU":
-        raise UsageError(f"Ids must be strings, or whole numbers, in one row, got {array.dtype} {array.shape}.")
+        raise UsageError(
+            f"Ids must be strings, or whole numbers, in one row, got {array.dtype} {array.shape}."
+        )
     if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
-        raise UsageError(f"Ids that are numbers must fit into 64 bits with sign, got {array.max()}.")
+        raise UsageError(
+            f"Ids that are numbers must fit into 64 bits with sign, got {array.max()}."
+        )
     return array if array.dtype.kind == "U" else array.astype(np.int64)
 
 
@@ -143,16 +150,23 @@ def _paths(paths: Any, count: int) -> NDArray[np.object_]:
 
 def _label_sets(labels: Any, count: int) -> tuple[tuple[tuple[Label, ...], ...], NDArray[np.int32]]:
     if len(labels) != count:
-        raise UsageError(f"{count} items need {count} labels, got {len(labels)}. Give both in the same order.")
+        raise UsageError(
+            f"{count} items need {count} labels, got {len(labels)}. Give both in the same order."
+        )
     if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iuU":
         values, numbers = np.unique(labels, return_inverse=True)
         return tuple((value,) for value in values.tolist()), numbers.astype(np.int32)
     if isinstance(labels, np.ndarray) and labels.ndim == 2:
         if labels.dtype.kind not in "biuf" or not ((labels == 0) | (labels == 1)).all():
-            raise UsageError(f"A label matrix (n, C) must hold only 0 and 1, got other values ({labels.dtype}).")
+            raise UsageError(
+                f"A label matrix (n, C) must hold only 0 and 1, got other values ({labels.dtype})."
+            )
         labels = [np.flatnonzero(row).tolist() for row in labels]
     known: dict[tuple[Label, ...], int] = {}
-    sets = (tuple(sorted(label_set(label), key=lambda label: (isinstance(label, str), label))) for label in labels)
+    sets = (
+        tuple(sorted(label_set(label), key=lambda label: (isinstance(label, str), label)))
+        for label in labels
+    )
     found = np.fromiter((known.setdefault(each, len(known)) for each in sets), np.int32, count)
     return tuple(known) or ((),), found
 

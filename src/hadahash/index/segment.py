@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..native import search as native
-from .base import Filter, Search
+from .api import Filter, Search
 from .items import Ids, Items, ItemTable, Mask, Ranks, joined
 
-Layout = Callable[[native.Rows], native.Table]  # codes in the order of ids -> the table that is scanned
+Layout = Callable[
+    [native.Rows], native.Table
+]  # codes in the order of ids -> the table that is scanned
 
 
 class CodeTable(Protocol):
@@ -100,7 +102,13 @@ class Segment:
         k = min(search.k, len(table))
         allowed = self._allowed(search.filter)
         found = native.nearest(
-            table, queries, k=k, limits=limits, allowed=allowed, probes=search.probes, threads=search.threads
+            table,
+            queries,
+            k=k,
+            limits=limits,
+            allowed=allowed,
+            probes=search.probes,
+            threads=search.threads,
         )
         keys = found.keys.view(np.int64)
         distances, ranks = (keys >> 32).astype(np.int32), keys & 0xFFFFFFFF

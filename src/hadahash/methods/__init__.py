@@ -4,12 +4,27 @@ Each file says where its method differs from its authors' paper and code. In one
 (optimiser, rates, batches, crops, backbone) are not copied; all methods are trained by the same loop and compared in it.
 """
 
-from . import classify, csq, dpsh, dsdh, hashnet, hcdh, hcsdh, itq, ksh, lsh, mihash, orthohash, sdh, ssdh  # noqa: F401
+from . import (
+    classify,  # noqa: F401
+    csq,  # noqa: F401
+    dpsh,  # noqa: F401
+    dsdh,  # noqa: F401
+    hashnet,  # noqa: F401
+    hcdh,  # noqa: F401
+    hcsdh,  # noqa: F401
+    itq,  # noqa: F401
+    ksh,  # noqa: F401
+    lsh,  # noqa: F401
+    mihash,  # noqa: F401
+    orthohash,  # noqa: F401
+    sdh,  # noqa: F401
+    ssdh,  # noqa: F401
+)
 from .base import METHODS, Batch, DeepMethod, Method, ShallowMethod, Task
 
-__all__ = ["METHODS", "Batch", "DeepMethod", "Method", "ShallowMethod", "Task", "methods"]
+__all__ = ["METHODS", "Batch", "DeepMethod", "Method", "ShallowMethod", "Task", "list_methods"]
 
 
-def methods() -> list[str]:
+def list_methods() -> list[str]:
     """The names of all hashing methods."""
     return METHODS.names()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..codebook import codebook
+from ..codebooks import codebook
 from .base import METHODS, Batch, DeepMethod, Task
 from .common import classification_loss, majority, random_signs
 
@@ -43,4 +43,8 @@ class ClassifyThenEncode(DeepMethod):
         return majority(chosen.to(self.codebook.dtype), self.codebook, self.tie_break)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        return {"classification": classification_loss(self.classifier(batch.features), batch.targets, self.task.multilabel)}
+        return {
+            "classification": classification_loss(
+                self.classifier(batch.features), batch.targets, self.task.multilabel
+            )
+        }

@@ -33,7 +33,9 @@ class CentredLinear(nn.Linear):
         self.register_buffer("mean", torch.zeros(features))
         self.register_buffer("spread", torch.ones(()))
         with torch.no_grad():
-            self.weight.div_(8)  # outputs of about .07: the products of pairs start where the likelihood is steepest
+            self.weight.div_(
+                8
+            )  # outputs of about .07: the products of pairs start where the likelihood is steepest
             self.bias.div_(8)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -96,4 +98,6 @@ def distinct(words: Iterable[Word], count: int) -> list[Word]:
         if len(chosen) == count:
             return list(chosen.values())
     bits = len(next(iter(chosen.values())))
-    raise UsageError(f"Drew only {len(chosen)} different codewords of {bits} bits for {count} classes: use more bits.")
+    raise UsageError(
+        f"Drew only {len(chosen)} different codewords of {bits} bits for {count} classes: use more bits."
+    )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from ..codebook import hadamard, orders
+from ..codebooks.hadamard import hadamard, orders
 from .base import METHODS, Batch, DeepMethod, Task
 from .common import distinct, majority, random_signs
 
@@ -37,7 +37,9 @@ class CSQ(DeepMethod):
     def __init__(self, task: Task, settings: CSQSettings) -> None:
         super().__init__(task, settings)
         self.hash = nn.Linear(task.features, task.bits)
-        self.register_buffer("centers", torch.from_numpy(hash_centers(task.classes, task.bits, task.seed)).float())
+        self.register_buffer(
+            "centers", torch.from_numpy(hash_centers(task.classes, task.bits, task.seed)).float()
+        )
         self.register_buffer("tie_break", random_signs(task.bits, seed=task.seed))
 
     def values(self, features: Tensor) -> Tensor:
@@ -50,7 +52,9 @@ class CSQ(DeepMethod):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         outputs = self.values(batch.features).to(batch.targets.dtype)
         if self.task.multilabel:
-            goal = majority(batch.targets, self.centers.to(outputs.dtype), self.tie_break.to(outputs.dtype))
+            goal = majority(
+                batch.targets, self.centers.to(outputs.dtype), self.tie_break.to(outputs.dtype)
+            )
         else:
             goal = batch.targets @ self.centers.to(outputs.dtype)
         quantisation = (self.relaxed(outputs).abs() - 1).square().mean()

@@ -30,7 +30,9 @@ class PairBank(nn.Module):
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.register_buffer("outputs", torch.zeros(task.train_images, task.bits), persistent=False)
-        self.register_buffer("targets", torch.zeros(task.train_images, task.classes), persistent=False)
+        self.register_buffer(
+            "targets", torch.zeros(task.train_images, task.classes), persistent=False
+        )
 
     @torch.no_grad()
     def keep(self, outputs: Tensor, batch: Batch) -> None:
@@ -66,4 +68,7 @@ class DPSH(DeepMethod):
         outputs = self.values(batch.features).to(batch.targets.dtype)
         self.bank.keep(outputs, batch)
         quantisation = (outputs - sign(outputs.detach())).square().mean()
-        return {"pairs": self.bank.likelihood(outputs, batch), "quantisation": self.settings.dpsh_eta * quantisation}
+        return {
+            "pairs": self.bank.likelihood(outputs, batch),
+            "quantisation": self.settings.dpsh_eta * quantisation,
+        }

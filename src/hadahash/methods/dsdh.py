@@ -52,7 +52,9 @@ class DSDH(DeepMethod):
             mu, nu, eta = self.settings.dsdh_mu, self.settings.dsdh_nu, self.settings.dsdh_eta
             U, Y = self.bank.outputs.double(), self.bank.targets.double()
             seen = U.any(1, keepdim=True)
-            B = torch.where(self.codes == 0, sign(U), self.codes.double()) * seen  # a row of 0 stays 0 and adds nothing to W
+            B = (
+                torch.where(self.codes == 0, sign(U), self.codes.double()) * seen
+            )  # a row of 0 stays 0 and adds nothing to W
             W = RidgeSolver(B, nu / mu).solve(Y)
             self.codes.copy_(solve_codes(B, W, Y @ W.T + eta / mu * U, sweeps=1))
 

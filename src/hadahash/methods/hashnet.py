@@ -55,7 +55,10 @@ class HashNet(DeepMethod):
         similar = share_a_label(batch.targets, batch.targets)
         theta = self.settings.hashnet_alpha / self.task.bits * products(codes, codes)
         weights = pair_weights(batch.targets, similar)
-        return {"pairs": (weights * pair_likelihood(theta, similar)).sum() / weights.sum().clamp(min=1e-9)}
+        return {
+            "pairs": (weights * pair_likelihood(theta, similar)).sum()
+            / weights.sum().clamp(min=1e-9)
+        }
 
 
 def pair_weights(targets: Tensor, similar: Tensor) -> Tensor:
@@ -66,4 +69,6 @@ def pair_weights(targets: Tensor, similar: Tensor) -> Tensor:
     alike, unlike = (similar * others).sum(), ((1 - similar) * others).sum()
     pairs = alike + unlike
     shared = common / union.clamp(min=1e-9)
-    return others * (similar * shared * pairs / alike.clamp(min=1) + (1 - similar) * pairs / unlike.clamp(min=1))
+    return others * (
+        similar * shared * pairs / alike.clamp(min=1) + (1 - similar) * pairs / unlike.clamp(min=1)
+    )

@@ -34,9 +34,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..codebook import codebook
+from ..codebooks import codebook
+from ..config import require
 from ..networks import HashHead
-from ..settings import require
 from .base import METHODS, Batch, DeepMethod, Task
 from .common import classification_loss, majority, random_signs
 
@@ -46,11 +46,18 @@ class HCDHSettings:
     lam: float = 1.0  # weight of the classification loss, the paper's lambda
     codebook: str = "far"  # design of the codebook: far, paper, ...
     codebook_seed: int | None = None  # None: the run's seed
-    reduction: Literal["mean", "sum"] = "mean"  # of L_H: the mean over images and bits, or the paper's half sum
-    multilabel_target: Literal["sign", "masked", "mean", "sum"] = "sign"  # what the codewords of several labels make
+    reduction: Literal["mean", "sum"] = (
+        "mean"  # of L_H: the mean over images and bits, or the paper's half sum
+    )
+    multilabel_target: Literal["sign", "masked", "mean", "sum"] = (
+        "sign"  # what the codewords of several labels make
+    )
 
     def __post_init__(self) -> None:
-        require(0 <= self.lam < math.inf, f"lam={self.lam} is not possible: the weight lambda must be at least 0.")
+        require(
+            0 <= self.lam < math.inf,
+            f"lam={self.lam} is not possible: the weight lambda must be at least 0.",
+        )
 
 
 @METHODS.register("hcdh")
@@ -66,7 +73,9 @@ class HCDH(DeepMethod):
         book = codebook(task.classes, task.bits, design=settings.codebook, seed=seed)
         self.register_buffer("codebook", torch.from_numpy(book).float())
         self.register_buffer("tie_break", random_signs(task.bits, seed=seed))
-        self.head = HashHead(task.features, task.bits, task.classes if settings.lam > 0 else 0, streams=self.streams)
+        self.head = HashHead(
+            task.features, task.bits, task.classes if settings.lam > 0 else 0, streams=self.streams
+        )
 
     def values(self, features: Tensor) -> Tensor:
         codes: Tensor = self.head(features)[0]
@@ -76,7 +85,9 @@ class HCDH(DeepMethod):
         values, scores = self.head(batch.features)
         parts = {"hadamard": self.hadamard_loss(values, batch.targets)}
         if scores is not None:
-            parts["classification"] = self.settings.lam * classification_loss(scores, batch.targets, self.task.multilabel)
+            parts["classification"] = self.settings.lam * classification_loss(
+                scores, batch.targets, self.task.multilabel
+            )
         return parts
 
     def hadamard_loss(self, values: Tensor, targets: Tensor) -> Tensor:
@@ -113,7 +124,10 @@ class HCDHClassifierOnly(HCDH):
     """The classification loss alone, on tanh of the hash layer."""
 
     def __init__(self, task: Task, settings: HCDHSettings) -> None:
-        require(settings.lam > 0, "hcdh-c learns from the classification loss alone: lam must be greater than 0.")
+        require(
+            settings.lam > 0,
+            "hcdh-c learns from the classification loss alone: lam must be greater than 0.",
+        )
         super().__init__(task, settings)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..codebook import codebook
+from ..codebooks import codebook
 from .base import METHODS, ShallowMethod, Task
 from .common import majority, random_signs
 from .sdh import RidgeSolver
@@ -35,8 +35,14 @@ class HCSDH(ShallowMethod):
         self.register_buffer("directions", torch.zeros(task.features + 1, task.bits))
 
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
-        book = codebook(self.task.classes, self.task.bits, design=self.settings.codebook, seed=self.task.seed)
-        goal = majority(targets, torch.from_numpy(book).to(targets.dtype), random_signs(self.task.bits, seed=self.task.seed))
+        book = codebook(
+            self.task.classes, self.task.bits, design=self.settings.codebook, seed=self.task.seed
+        )
+        goal = majority(
+            targets,
+            torch.from_numpy(book).to(targets.dtype),
+            random_signs(self.task.bits, seed=self.task.seed),
+        )
         X = with_constant(features.double())
         weight = self.settings.ridge * float(X.square().mean().clamp(min=1e-12))
         self.directions.copy_(RidgeSolver(X, weight).solve(goal.double()))
@@ -46,4 +52,7 @@ class HCSDH(ShallowMethod):
 
 
 def with_constant(features: Tensor) -> Tensor:
-    return torch.cat([features, torch.ones(len(features), 1, dtype=features.dtype, device=features.device)], dim=1)
+    return torch.cat(
+        [features, torch.ones(len(features), 1, dtype=features.dtype, device=features.device)],
+        dim=1,
+    )

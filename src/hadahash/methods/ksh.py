@@ -47,7 +47,9 @@ class KSH(KernelMethod):
         kernel = self.near(features)
         self.center.copy_(kernel.mean(0))
         residual = Residual(targets, self.task.bits)
-        self.directions.copy_(learn_bits(kernel - self.center, residual, self.task.bits, self.settings))
+        self.directions.copy_(
+            learn_bits(kernel - self.center, residual, self.task.bits, self.settings)
+        )
 
     def values(self, features: Tensor) -> Tensor:
         return (self.near(features) - self.center) @ self.directions
@@ -57,7 +59,9 @@ class Residual:
     """R = K S0 - the sum of y y^T over the bits y found so far, as something that vectors can be multiplied by."""
 
     def __init__(self, targets: Tensor, bits: int) -> None:
-        kinds, self.kind = torch.unique(targets, dim=0, return_inverse=True)  # the different sets of labels
+        kinds, self.kind = torch.unique(
+            targets, dim=0, return_inverse=True
+        )  # the different sets of labels
         self.table = bits * (2 * share_a_label(kinds, kinds) - 1)
         self.found = torch.zeros(len(targets), 0)
 
@@ -89,14 +93,18 @@ def whitening(kernel: Tensor) -> Tensor:
     A smooth kernel is nearly singular: in single precision its smallest directions are noise.
     """
     exact = kernel.double()
-    values, vectors = torch.linalg.eigh(exact.T @ exact + 1e-6 * torch.eye(kernel.shape[1], dtype=torch.float64))
+    values, vectors = torch.linalg.eigh(
+        exact.T @ exact + 1e-6 * torch.eye(kernel.shape[1], dtype=torch.float64)
+    )
     return torch.as_tensor(vectors / values.clamp(min=1e-6).sqrt())
 
 
 def first_guess(kernel: Tensor, residual: Residual, white: Tensor) -> Tensor:
     """The largest generalised eigenvector of (Kl^T R Kl) a = lam (Kl^T Kl) a, scaled so that |Kl a|^2 = number of images."""
     exact = kernel.double() @ white
-    a = (white @ torch.linalg.eigh(exact.T @ (residual @ exact)).eigenvectors[:, -1]).to(kernel.dtype)
+    a = (white @ torch.linalg.eigh(exact.T @ (residual @ exact)).eigenvectors[:, -1]).to(
+        kernel.dtype
+    )
     scaled: Tensor = a * (len(kernel) ** 0.5 / (kernel @ a).norm().clamp(min=1e-12))
     return scaled
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..settings import require
+from ..config import require
 from .base import METHODS, Batch, DeepMethod, Task
 from .common import products, share_a_label
 
@@ -30,7 +30,10 @@ class MIHashSettings:
     mihash_slope: float = 5.0  # a in tanh(a u / 2); the authors use 1 to 30
 
     def __post_init__(self) -> None:
-        require(self.mihash_bins >= 1, f"mihash_bins={self.mihash_bins} is not possible: a histogram has at least 1 step.")
+        require(
+            self.mihash_bins >= 1,
+            f"mihash_bins={self.mihash_bins} is not possible: a histogram has at least 1 step.",
+        )
 
 
 @METHODS.register("mihash")
@@ -54,7 +57,11 @@ class MIHash(DeepMethod):
         codes = self.relaxed(self.values(batch.features).to(batch.targets.dtype))
         distances = (self.task.bits - products(codes, codes)) / 2
         similar = share_a_label(batch.targets, batch.targets)
-        return {"information": -mutual_information(distances, similar, self.centers.to(distances.dtype)).mean()}
+        return {
+            "information": -mutual_information(
+                distances, similar, self.centers.to(distances.dtype)
+            ).mean()
+        }
 
 
 def mutual_information(distances: Tensor, similar: Tensor, centers: Tensor) -> Tensor:
@@ -67,7 +74,9 @@ def mutual_information(distances: Tensor, similar: Tensor, centers: Tensor) -> T
     many, few = positive.sum((1, 2)), negative.sum((1, 2))
     total = (many + few).clamp(min=1)
     whole = entropy((alike + unlike) / total[:, None])
-    parts = many * entropy(alike / many.clamp(min=1)[:, None]) + few * entropy(unlike / few.clamp(min=1)[:, None])
+    parts = many * entropy(alike / many.clamp(min=1)[:, None]) + few * entropy(
+        unlike / few.clamp(min=1)[:, None]
+    )
     return (whole - parts / total) * ((many > 0) & (few > 0)).to(distances.dtype)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from ..codebook import codebook
+from ..codebooks import codebook
 from .base import METHODS, Batch, DeepMethod, Task
 from .common import distinct, products, random_signs
 
@@ -39,27 +39,39 @@ class OrthoHash(DeepMethod):
         if settings.codebook == "bernoulli":
             book = bernoulli(task.classes, task.bits, task.seed)
         else:
-            book = torch.from_numpy(codebook(task.classes, task.bits, design=settings.codebook, seed=task.seed)).float()
+            book = torch.from_numpy(
+                codebook(task.classes, task.bits, design=settings.codebook, seed=task.seed)
+            ).float()
         self.register_buffer("codebook", book)
 
     def values(self, features: Tensor) -> Tensor:
         outputs = self.hash(features)
         own = self.norm.training and len(outputs) > 1
         return F.batch_norm(
-            outputs, self.norm.running_mean, self.norm.running_var, self.norm.weight, self.norm.bias,
-            training=own, momentum=0.1, eps=self.norm.eps,
-        )  # fmt: skip
+            outputs,
+            self.norm.running_mean,
+            self.norm.running_var,
+            self.norm.weight,
+            self.norm.bias,
+            training=own,
+            momentum=0.1,
+            eps=self.norm.eps,
+        )
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         outputs = self.values(batch.features).to(batch.targets.dtype)
         cosines = products(F.normalize(outputs), F.normalize(self.codebook.to(outputs.dtype)))
         shares = batch.targets / batch.targets.sum(1, keepdim=True).clamp(min=1)
-        logits = self.settings.orthohash_scale * (cosines - self.settings.orthohash_margin * (batch.targets > 0))
+        logits = self.settings.orthohash_scale * (
+            cosines - self.settings.orthohash_margin * (batch.targets > 0)
+        )
         return {"cosine": F.cross_entropy(logits, shares)}
 
 
 def bernoulli(classes: int, bits: int, seed: int) -> Tensor:
     """Codewords (classes, bits) of random +-1, all different."""
     generator = torch.Generator().manual_seed(seed)
-    drawn = (word for _ in range(100) for word in random_signs(classes, bits, seed=generator).numpy())
+    drawn = (
+        word for _ in range(100) for word in random_signs(classes, bits, seed=generator).numpy()
+    )
     return torch.from_numpy(np.stack(distinct(drawn, classes)))

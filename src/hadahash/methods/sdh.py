@@ -46,7 +46,9 @@ class SDH(KernelMethod):
         P = hash_function.solve(B)
         for _ in range(self.settings.sdh_iterations):
             W = RidgeSolver(B, self.settings.sdh_lam).solve(Y)
-            B = solve_codes(B, W, Y @ W.T + self.settings.sdh_nu * (phi @ P), self.settings.sdh_sweeps)
+            B = solve_codes(
+                B, W, Y @ W.T + self.settings.sdh_nu * (phi @ P), self.settings.sdh_sweeps
+            )
             P = hash_function.solve(B)
         self.directions.copy_(P)
 

@@ -96,7 +96,13 @@ def usable_cores() -> int:
 
 
 def _count(
-    queries: _Side, database: _Side, *, bits: int, ranges: NDArray[np.int64] | None, threads: int | None, level: int
+    queries: _Side,
+    database: _Side,
+    *,
+    bits: int,
+    ranges: NDArray[np.int64] | None,
+    threads: int | None,
+    level: int,
 ) -> NDArray[np.int64]:
     """int64 (q, sets, bits + 1): one set, or with labels two: those that share no class and those that do."""
     _check(queries, database, bits)
@@ -124,14 +130,23 @@ def _count(
 
 def _check(queries: _Side, database: _Side, bits: int) -> None:
     """Refuse anything for which the compiled code would read past an end."""
-    if any(array.dtype != np.uint64 or array.ndim != 2 or not array.flags.c_contiguous for array in (*queries, *database)):
-        raise UsageError("Codes and labels to count must be contiguous uint64 (n, words): hadahash.codes.words makes them.")
+    if any(
+        array.dtype != np.uint64 or array.ndim != 2 or not array.flags.c_contiguous
+        for array in (*queries, *database)
+    ):
+        raise UsageError(
+            "Codes and labels to count must be contiguous uint64 (n, words): hadahash.codes.words makes them."
+        )
     widths = queries.codes.shape[1], database.codes.shape[1], -(-bits // 64)
     if len(set(widths)) != 1:
-        raise UsageError(f"Queries of {widths[0]} words, codes of {widths[1]} words and {bits} bits do not fit together.")
+        raise UsageError(
+            f"Queries of {widths[0]} words, codes of {widths[1]} words and {bits} bits do not fit together."
+        )
     shapes = queries.labels.shape, database.labels.shape
     if shapes != ((len(queries.codes), shapes[1][1]), (len(database.codes), shapes[0][1])):
-        raise UsageError(f"Label sets of the shapes {shapes[0]} and {shapes[1]} do not fit the codes.")
+        raise UsageError(
+            f"Label sets of the shapes {shapes[0]} and {shapes[1]} do not fit the codes."
+        )
 
 
 def _count_compiled(
@@ -160,7 +175,9 @@ def _count_compiled(
         raise MemoryError("no memory for the histograms of distances")
 
 
-def _count_in_numpy(queries: _Side, ranges: NDArray[np.int64], database: _Side, counts: NDArray[np.int64]) -> None:
+def _count_in_numpy(
+    queries: _Side, ranges: NDArray[np.int64], database: _Side, counts: NDArray[np.int64]
+) -> None:
     """Queries with one range are counted together, in steps of bounded memory."""
     bins = counts.shape[2]
     for first, last in np.unique(ranges, axis=0):
@@ -169,9 +186,14 @@ def _count_in_numpy(queries: _Side, ranges: NDArray[np.int64], database: _Side, 
         step = max(1, _PAIRS_AT_ONCE // len(rows))
         for start in range(first, last, step):
             part = slice(start, min(start + step, last))
-            cell = hamming(queries.codes[rows].view(np.uint8), database.codes[part].view(np.uint8)) + offsets
+            cell = (
+                hamming(queries.codes[rows].view(np.uint8), database.codes[part].view(np.uint8))
+                + offsets
+            )
             cell += bins * _shared(queries.labels[rows], database.labels[part])
-            counts[rows] += np.bincount(cell.ravel(), minlength=counts[rows].size).reshape(-1, *counts.shape[1:])
+            counts[rows] += np.bincount(cell.ravel(), minlength=counts[rows].size).reshape(
+                -1, *counts.shape[1:]
+            )
 
 
 def _shared(a: Words, b: Words) -> NDArray[np.bool_]:
@@ -209,7 +231,19 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         *(pointer, ctypes.c_int),  # counts, level
     ]
     library.hadahash_scan.argtypes = [*heaps, number, number, ctypes.c_int]  # positions, level
-    library.hadahash_probe.argtypes = [*heaps, number, *(3 * [pointer]), ctypes.c_int]  # probes; spans, work, unseen; level
-    library.hadahash_sweep.argtypes = [*heaps, pointer, number, number, pointer, ctypes.c_int]  # spans, buckets, unseen, level
+    library.hadahash_probe.argtypes = [
+        *heaps,
+        number,
+        *(3 * [pointer]),
+        ctypes.c_int,
+    ]  # probes; spans, work, unseen; level
+    library.hadahash_sweep.argtypes = [
+        *heaps,
+        pointer,
+        number,
+        number,
+        pointer,
+        ctypes.c_int,
+    ]  # spans, buckets, unseen, level
     library.hadahash_scan.restype = library.hadahash_sweep.restype = None
     return library

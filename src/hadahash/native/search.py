@@ -22,7 +22,9 @@ from ..errors import UsageError
 from . import _library, usable_cores
 
 Keys = NDArray[np.uint64]
-Rows = NDArray[Any]  # codes as they are scanned: uint32 (n, 1) up to 32 bits, else uint64 (n, ceil(bits / 64))
+Rows = NDArray[
+    Any
+]  # codes as they are scanned: uint32 (n, 1) up to 32 bits, else uint64 (n, ceil(bits / 64))
 
 MOST_ITEMS = 1 << 32  # of one table: a rank has 32 bits
 UNSEEN_NOTHING = np.uint64(np.iinfo(np.uint64).max)
@@ -48,7 +50,9 @@ class Runs(NamedTuple):
         """(runs, 3): bucket, distance to its centre and first position of each run, which is what `runs_of` takes."""
         buckets = np.repeat(np.arange(len(self.centres)), np.diff(self.bucket_rings))
         rings = np.stack([buckets, self.ring_spans], axis=1).astype(np.int64)
-        return np.concatenate([np.repeat(rings, np.diff(self.ring_runs), axis=0), self.starts[:-1, None]], axis=1)
+        return np.concatenate(
+            [np.repeat(rings, np.diff(self.ring_runs), axis=0), self.starts[:-1, None]], axis=1
+        )
 
 
 def runs_of(centres: Rows, listed: NDArray[np.int64], rows: Rows, *, by_quarters: bool) -> Runs:
@@ -61,7 +65,9 @@ def runs_of(centres: Rows, listed: NDArray[np.int64], rows: Rows, *, by_quarters
     longest = _RUN_BYTES // (centres.itemsize * centres.shape[1])
     pieces = -(-np.diff(listed[:, 2], append=len(rows)) // longest)
     buckets, spans, starts = np.repeat(listed, pieces, axis=0).T
-    starts = starts + longest * (np.arange(len(starts)) - np.repeat(np.cumsum(pieces) - pieces, pieces))
+    starts = starts + longest * (
+        np.arange(len(starts)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    )
     new = changes(buckets, spans)
     ring_starts = np.repeat(starts[new], np.diff(new, append=len(starts)))
     ring_runs = changes(buckets, spans, (starts - ring_starts) // longest)
@@ -101,7 +107,10 @@ class _Table(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("codes", "ranks", "allowed")),
         *((name, ctypes.c_int64) for name in ("size", "width")),
-        *((name, ctypes.c_void_p) for name in ("centres", "bucket_rings", "ring_spans", "ring_ranks", "ring_runs")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("centres", "bucket_rings", "ring_spans", "ring_ranks", "ring_runs")
+        ),
         *((name, ctypes.c_void_p) for name in ("run_starts", "run_ranks", "run_quarters")),
         ("buckets", ctypes.c_int64),
     )
@@ -110,11 +119,15 @@ class _Table(ctypes.Structure):
 class Table:
     """Codes to search in, with the order of their ids. It keeps the arrays alive while compiled code reads them."""
 
-    def __init__(self, rows: Rows, *, ranks: NDArray[np.uint32] | None = None, runs: Runs | None = None) -> None:
+    def __init__(
+        self, rows: Rows, *, ranks: NDArray[np.uint32] | None = None, runs: Runs | None = None
+    ) -> None:
         self.rows, self.ranks, self.runs = rows, ranks, runs
         _check_rows(rows)
         if len(rows) > MOST_ITEMS:
-            raise UsageError(f"One table holds at most {MOST_ITEMS} codes, got {len(rows)}. Split them over several.")
+            raise UsageError(
+                f"One table holds at most {MOST_ITEMS} codes, got {len(rows)}. Split them over several."
+            )
         self._fields = (rows, ranks, *_fields(runs, ranks))
         self._all = self._structure(None)
         self.all_allowed = ctypes.byref(self._all)
@@ -123,10 +136,20 @@ class Table:
         return len(self.rows)
 
     def _structure(self, allowed: NDArray[np.uint64] | None) -> _Table:
-        rows, ranks, *parts = (None if array is None else array.ctypes.data for array in self._fields)
+        rows, ranks, *parts = (
+            None if array is None else array.ctypes.data for array in self._fields
+        )
         mask = None if allowed is None else allowed.ctypes.data
         buckets = 0 if self.runs is None else len(self.runs.centres)
-        return _Table(rows, ranks, mask, len(self.rows), self.rows.itemsize * self.rows.shape[1], *parts, buckets)
+        return _Table(
+            rows,
+            ranks,
+            mask,
+            len(self.rows),
+            self.rows.itemsize * self.rows.shape[1],
+            *parts,
+            buckets,
+        )
 
     def reference(self, allowed: NDArray[np.uint64] | None) -> Any:
         """What compiled code is given."""
@@ -138,10 +161,16 @@ def _fields(runs: Runs | None, ranks: NDArray[np.uint32] | None) -> tuple[NDArra
     if runs is None or ranks is None:
         return (None,) * 8
     run_ranks = ranks[runs.starts[:-1]]
-    ring_ranks = np.minimum.reduceat(run_ranks, runs.ring_runs[:-1]) if len(run_ranks) else run_ranks
+    ring_ranks = (
+        np.minimum.reduceat(run_ranks, runs.ring_runs[:-1]) if len(run_ranks) else run_ranks
+    )
     return (
         *(runs.centres, runs.bucket_rings, runs.ring_spans, ring_ranks, runs.ring_runs),
-        *(runs.starts, run_ranks, None if runs.quarters is None else np.ascontiguousarray(runs.quarters)),
+        *(
+            runs.starts,
+            run_ranks,
+            None if runs.quarters is None else np.ascontiguousarray(runs.quarters),
+        ),
     )
 
 
@@ -240,8 +269,18 @@ class _Job:
         threads: int | None,
         level: int,
     ) -> None:
-        self.library, self.table, self.queries, self.level = library, table.reference(allowed), queries, level
-        self.heaps, self.threads, self.size, self.nbytes = heaps, threads, len(table), table.rows.nbytes
+        self.library, self.table, self.queries, self.level = (
+            library,
+            table.reference(allowed),
+            queries,
+            level,
+        )
+        self.heaps, self.threads, self.size, self.nbytes = (
+            heaps,
+            threads,
+            len(table),
+            table.rows.nbytes,
+        )
 
     def scan(self) -> None:
         """All codes of a flat table."""
@@ -267,7 +306,9 @@ class _Job:
         self._by_queries(partial(self._probe, probes, work, self.unseen), threads)
         return work
 
-    def _share(self, step: Callable[[slice, Keys, int, int], None], size: int, work: int, grain: int) -> None:
+    def _share(
+        self, step: Callable[[slice, Keys, int, int], None], size: int, work: int, grain: int
+    ) -> None:
         """Share out the queries, or where they are few the codes (a multiple of `grain`), and join what is found."""
         threads = work // _WORTH_A_THREAD
         if threads > 1:
@@ -279,8 +320,19 @@ class _Job:
             self._by_queries(lambda rows: step(rows, self.heaps[rows], 0, size), threads)
             return
         cuts = [size * part // threads // grain * grain for part in range(threads)] + [size]
-        heaps = [self.heaps, *(np.repeat(self.heaps.max(axis=1, keepdims=True), self.heaps.shape[1], axis=1) for _ in cuts[2:])]
-        _together([partial(step, _EVERYTHING, heaps[part], cuts[part], cuts[part + 1]) for part in range(threads)])
+        heaps = [
+            self.heaps,
+            *(
+                np.repeat(self.heaps.max(axis=1, keepdims=True), self.heaps.shape[1], axis=1)
+                for _ in cuts[2:]
+            ),
+        ]
+        _together(
+            [
+                partial(step, _EVERYTHING, heaps[part], cuts[part], cuts[part + 1])
+                for part in range(threads)
+            ]
+        )
         joined = np.concatenate(heaps, axis=1)
         joined.sort(axis=1)
         self.heaps = np.ascontiguousarray(joined[:, : self.heaps.shape[1]])
@@ -289,7 +341,9 @@ class _Job:
         if threads <= 1:
             return step(_EVERYTHING)
         cuts = [len(self.queries) * part // threads for part in range(threads + 1)]
-        return _together([partial(step, slice(cuts[part], cuts[part + 1])) for part in range(threads)])
+        return _together(
+            [partial(step, slice(cuts[part], cuts[part + 1])) for part in range(threads)]
+        )
 
     def _arguments(self, rows: slice, heaps: Keys) -> tuple[Any, ...]:
         queries = self.queries if rows is _EVERYTHING else self.queries[rows]
@@ -300,14 +354,18 @@ class _Job:
 
     def _probe(self, probes: int, work: NDArray[np.int64], unseen: Keys, rows: slice) -> None:
         out = _address(self.spans[rows]), _address(work[rows]), _address(unseen[rows])
-        if self.library.hadahash_probe(*self._arguments(rows, self.heaps[rows]), probes, *out, self.level):
+        if self.library.hadahash_probe(
+            *self._arguments(rows, self.heaps[rows]), probes, *out, self.level
+        ):
             raise MemoryError("no memory to put the runs of a bucket in order")
 
     def _sweep(self, rows: slice, heaps: Keys, first: int, last: int) -> None:
         seen: Keys = self.unseen[rows]  # type: ignore[index]
         unseen = seen.copy()  # threads that share out the codes must not write to one place
         buckets = _address(self.spans[rows]), first, last
-        self.library.hadahash_sweep(*self._arguments(rows, heaps), *buckets, _address(unseen), self.level)
+        self.library.hadahash_sweep(
+            *self._arguments(rows, heaps), *buckets, _address(unseen), self.level
+        )
         with self.joining:
             np.minimum(seen, unseen, out=seen)
 
@@ -337,30 +395,44 @@ def _pool() -> ThreadPoolExecutor:
 
 def _check_rows(rows: Rows) -> None:
     """Refuse anything for which the compiled code would read past an end."""
-    good = (rows.dtype == np.uint32 and rows.shape[1:] == (1,)) or (rows.dtype == np.uint64 and rows.ndim == 2)
+    good = (rows.dtype == np.uint32 and rows.shape[1:] == (1,)) or (
+        rows.dtype == np.uint64 and rows.ndim == 2
+    )
     if not good or not rows.flags.c_contiguous:
-        raise UsageError("Codes to search must be contiguous uint32 (n, 1) or uint64 (n, words): rows_of makes them.")
+        raise UsageError(
+            "Codes to search must be contiguous uint32 (n, 1) or uint64 (n, words): rows_of makes them."
+        )
 
 
 def _check_runs(centres: int, listed: NDArray[np.int64], size: int) -> None:
     buckets, spans, starts = listed.T
-    good = starts[:1].sum() == 0 and (np.diff(starts, append=size) > 0).all() and len(starts) >= min(size, 1)
+    good = (
+        starts[:1].sum() == 0
+        and (np.diff(starts, append=size) > 0).all()
+        and len(starts) >= min(size, 1)
+    )
     good = good and (listed >= 0).all() and (buckets < centres).all() and (spans < 1 << 15).all()
     if not good or (np.diff(buckets << 15 | spans) < 0).any():
         raise UsageError("The runs of a routed table must follow each other and cover it.")
 
 
-def _nearest_in_numpy(table: Table, queries: Rows, heaps: Keys, allowed: NDArray[np.uint64] | None) -> Keys:
+def _nearest_in_numpy(
+    table: Table, queries: Rows, heaps: Keys, allowed: NDArray[np.uint64] | None
+) -> Keys:
     """Every code is compared, so everything is seen; in steps of bounded memory."""
     k = heaps.shape[1]
     ranks = np.arange(len(table)) if table.ranks is None else table.ranks
     positions = np.arange(len(table))
     if allowed is not None:
-        positions = positions[np.unpackbits(allowed.view(np.uint8), count=len(table), bitorder="little").view(bool)]
+        positions = positions[
+            np.unpackbits(allowed.view(np.uint8), count=len(table), bitorder="little").view(bool)
+        ]
     step = max(1, _PAIRS_AT_ONCE // len(queries))
     for start in range(0, len(positions), step):
         part = positions[start : start + step]
-        keys = hamming(queries.view(np.uint8), table.rows[part].view(np.uint8)).astype(np.uint64) << np.uint64(32)
+        keys = hamming(queries.view(np.uint8), table.rows[part].view(np.uint8)).astype(
+            np.uint64
+        ) << np.uint64(32)
         keys |= ranks[part].astype(np.uint64)
         heaps = np.concatenate([heaps, np.minimum(keys, heaps.max(axis=1, keepdims=True))], axis=1)
         heaps = np.partition(heaps, k - 1, axis=1)[:, :k]

@@ -1,6 +1,6 @@
 """Networks: backbones that turn pixels into features, and the small layers that turn features into code values."""
 
-from .backbones import Backbone, backbones, build_backbone
+from .backbones import Backbone, build_backbone, list_backbones
 from .heads import HashHead
 
-__all__ = ["Backbone", "HashHead", "backbones", "build_backbone"]
+__all__ = ["Backbone", "HashHead", "build_backbone", "list_backbones"]

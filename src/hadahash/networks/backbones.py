@@ -26,7 +26,15 @@ from ..errors import DataError, MissingExtraError, UsageError, unknown
 _LITE = {f"efficientnet_lite{i}": f"tf_efficientnet_lite{i}" for i in (0, 1, 2)}
 _LITE_SIZES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientnet_lite2": 260}
 # What torch and safetensors raise for a file that is not what they expect.
-_BAD_FILE = (OSError, RuntimeError, ValueError, KeyError, EOFError, UnpicklingError, safetensors.SafetensorError)
+_BAD_FILE = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    KeyError,
+    EOFError,
+    UnpicklingError,
+    safetensors.SafetensorError,
+)
 _IMAGENET_MEAN, _IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
@@ -36,7 +44,15 @@ class Backbone(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, net: nn.Module, *, name: str, size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+    def __init__(
+        self,
+        net: nn.Module,
+        *,
+        name: str,
+        size: int,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+    ) -> None:
         super().__init__()
         self.net, self.name, self.size = net, name, size
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
@@ -58,17 +74,21 @@ class Backbone(nn.Module):
         return int(width)
 
 
-def backbones() -> list[str]:
+def list_backbones() -> list[str]:
     """The names that `build_backbone` knows."""
     return sorted({*_LITE, *_torchvision_names(), *_timm_names()})
 
 
-def build_backbone(name: str, *, weights: str = "imagenet", partial_weights: bool = False) -> Backbone:
+def build_backbone(
+    name: str, *, weights: str = "imagenet", partial_weights: bool = False
+) -> Backbone:
     """A backbone by name. With `partial_weights` a weights file may leave layers out; they start at random."""
     own = weights == "imagenet"
     if name in _LITE:
         backbone = _build_lite(name, own)
-    elif name.startswith("timm/") or (name not in _torchvision_names() and name.removeprefix("torchvision/") == name):
+    elif name.startswith("timm/") or (
+        name not in _torchvision_names() and name.removeprefix("torchvision/") == name
+    ):
         backbone = _build_timm(name.removeprefix("timm/"), own)
     else:
         backbone = _build_torchvision(name.removeprefix("torchvision/"), own)
@@ -106,7 +126,9 @@ def rename_lite(name: str, source: Mapping[str, Tensor]) -> dict[str, Tensor]:
     target = timm.create_model(_LITE[name]).state_dict()
     for (theirs, tensor), (ours, slot) in zip(source.items(), target.items(), strict=True):
         if tensor.shape != slot.shape or theirs.rsplit(".", 1)[1] != ours.rsplit(".", 1)[1]:
-            raise DataError(f"The weights of {name} don't fit timm's network at {theirs} / {ours}. Update timm or hadahash.")
+            raise DataError(
+                f"The weights of {name} don't fit timm's network at {theirs} / {ours}. Update timm or hadahash."
+            )
     renamed = dict(zip(target, source.values(), strict=True))
     return {key: tensor for key, tensor in renamed.items() if not key.startswith("classifier.")}
 
@@ -126,9 +148,14 @@ def _build_torchvision(name: str, pretrained: bool) -> Backbone:
     import torchvision
 
     if name not in _torchvision_names():
-        raise unknown("backbone", name, backbones())
+        raise unknown("backbone", name, list_backbones())
     quiet = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    net = _download(name, partial(torchvision.models.get_model, name, weights="DEFAULT" if pretrained else None, **quiet))
+    net = _download(
+        name,
+        partial(
+            torchvision.models.get_model, name, weights="DEFAULT" if pretrained else None, **quiet
+        ),
+    )
     _drop_classifier(net, name)
     size = 299 if name == "inception_v3" else 224
     return Backbone(net, name=name, size=size, mean=_IMAGENET_MEAN, std=_IMAGENET_STD)
@@ -141,7 +168,9 @@ def _download(name: str, build: Any) -> Any:
             warnings.simplefilter("ignore")
             return build()
     except (OSError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        reason = (
+            str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        )
         raise DataError(
             f"The ImageNet weights of '{name}' could not be fetched ({reason}). Give a local file with --weights FILE, "
             "start from random with --weights none, or use efficientnet_lite0, whose weights are installed."
@@ -167,12 +196,18 @@ def _load_file(net: nn.Module, path: Path, name: str, allow_missing: bool) -> No
         tensors = rename_lite(name, tensors)
     wanted = net.state_dict()
     wrong = [key for key in wanted if key in tensors and tensors[key].shape != wanted[key].shape]
-    missing = [key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")]
+    missing = [
+        key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")
+    ]
     if wrong or (missing and not allow_missing) or len(missing) == len(wanted):
         raise DataError(
             f"{path} does not fit backbone '{name}': {len(missing)} tensors missing ({_some(missing)}), {len(wrong)} of "
             f"another shape ({_some(wrong)}). Choose the file of this network"
-            + ("." if wrong or len(missing) == len(wanted) else ", or allow gaps with --set partial_weights=true.")
+            + (
+                "."
+                if wrong or len(missing) == len(wanted)
+                else ", or allow gaps with --set partial_weights=true."
+            )
         )
     net.load_state_dict({key: tensors[key] for key in wanted if key in tensors}, strict=False)
 
@@ -184,14 +219,20 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             return safetensors.torch.load_file(path)
         content = torch.load(path, weights_only=True, map_location="cpu")
     except FileNotFoundError:
-        raise DataError(f"There is no weights file {path}. Give an existing file, 'imagenet' or 'none'.") from None
+        raise DataError(
+            f"There is no weights file {path}. Give an existing file, 'imagenet' or 'none'."
+        ) from None
     except _BAD_FILE as error:
         raise DataError(
             f"{path} does not hold plain tensors ({type(error).__name__}). Save a state_dict of tensors."
         ) from error
     tensors = content.get("state_dict", content) if isinstance(content, dict) else None
-    if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
-        raise DataError(f"{path} does not hold a state_dict of tensors. Save one with safetensors or torch.save.")
+    if not isinstance(tensors, dict) or not all(
+        isinstance(value, Tensor) for value in tensors.values()
+    ):
+        raise DataError(
+            f"{path} does not hold a state_dict of tensors. Save one with safetensors or torch.save."
+        )
     return tensors
 
 

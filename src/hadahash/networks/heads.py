@@ -17,7 +17,9 @@ class HashHead(nn.Module):
         super().__init__()
         self.streams = streams
         self.hash = nn.Linear(features, bits)
-        self.classifier = nn.Linear(bits if streams == 1 else features, classes) if classes else None
+        self.classifier = (
+            nn.Linear(bits if streams == 1 else features, classes) if classes else None
+        )
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor | None]:
         """features (n, d) to (code values in (-1, 1) (n, bits), class scores (n, classes) or None)"""

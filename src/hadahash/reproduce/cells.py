@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from .. import files
+from ..config import fields_of, make
 from ..data import LabelledImages, Split, open_dataset
 from ..data.decode import in_memory
-from ..data.transforms import Preprocess
+from ..data.preprocess import Preprocess
 from ..encoding import FeatureCache
 from ..errors import FellApart, HadaHashError, UsageError
 from ..evaluation import evaluate
 from ..hasher import Hasher, ModelSettings, choose_preprocess
-from ..report.measures import measure
 from ..runs import Evaluated, Source, evaluate_run, read_evaluated, train_run, validate, versions
-from ..settings import fields_of, make
+from ..visuals.report.measures import measure
 from .recipes import Cell, Recipe
 
 
@@ -51,17 +51,24 @@ def run_recipes(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], bench: Bench) -
     """
     with Workers(bench) as workers:
         chosen = [(recipe, cell) for recipe, cells in wanted for cell in cells if cell.choose]
-        trials = [trial for recipe, cell in chosen for trial in recipe.trials.get((cell.dataset, cell.method), [])]
+        trials = [
+            trial
+            for recipe, cell in chosen
+            for trial in recipe.trials.get((cell.dataset, cell.method), [])
+        ]
         failures = workers.run(list(dict.fromkeys(trials)))
         todo = settled = _settle(wanted, bench.results)
         while todo:
             failures += workers.run(list(dict.fromkeys(todo)))
             before, settled = settled, _settle(wanted, bench.results)
             pairs = zip(before, settled, strict=True)
-            todo = [new for old, new in pairs if (new.settings, new.least) != (old.settings, old.least)]
+            todo = [
+                new for old, new in pairs if (new.settings, new.least) != (old.settings, old.least)
+            ]
     lost = [cell for cell in dict.fromkeys(settled) if cell.lost(bench.results)]
     failures += [
-        f"{cell.dataset} {cell.name}: fell apart; remove {cell.mishap_path(bench.results)} to try again" for cell in lost
+        f"{cell.dataset} {cell.name}: fell apart; remove {cell.mishap_path(bench.results)} to try again"
+        for cell in lost
     ]
     if failures:
         raise HadaHashError(f"{len(failures)} cells failed: {'; '.join(failures)}")
@@ -69,7 +76,12 @@ def run_recipes(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], bench: Bench) -
 
 def _settle(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], results: Path) -> list[Cell]:
     """All cells whose trials have been run, with their settings."""
-    return [recipe.settle(cell, results) for recipe, cells in wanted for cell in cells if recipe.ready(cell, results)]
+    return [
+        recipe.settle(cell, results)
+        for recipe, cells in wanted
+        for cell in cells
+        if recipe.ready(cell, results)
+    ]
 
 
 class Workers:
@@ -81,7 +93,9 @@ class Workers:
 
     def __enter__(self) -> Workers:
         if self._bench.jobs > 1:
-            self._pool = multiprocessing.get_context("spawn").Pool(self._bench.jobs, _start, (self._bench,))
+            self._pool = multiprocessing.get_context("spawn").Pool(
+                self._bench.jobs, _start, (self._bench,)
+            )
         else:
             _start(self._bench)
         return self
@@ -90,7 +104,9 @@ class Workers:
         """Run those of the cells that have no such result yet; what went wrong, a line each."""
         results = self._bench.results
         missing = [cell for cell in cells if not cell.done(results) and not cell.lost(results)]
-        found = map(_next, missing) if self._pool is None else self._pool.imap_unordered(_next, missing)
+        found = (
+            map(_next, missing) if self._pool is None else self._pool.imap_unordered(_next, missing)
+        )
         return [failure for failure in found if failure]
 
     def __exit__(self, *error: object) -> None:
@@ -111,7 +127,10 @@ class Opened:
             root = self._bench.roots.get(cell.dataset)
             self._files[cell.dataset] = open_dataset(cell.dataset, root, say=self._bench.say)
         data = self._files[cell.dataset]
-        model = make(ModelSettings, {key: cell.settings[key] for key in fields_of(ModelSettings) if key in cell.settings})
+        model = make(
+            ModelSettings,
+            {key: cell.settings[key] for key in fields_of(ModelSettings) if key in cell.settings},
+        )
         if model.size is None:
             return data
         preprocess = choose_preprocess(data.images, model.size, model)
@@ -141,23 +160,38 @@ def _next(cell: Cell) -> str:
         if isinstance(error, FellApart) and not cell.validation:
             mishap = {"settings": cell.settings, "reason": str(error), "train_map": error.train_map}
             mishap |= {"command": cell.command(bench.weights), "versions": versions()}
-            files.write_json(cell.mishap_path(bench.results), [*cell.mishaps(bench.results), mishap])
+            files.write_json(
+                cell.mishap_path(bench.results), [*cell.mishaps(bench.results), mishap]
+            )
             return ""
         if not cell.validation or not isinstance(error, (FellApart, UsageError)):
             return failure
-        result = {"validation_map": 0.0, "failed": str(error), "settings": cell.settings}  # a point nobody should choose
+        result = {
+            "validation_map": 0.0,
+            "failed": str(error),
+            "settings": cell.settings,
+        }  # a point nobody should choose
     files.write_json(cell.path(bench.results), result)
     measured = result["validation_map"] if cell.validation else result["map"]
-    bench.say(f"{cell.dataset} {cell.name}: {'validation ' if cell.validation else ''}mAP {measured:.4f}")
+    bench.say(
+        f"{cell.dataset} {cell.name}: {'validation ' if cell.validation else ''}mAP {measured:.4f}"
+    )
     return failure
 
 
-def run_cell(cell: Cell, dataset: LabelledImages, bench: Bench, cache: FeatureCache | None = None) -> dict[str, Any]:
+def run_cell(
+    cell: Cell, dataset: LabelledImages, bench: Bench, cache: FeatureCache | None = None
+) -> dict[str, Any]:
     """Train and measure one cell: what is to be written to `results/`."""
     hasher = Hasher(
-        cell.method, bits=cell.bits, backbone=cell.backbone, seed=cell.seed, weights=bench.weights, device=bench.device,
+        cell.method,
+        bits=cell.bits,
+        backbone=cell.backbone,
+        seed=cell.seed,
+        weights=bench.weights,
+        device=bench.device,
         **{**cell.settings, **cell.varied},
-    )  # fmt: skip
+    )
     out = cell.folder(bench.runs)
     source = Source(cell.dataset, protocol=cell.protocol, validation=cell.validation)
     train_run(hasher, source, out, dataset=dataset, cache=cache)
@@ -172,7 +206,10 @@ def run_cell(cell: Cell, dataset: LabelledImages, bench: Bench, cache: FeatureCa
         del about[private]
     about["jobs"] = bench.jobs  # others at work beside it slow it down
     about["command"] = cell.command(bench.weights)
-    return {**about, **({} if cell.validation else {"train_map": train_map, **_measured(cell, out)})}
+    return {
+        **about,
+        **({} if cell.validation else {"train_map": train_map, **_measured(cell, out)}),
+    }
 
 
 def _train_map(hasher: Hasher, split: Split, dataset: LabelledImages) -> float:
@@ -182,12 +219,26 @@ def _train_map(hasher: Hasher, split: Split, dataset: LabelledImages) -> float:
 
 def _measured(cell: Cell, out: Path) -> dict[str, Any]:
     run = read_evaluated(out)
-    kept = ("map", "depth", "denominator", "precision_at", "precision_recall", "per_class", "bit_balance")
+    kept = (
+        "map",
+        "depth",
+        "denominator",
+        "precision_at",
+        "precision_recall",
+        "per_class",
+        "bit_balance",
+    )
     deeper = {
-        str(depth): evaluate(run.query, run.query_labels, run.database, run.database_labels, depth=depth).map
+        str(depth): evaluate(
+            run.query, run.query_labels, run.database, run.database_labels, depth=depth
+        ).map
         for depth in cell.depths
     }
-    return {**{key: run.report[key] for key in kept}, **({"map_at": deeper} if deeper else {}), **code_figures(run)}
+    return {
+        **{key: run.report[key] for key in kept},
+        **({"map_at": deeper} if deeper else {}),
+        **code_figures(run),
+    }
 
 
 def code_figures(run: Evaluated) -> dict[str, Any]:
@@ -195,6 +246,12 @@ def code_figures(run: Evaluated) -> dict[str, Any]:
     pairs = measure(run).pairs
     values = np.abs(run.values.astype(np.float32))
     return {
-        "bit_correlation": {"mean": round(float(pairs.mean()), 5), "largest": round(float(pairs.max()), 5)},
-        "binarised": {"beyond_0.9": round(float((values > 0.9).mean()), 5), "largest": round(float(values.max()), 3)},
+        "bit_correlation": {
+            "mean": round(float(pairs.mean()), 5),
+            "largest": round(float(pairs.max()), 5),
+        },
+        "binarised": {
+            "beyond_0.9": round(float((values > 0.9).mean()), 5),
+            "largest": round(float(values.max()), 3),
+        },
     }

@@ -16,7 +16,17 @@ from .tables import short
 Result = dict[str, Any]
 _BITS = 64
 _CLEAR = 0.01  # smaller differences decide nothing: a cell that is run again may move by as much
-_BASELINES = ("lsh", "itq", "ksh", "sdh", "ssdh", "dpsh", "dsdh", "hashnet", "mihash")  # those of the paper
+_BASELINES = (
+    "lsh",
+    "itq",
+    "ksh",
+    "sdh",
+    "ssdh",
+    "dpsh",
+    "dsdh",
+    "hashnet",
+    "mihash",
+)  # those of the paper
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,11 @@ class Evidence:
     ) -> Iterator[tuple[Cell, Result]]:
         for cell in self.cells:
             path = cell.path(self._results)
-            same = cell.method == method and bits in (None, cell.bits) and (varied is None) == (not cell.varied)
+            same = (
+                cell.method == method
+                and bits in (None, cell.bits)
+                and (varied is None) == (not cell.varied)
+            )
             if (
                 same
                 and (varied is None or varied.items() <= cell.varied.items())
@@ -56,8 +70,14 @@ class Evidence:
         return {bits: statistics.mean(values) for bits, values in sorted(lists.items())}
 
     def fell_apart(self, method: str, bits: int = _BITS) -> bool:
-        own = [cell for cell in self.cells if (cell.method, cell.bits) == (method, bits) and not cell.varied]
-        return any(cell.mishaps(self._results) for cell in own) and not any(self.found(method, bits=bits))
+        own = [
+            cell
+            for cell in self.cells
+            if (cell.method, cell.bits) == (method, bits) and not cell.varied
+        ]
+        return any(cell.mishaps(self._results) for cell in own) and not any(
+            self.found(method, bits=bits)
+        )
 
     def one(self, method: str, **wanted: Any) -> Result | None:
         """The result of the lowest seed at 64 bits."""
@@ -73,19 +93,26 @@ def balance(evidence: Evidence) -> Finding | None:
         return None
     off = [abs(share - 0.5) for share in result["bit_balance"]]
     return Finding(
-        f"share of +1 off one half by {statistics.mean(off):.3f} on average, {max(off):.3f} at most", max(off) <= 0.1
+        f"share of +1 off one half by {statistics.mean(off):.3f} on average, {max(off):.3f} at most",
+        max(off) <= 0.1,
     )
 
 
 def independence(evidence: Evidence) -> Finding | None:
-    own, other = (_figure(evidence.one(method), "bit_correlation", "mean") for method in ("hcdh", "hashnet"))
+    own, other = (
+        _figure(evidence.one(method), "bit_correlation", "mean") for method in ("hcdh", "hashnet")
+    )
     if own is None or other is None:
         return None
-    return Finding(f"mean correlation of two bits {own:.3f}, of HashNet {other:.3f}", _clear(other - own))
+    return Finding(
+        f"mean correlation of two bits {own:.3f}, of HashNet {other:.3f}", _clear(other - own)
+    )
 
 
 def binarisation(evidence: Evidence) -> Finding | None:
-    own, other = (_figure(evidence.one(method), "binarised", "beyond_0.9") for method in ("hcdh", "mihash"))
+    own, other = (
+        _figure(evidence.one(method), "binarised", "beyond_0.9") for method in ("hcdh", "mihash")
+    )
     if own is None or (other is None and not evidence.fell_apart("mihash")):
         return None
     text = f"{100 * own:.0f} % of the values beyond ±.9"
@@ -111,7 +138,9 @@ def best_of_all(evidence: Evidence) -> Finding | None:
     gaps = {}
     for bits, value in own.items():
         rivals = {method: found[bits] for method, found in others.items() if bits in found}
-        if rivals and all(method in rivals or evidence.fell_apart(method, bits) for method in _BASELINES):
+        if rivals and all(
+            method in rivals or evidence.fell_apart(method, bits) for method in _BASELINES
+        ):
             gaps[bits] = value - max(rivals.values())
     text = f"{_gaps(gaps)} to the best of the paper's methods"
     return Finding(text, _all_clear(gaps)) if gaps else None
@@ -160,20 +189,42 @@ class Claim:
 
 
 CLAIMS = (
-    Claim("HCDH outperforms all compared methods", "above the best of the nine at every length", best_of_all),
-    Claim("HCDH is strong at low bits", "loses less from 64 to 16 bits than any deep method of the paper", low_bits),
+    Claim(
+        "HCDH outperforms all compared methods",
+        "above the best of the nine at every length",
+        best_of_all,
+    ),
+    Claim(
+        "HCDH is strong at low bits",
+        "loses less from 64 to 16 bits than any deep method of the paper",
+        low_bits,
+    ),
     Claim("Bits are balanced", "no bit at 64 bits is off one half by more than .1", balance),
-    Claim("Bits are independent", "the mean correlation of two bits is below HashNet's, at 64 bits", independence),
-    Claim("Outputs are nearly binary", "more values beyond ±.9 than MIHash, at 64 bits", binarisation),
+    Claim(
+        "Bits are independent",
+        "the mean correlation of two bits is below HashNet's, at 64 bits",
+        independence,
+    ),
+    Claim(
+        "Outputs are nearly binary", "more values beyond ±.9 than MIHash, at 64 bits", binarisation
+    ),
     Claim(
         "The codebook alone (HCDH-H) is above the classifier alone (HCDH-C)",
         "at every length",
         above("hcdh-h", "hcdh-c"),
     ),
     Claim("One stream (HCDH) is above two (HCDH-2)", "at every length", above("hcdh", "hcdh-2")),
-    Claim("Both losses (HCDH) are above the codebook alone (HCDH-H)", "at every length", above("hcdh", "hcdh-h")),
+    Claim(
+        "Both losses (HCDH) are above the codebook alone (HCDH-H)",
+        "at every length",
+        above("hcdh", "hcdh-h"),
+    ),
     Claim("sgn(x - mean) instead of sgn(x) gains on HashNet", "a gain at 64 bits", mean_threshold),
-    Claim("mAP rises with λ and then falls", "some λ is better than 0 and 10, at 64 bits", lambda_curve),
+    Claim(
+        "mAP rises with λ and then falls",
+        "some λ is better than 0 and 10, at 64 bits",
+        lambda_curve,
+    ),
 )
 
 
@@ -183,7 +234,10 @@ RECIPES = ("table1", "threshold", "lambda")  # whose cells the claims are judged
 def write_claims(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path) -> None:
     """docs/claims.md: a table of all claims, and the notes that people wrote about them."""
     cells = [cell for recipe in recipes if recipe.name in RECIPES for cell in recipe.cells]
-    evidence = {name: Evidence(name, cells, results) for name in dict.fromkeys(cell.dataset for cell in cells)}
+    evidence = {
+        name: Evidence(name, cells, results)
+        for name in dict.fromkeys(cell.dataset for cell in cells)
+    }
     head = ["claim of the paper", "counts as holding when", *map(written, evidence), "verdict"]
     rows = []
     for claim in CLAIMS:
@@ -192,11 +246,15 @@ def write_claims(path: Path, recipes: Sequence[Recipe], results: Path, notes: Pa
         rows.append([claim.text, claim.rule, *texts, verdict(findings)])
     lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
     parts = [
-        "# The paper's claims, tested", "",
+        "# The paper's claims, tested",
+        "",
         "Made by `hadahash reproduce claims` from the files in `results/` (table 1, its settings and its seeds); edit",
         "`docs/claims-notes.md` instead. Differences are in mAP, at the lengths named; those below a point (.01) decide",
-        "nothing. Methods that fell apart in training (marked † in docs/results.md) are left out.", "", *lines, "",
-    ]  # fmt: skip
+        "nothing. Methods that fell apart in training (marked † in docs/results.md) are left out.",
+        "",
+        *lines,
+        "",
+    ]
     if notes.exists():
         parts += [notes.read_text("utf-8").rstrip(), ""]
     files.write_text(path, "\n".join(parts))
@@ -208,7 +266,11 @@ def verdict(findings: Sequence[Finding | None]) -> str:
     ('holds on 2, undecided on 1', 'fails on 1', 'not run')
     """
     known = [finding.holds for finding in findings if finding is not None]
-    counts = {"holds": known.count(True), "fails": known.count(False), "undecided": known.count(None)}
+    counts = {
+        "holds": known.count(True),
+        "fails": known.count(False),
+        "undecided": known.count(None),
+    }
     return ", ".join(f"{word} on {count}" for word, count in counts.items() if count) or "not run"
 
 

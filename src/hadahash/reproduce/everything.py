@@ -21,9 +21,14 @@ def everything() -> list[str]:
 
 
 def reproduce(
-    names: Sequence[str], bench: Bench, docs: Path, *, run: bool = True, smoke: bool = False,
+    names: Sequence[str],
+    bench: Bench,
+    docs: Path,
+    *,
+    run: bool = True,
+    smoke: bool = False,
     wanted: Callable[[Cell], bool] = lambda cell: True,
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Run the missing cells of the named tables that are `wanted` and write all of them, and draw the named figures.
 
     "all" names everything. `smoke` makes a tiny version of it. The files that were written are returned.
@@ -37,18 +42,33 @@ def reproduce(
     if run:
         chosen = [known[name] for name in names if name in known]
         try:
-            run_recipes([(recipe, [cell for cell in recipe.cells if wanted(cell)]) for recipe in chosen], bench)
+            run_recipes(
+                [(recipe, [cell for cell in recipe.cells if wanted(cell)]) for recipe in chosen],
+                bench,
+            )
         except HadaHashError as error:
             failure = error  # what could be run is written first
     page = docs / "results.md"
     write_page(page, list(known.values()), bench.results, docs / "results-notes.md")
-    written = [page, *(path for recipe in known.values() for path in write_tables(recipe, bench.results, docs / "tables"))]
+    written = [
+        page,
+        *(
+            path
+            for recipe in known.values()
+            for path in write_tables(recipe, bench.results, docs / "tables")
+        ),
+    ]
     for name in names:
         if name in FIGURES:
             cells = known[FIGURES[name].recipe].cells
             written += draw_figure(
-                name, cells, results=bench.results, runs=bench.runs, out=docs / "figures", say=bench.say
-            )  # fmt: skip
+                name,
+                cells,
+                results=bench.results,
+                runs=bench.runs,
+                out=docs / "figures",
+                say=bench.say,
+            )
     if "claims" in names:
         written.append(docs / "claims.md")
         write_claims(written[-1], list(known.values()), bench.results, docs / "claims-notes.md")
@@ -59,4 +79,6 @@ def reproduce(
 
 def in_folder(folder: Path, bench: Bench) -> tuple[Bench, Path]:
     """The same bench with all that it writes in a folder of its own, and the place of the documents in it."""
-    return replace(bench, results=folder / "results", runs=folder / "runs", weights="none"), folder / "docs"
+    return replace(
+        bench, results=folder / "results", runs=folder / "runs", weights="none"
+    ), folder / "docs"

@@ -18,8 +18,9 @@ import numpy as np
 
 from .. import files
 from ..errors import StorageError, unknown
-from ..evaluation import analysis, plots
+from ..evaluation import analysis
 from ..runs import Evaluated, read_evaluated
+from ..visuals import figures as plots
 from .names import written
 from .recipes import Cell
 
@@ -45,7 +46,10 @@ class Source:
     def measured(self, **wanted: Any) -> Iterator[tuple[Cell, Data]]:
         """The cells with these attributes that have a result, the lowest seed first."""
         for cell in sorted(self.cells, key=lambda cell: cell.seed):
-            if all(getattr(cell, key) == value for key, value in wanted.items()) and cell.path(self.results).exists():
+            if (
+                all(getattr(cell, key) == value for key, value in wanted.items())
+                and cell.path(self.results).exists()
+            ):
                 yield cell, files.read_json(cell.path(self.results))
 
     def evaluated(self, method: str) -> Evaluated | None:
@@ -78,7 +82,13 @@ def figures() -> list[str]:
 
 
 def draw_figure(
-    name: str, cells: Sequence[Cell], *, results: Path, runs: Path, out: Path, say: Callable[[str], object] = lambda text: None
+    name: str,
+    cells: Sequence[Cell],
+    *,
+    results: Path,
+    runs: Path,
+    out: Path,
+    say: Callable[[str], object] = lambda text: None,
 ) -> list[Path]:
     """Draw a figure for each data set among the cells; the paths of what was written: .json, .png and .svg.
 
@@ -91,11 +101,20 @@ def draw_figure(
     for dataset in dict.fromkeys(cell.dataset for cell in cells) if drawing.each else [""]:
         own = [cell for cell in cells if dataset in ("", cell.dataset)]
         stem = out / f"{name}-{dataset}".rstrip("-")
-        data = _data(name, drawing, dataset, Source(own, results, runs, say), stem.with_name(f"{stem.name}.json"))
+        data = _data(
+            name,
+            drawing,
+            dataset,
+            Source(own, results, runs, say),
+            stem.with_name(f"{stem.name}.json"),
+        )
         if data is None:
             say(f"{stem.name}: nothing was run yet; hadahash reproduce {drawing.recipe} does it")
             continue
-        paths += [stem.with_name(f"{stem.name}.json"), *plots.save(drawing.draw(data), stem, title=data["caption"])]
+        paths += [
+            stem.with_name(f"{stem.name}.json"),
+            *plots.save(drawing.draw(data), stem, title=data["caption"]),
+        ]
         say(f"{stem.name}: drawn")
     return paths
 
@@ -108,7 +127,9 @@ def _data(name: str, drawing: Drawing, dataset: str, source: Source, path: Path)
     if drawing.from_runs and kept is not None:
         series = kept["series"] | series
     caption = drawing.caption.format(dataset=written(dataset))
-    data: Data = _rounded({"figure": name, "dataset": dataset, "caption": caption, "series": series})
+    data: Data = _rounded(
+        {"figure": name, "dataset": dataset, "caption": caption, "series": series}
+    )
     files.write_text(path, json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n")
     return data
 
@@ -117,7 +138,11 @@ def _kept(path: Path, name: str) -> Data | None:
     if not path.exists():
         return None
     data: Data = files.read_json(path)
-    if not isinstance(data, dict) or data.get("figure") != name or not isinstance(data.get("series"), dict):
+    if (
+        not isinstance(data, dict)
+        or data.get("figure") != name
+        or not isinstance(data.get("series"), dict)
+    ):
         raise StorageError(f"{path} does not hold the data of {name}. Remove it and make it again.")
     return data
 
@@ -140,7 +165,12 @@ def _gather_curves(source: Source) -> dict[str, Any]:
     series: dict[str, Any] = {}
     for cell, result in source.measured(bits=BITS):
         found = result["precision_recall"]
-        kept = {"map": result["map"], "depth": result["depth"], "precision": found["precision"], "recall": found["recall"]}
+        kept = {
+            "map": result["map"],
+            "depth": result["depth"],
+            "precision": found["precision"],
+            "recall": found["recall"],
+        }
         series.setdefault(cell.method, kept)
     return dict(sorted(series.items(), key=lambda item: -item[1]["map"]))
 
@@ -148,7 +178,9 @@ def _gather_curves(source: Source) -> dict[str, Any]:
 def _draw_curves(data: Data) -> Figure:
     series = data["series"]
     curves = [
-        plots.Curve(method, f"{_short(own['map'])}  {written(method)}", own["precision"], own["recall"])
+        plots.Curve(
+            method, f"{_short(own['map'])}  {written(method)}", own["precision"], own["recall"]
+        )
         for method, own in series.items()
     ]
     depth = next(iter(series.values()))["depth"]
@@ -169,13 +201,18 @@ def _points(run: Evaluated) -> Data:
     return {
         "xy": analysis.tsne(run.query[chosen.rows]).round(2),
         "classes": [run.classes[number] for number in chosen.shown],
-        "class": np.where(chosen.shown[place] == numbers[chosen.rows], place, -1),  # in the list of classes; -1: none of them
+        "class": np.where(
+            chosen.shown[place] == numbers[chosen.rows], place, -1
+        ),  # in the list of classes; -1: none of them
     }
 
 
 def _draw_points(data: Data) -> Figure:
     return plots.scatter(
-        [plots.Points(_title(data, method), own["xy"], own["classes"], own["class"]) for method, own in _compared(data)]
+        [
+            plots.Points(_title(data, method), own["xy"], own["classes"], own["class"])
+            for method, own in _compared(data)
+        ]
     )
 
 
@@ -209,13 +246,19 @@ def _confusion(run: Evaluated) -> Data:
     sizes = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=count)
     depth = int(min(DEPTH, sizes[sizes > 0].min()))
     sides = run.query, run.query_labels, run.database, labels
-    return {"depth": depth, "classes": run.classes, "matrix": analysis.confusion(*sides, classes=count, depth=depth)}
+    return {
+        "depth": depth,
+        "classes": run.classes,
+        "matrix": analysis.confusion(*sides, classes=count, depth=depth),
+    }
 
 
 def _draw_confusion(data: Data) -> Figure:
     method, own = next(_compared(data))
     below = f"class of the first {own['depth']:,} images"
-    return plots.confusion_matrix(own["matrix"], own["classes"], title=_title(data, method), xlabel=below)
+    return plots.confusion_matrix(
+        own["matrix"], own["classes"], title=_title(data, method), xlabel=below
+    )
 
 
 # ---------------------------------------------------------------- balance of bits
@@ -253,7 +296,12 @@ def _draw_lambda(data: Data) -> Figure:
         spread = [statistics.stdev(found) if len(found) > 1 else 0.0 for found in maps]
         label = written(dataset) + (f", {_map_at(own['depth'])}" if own["depth"] else "")
         sweeps.append(
-            plots.Sweep(label, [float(lam) for lam in own["maps"]], [statistics.mean(found) for found in maps], spread)
+            plots.Sweep(
+                label,
+                [float(lam) for lam in own["maps"]],
+                [statistics.mean(found) for found in maps],
+                spread,
+            )
         )
     return plots.sensitivity(sweeps, xlabel="λ, the weight of the classification loss")
 
@@ -261,7 +309,9 @@ def _draw_lambda(data: Data) -> Figure:
 # ---------------------------------------------------------------- common to all
 
 
-def _from_runs(source: Source, methods: Sequence[str], picked: Callable[[Evaluated], Data]) -> dict[str, Any]:
+def _from_runs(
+    source: Source, methods: Sequence[str], picked: Callable[[Evaluated], Data]
+) -> dict[str, Any]:
     runs = {method: source.evaluated(method) for method in methods}
     return {
         method: {"seed": run.about["seed"], "map": run.report["map"], **picked(run)}
@@ -295,38 +345,50 @@ def _short(value: float) -> str:
 
 FIGURES = {
     "fig-pr": Drawing(
-        "table1", _gather_curves, _draw_curves,
+        "table1",
+        _gather_curves,
+        _draw_curves,
         f"Precision and recall of all items within a Hamming radius that grows from 0 to {BITS}, on {{dataset}}, {BITS} bits: "
         "means over queries, where a query that finds nothing within the radius counts with precision 0. The dot marks the "
         "smallest radius at which any query finds what it should. Methods are in the order of their mAP.",
     ),
     "fig-tsne": Drawing(
-        "table1", _gather_points, _draw_points,
+        "table1",
+        _gather_points,
+        _draw_points,
         f"t-SNE of the {BITS}-bit codes of at most 1,000 queries of {{dataset}} that have exactly one class, by Hamming "
         "distance, with normal noise worth one bit to keep equal codes apart. At most ten classes, those with most queries, "
         "are in colour.",
         from_runs=True,
     ),
     "fig-distribution": Drawing(
-        "table1", _gather_values, _draw_values,
+        "table1",
+        _gather_values,
+        _draw_values,
         f"Values before sign of the queries of {{dataset}} at {BITS} bits, as the method's loss sees them.",
         from_runs=True,
     ),
     "fig-confusion": Drawing(
-        "table1", _gather_confusion, _draw_confusion,
+        "table1",
+        _gather_confusion,
+        _draw_confusion,
         f"Classes that HCDH's {BITS}-bit codes retrieve (columns, per cent) for queries of a class (rows) on {{dataset}}: the "
         f"first {DEPTH:,} items, or as many as the smallest class has, the one at rank r with weight 1/log2(1 + r), the mean "
         "over the order of ties. Rows sum to 100; among numbers, a blank is less than 0.5.",
         from_runs=True,
     ),
     "fig-balance": Drawing(
-        "table1", _gather_balance, _draw_balance,
+        "table1",
+        _gather_balance,
+        _draw_balance,
         "Shares of +1 and -1 in each bit of HCDH's codes of the database of {dataset}, at each length.",
     ),
     "fig-lambda": Drawing(
-        "lambda", _gather_lambda, _draw_lambda,
+        "lambda",
+        _gather_lambda,
+        _draw_lambda,
         f"mAP of HCDH at {BITS} bits over the weight λ of the classification loss; the ring marks the best value, bars the "
         "standard deviation over seeds where there are several.",
         each=False,
     ),
-}  # fmt: skip
+}

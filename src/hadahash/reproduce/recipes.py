@@ -40,7 +40,9 @@ from ..data import find_dataset
 from ..errors import DataError, unknown
 
 Key = tuple[str, str]  # data set, method
-Mishap = dict[str, Any]  # settings, reason, train_map (None: the loss was no number), command, versions
+Mishap = dict[
+    str, Any
+]  # settings, reason, train_map (None: the loss was no number), command, versions
 
 _NOT_DATA = ("common", "grid", "grid_of")
 
@@ -55,31 +57,52 @@ class Cell:
     backbone: str
     seed: int
     protocol: str
-    mark: str = ""  # tells it from cells of the same method and length that were made in another way
+    mark: str = (
+        ""  # tells it from cells of the same method and length that were made in another way
+    )
     settings: dict[str, Any] = field(default_factory=dict, compare=False)
-    varied: dict[str, Any] = field(default_factory=dict, compare=False)  # settings that no grid may change; also in the mark
+    varied: dict[str, Any] = field(
+        default_factory=dict, compare=False
+    )  # settings that no grid may change; also in the mark
     depths: tuple[int, ...] = ()  # mAP is also taken at these
     choose: bool = True  # may the grid choose its settings?
-    validation: float = 0.0  # > 0: a trial, measured on this share of the training images; queries are not touched
+    validation: float = (
+        0.0  # > 0: a trial, measured on this share of the training images; queries are not touched
+    )
     recipe: str = field(default="", compare=False)  # where it stands
-    least: float = field(default=0.0, compare=False)  # if its training images find each other with a lower mAP, it fell apart
+    least: float = field(
+        default=0.0, compare=False
+    )  # if its training images find each other with a lower mAP, it fell apart
 
     @property
     def name(self) -> str:
         """<method>-<bits>-<backbone>-s<seed>, then the protocol if it is not the data set's own, then the mark."""
         own = find_dataset(self.dataset).protocol == self.protocol
-        parts = [self.method, str(self.bits), self.backbone, f"s{self.seed}", "" if own else self.protocol, self.mark]
+        parts = [
+            self.method,
+            str(self.bits),
+            self.backbone,
+            f"s{self.seed}",
+            "" if own else self.protocol,
+            self.mark,
+        ]
         return "-".join(part for part in parts if part)
 
     def command(self, weights: str) -> str:
         """What one types to run this cell alone."""
-        where = f"--dataset {self.dataset} --only {self.method} --bits {self.bits} --seed {self.seed}"
+        where = (
+            f"--dataset {self.dataset} --only {self.method} --bits {self.bits} --seed {self.seed}"
+        )
         own = f"hadahash reproduce {self.recipe} {where}"
         return own if weights == "imagenet" else f"{own} --weights {Path(weights).name}"
 
     def path(self, results: Path) -> Path:
         """Where its result is written; those of trials lie apart."""
-        return (results / "validation" if self.validation else results) / self.dataset / f"{self.name}.json"
+        return (
+            (results / "validation" if self.validation else results)
+            / self.dataset
+            / f"{self.name}.json"
+        )
 
     def done(self, results: Path) -> bool:
         """Is there a result, and was it made with these settings?"""
@@ -87,7 +110,9 @@ class Cell:
         if not path.exists():
             return False
         made = files.read_json(path)["settings"]
-        return all(made.get(key) == value for key, value in {**self.settings, **self.varied}.items())
+        return all(
+            made.get(key) == value for key, value in {**self.settings, **self.varied}.items()
+        )
 
     def mishap_path(self, results: Path) -> Path:
         return results / "fell-apart" / self.dataset / f"{self.name}.json"
@@ -100,11 +125,17 @@ class Cell:
 
     def lost(self, results: Path) -> bool:
         """Is it known that these settings end without a number?"""
-        return any(mishap["settings"] == self.settings and mishap["train_map"] is None for mishap in self.mishaps(results))
+        return any(
+            mishap["settings"] == self.settings and mishap["train_map"] is None
+            for mishap in self.mishaps(results)
+        )
 
     def hopeless(self, results: Path) -> bool:
         """Is its result one of a run that fell apart, since other settings were no better?"""
-        return any(replace(self, settings=mishap["settings"]).done(results) for mishap in self.mishaps(results))
+        return any(
+            replace(self, settings=mishap["settings"]).done(results)
+            for mishap in self.mishaps(results)
+        )
 
     def folder(self, runs: Path) -> Path:
         """The folder of its run."""
@@ -131,7 +162,10 @@ class Recipe:
         ranking = self.ranking(cell.dataset, cell.method, results) if cell.choose else []
         if not ranking:
             return cell
-        options = [replace(cell, settings={**cell.settings, **point}, least=score / 2) for point, score in ranking]
+        options = [
+            replace(cell, settings={**cell.settings, **point}, least=score / 2)
+            for point, score in ranking
+        ]
         if cell.varied:
             return replace(options[0], least=0.0)
         broken = [mishap["settings"] for mishap in cell.mishaps(results)]
@@ -147,14 +181,25 @@ class Recipe:
 
     def untried(self, dataset: str, method: str, results: Path) -> list[str]:
         """The names of a method's trials that have not been run."""
-        return [trial.name for trial in self.trials.get((dataset, method), []) if not trial.path(results).exists()]
+        return [
+            trial.name
+            for trial in self.trials.get((dataset, method), [])
+            if not trial.path(results).exists()
+        ]
 
-    def ranking(self, dataset: str, method: str, results: Path) -> list[tuple[dict[str, Any], float]]:
+    def ranking(
+        self, dataset: str, method: str, results: Path
+    ) -> list[tuple[dict[str, Any], float]]:
         """The points of a method's grid with the mAP of their trials, the best first; empty where nothing is to be chosen."""
         missing = self.untried(dataset, method, results)
         if missing:
-            raise DataError(f"{len(missing)} trials of {method} on {dataset} have not been run ({missing[0]}, ...).")
-        scores = [files.read_json(trial.path(results))["validation_map"] for trial in self.trials.get((dataset, method), [])]
+            raise DataError(
+                f"{len(missing)} trials of {method} on {dataset} have not been run ({missing[0]}, ...)."
+            )
+        scores = [
+            files.read_json(trial.path(results))["validation_map"]
+            for trial in self.trials.get((dataset, method), [])
+        ]
         scored = zip(self.points.get((dataset, method), []), scores, strict=True)
         return sorted(scored, key=lambda option: -option[1])
 
@@ -168,7 +213,11 @@ def read_recipe(name: str) -> Recipe:
     if name not in recipes():
         raise unknown("recipe", name, recipes())
     content = _content(name)
-    tables = {key: {**content.get("common", {}), **table} for key, table in content.items() if key not in _NOT_DATA}
+    tables = {
+        key: {**content.get("common", {}), **table}
+        for key, table in content.items()
+        if key not in _NOT_DATA
+    }
     cells = [cell for dataset, table in tables.items() for cell in _cells(name, dataset, table)]
     ordered = sorted(cells, key=lambda cell: cell.seed)
     if "grid_of" in content:
@@ -180,12 +229,17 @@ def read_recipe(name: str) -> Recipe:
         for method in table["methods"]
         if len(found := _points(content.get("grid", {}), dataset, method)) > 1
     }
-    trials = {key: list(_trials(name, *key, tables[key[0]], content["grid"], found)) for key, found in points.items()}
+    trials = {
+        key: list(_trials(name, *key, tables[key[0]], content["grid"], found))
+        for key, found in points.items()
+    }
     return Recipe(name, ordered, trials, points)
 
 
 def _points(grid: dict[str, Any], dataset: str, method: str) -> list[dict[str, Any]]:
-    points: list[dict[str, Any]] = {**grid.get("points", {}), **grid.get(dataset, {})}.get(method, [])
+    points: list[dict[str, Any]] = {**grid.get("points", {}), **grid.get(dataset, {})}.get(
+        method, []
+    )
     return points
 
 
@@ -221,9 +275,18 @@ def _marked(mark: str, settings: dict[str, Any]) -> str:
 
 
 def _trials(
-    recipe: str, dataset: str, method: str, table: dict[str, Any], grid: dict[str, Any], points: list[dict[str, Any]]
+    recipe: str,
+    dataset: str,
+    method: str,
+    table: dict[str, Any],
+    grid: dict[str, Any],
+    points: list[dict[str, Any]],
 ) -> Iterator[Cell]:
-    base = next(_cells(recipe, dataset, {**table, "methods": {method: [0]}, "bits": [grid["bits"]], "vary": {}}))
+    base = next(
+        _cells(
+            recipe, dataset, {**table, "methods": {method: [0]}, "bits": [grid["bits"]], "vary": {}}
+        )
+    )
     for point in points:
         mark = _marked(base.mark, point)
         settings = {**base.settings, **grid.get("settings", {}), **point}

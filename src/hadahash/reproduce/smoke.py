@@ -12,7 +12,10 @@ from .recipes import Cell, Recipe
 # all lengths.
 _STANDS_FOR = {"voc2012": "digit-pairs", "nuswide21": "digit-pairs"}
 _SETTINGS: dict[str, Any] = {"epochs": 1, "batch": 64, "size": 32}
-_FOR = {"ksh": {"ksh_anchors": 50, "ksh_refinements": 5}, "sdh": {"sdh_anchors": 100, "sdh_iterations": 2}}
+_FOR = {
+    "ksh": {"ksh_anchors": 50, "ksh_refinements": 5},
+    "sdh": {"sdh_anchors": 100, "sdh_iterations": 2},
+}
 _NOT_SMALL = ("size", "encode_size", "compile", "partial_weights")
 _POINTS, _VALUES, BITS = 2, 3, 64
 

@@ -48,7 +48,9 @@ class Entry:
         """The standard deviation over seeds."""
         return statistics.stdev(self.maps) if len(self.maps) > 1 else None
 
-    def text(self, *, best: bool = False, bold: str = "**{}**", plus_minus: str = "±", dagger: str = "†") -> str:
+    def text(
+        self, *, best: bool = False, bold: str = "**{}**", plus_minus: str = "±", dagger: str = "†"
+    ) -> str:
         """.812 ±.003 (3) / .790: the mean, the spread, the number of seeds and the paper's value"""
         if self.mean is None:
             ours = self.status
@@ -82,13 +84,19 @@ class Table:
 
     def best(self, bits: int) -> str | None:
         """The row with the largest mean."""
-        run = {row: e.mean for (row, own), e in self.entries.items() if own == bits and e.mean is not None}
+        run = {
+            row: e.mean
+            for (row, own), e in self.entries.items()
+            if own == bits and e.mean is not None
+        }
         return max(run, key=lambda row: run[row]) if len(run) > 1 else None
 
     def cells(self, row: str, **style: str) -> list[str]:
         """The texts of a row, one for each length."""
         return [
-            self.entries[row, bits].text(best=self.best(bits) == row, **style) if (row, bits) in self.entries else ""
+            self.entries[row, bits].text(best=self.best(bits) == row, **style)
+            if (row, bits) in self.entries
+            else ""
             for bits in self.bits
         ]
 
@@ -122,7 +130,9 @@ def _table(cells: Sequence[Cell], results: Path, depth: int | None) -> Table:
         path = cell.path(results)
         if path.exists():
             result = files.read_json(path)
-            maps[key].append(float(result["map"] if depth is None else result["map_at"][str(depth)]))
+            maps[key].append(
+                float(result["map"] if depth is None else result["map_at"][str(depth)])
+            )
         if cell.hopeless(results) if path.exists() else cell.mishaps(results):
             broken.add(key)
     entries = {key: Entry(tuple(maps[key]), paper, key in broken) for key, paper in papers.items()}
@@ -146,7 +156,13 @@ def markdown(table: Table) -> str:
 def latex(table: Table, caption: str) -> str:
     columns = " & ".join(["method", *(f"{bits} bits" for bits in table.bits)])
     rows = [
-        " & ".join([_escape(row), *table.cells(row, bold=r"\textbf{{{}}}", plus_minus=r"$\pm$", dagger=r"$\dagger$")]) + r" \\"
+        " & ".join(
+            [
+                _escape(row),
+                *table.cells(row, bold=r"\textbf{{{}}}", plus_minus=r"$\pm$", dagger=r"$\dagger$"),
+            ]
+        )
+        + r" \\"
         for row in table.rows
     ]
     body = "\n".join([r"\toprule", columns + r" \\", r"\midrule", *rows, r"\bottomrule"])
@@ -159,25 +175,56 @@ def comma_separated(found: Sequence[Table]) -> str:
     """All tables in one: a line for each place."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["dataset", "measure", "method", "bits", "status", "map", "standard_deviation", "seeds", "paper"])
+    writer.writerow(
+        [
+            "dataset",
+            "measure",
+            "method",
+            "bits",
+            "status",
+            "map",
+            "standard_deviation",
+            "seeds",
+            "paper",
+        ]
+    )
     for table in found:
         for (row, bits), entry in table.entries.items():
-            numbers = ["" if value is None else f"{value:.5f}" for value in (entry.mean, entry.spread)]
+            numbers = [
+                "" if value is None else f"{value:.5f}" for value in (entry.mean, entry.spread)
+            ]
             printed = "" if entry.paper is None else entry.paper
-            writer.writerow([table.dataset, table.measure, row, bits, entry.status, *numbers, len(entry.maps), printed])
+            writer.writerow(
+                [
+                    table.dataset,
+                    table.measure,
+                    row,
+                    bits,
+                    entry.status,
+                    *numbers,
+                    len(entry.maps),
+                    printed,
+                ]
+            )
     return text.getvalue()
 
 
 def setting(cells: Sequence[Cell], results: Path) -> str:
     """One paragraph of what all results of these cells have in common, and the range of what they do not."""
-    found = [files.read_json(path) for path in dict.fromkeys(cell.path(results) for cell in cells) if path.exists()]
+    found = [
+        files.read_json(path)
+        for path in dict.fromkeys(cell.path(results) for cell in cells)
+        if path.exists()
+    ]
     if not found:
         return "No result yet."
 
     def common(*keys: str) -> str:
         return ", ".join(sorted({str(_at(result, keys)) for result in found} - {"None"})) or "none"
 
-    alone = [result for result in found if result["images_per_second"] and result.get("jobs", 1) == 1]
+    alone = [
+        result for result in found if result["images_per_second"] and result.get("jobs", 1) == 1
+    ]
     rates = sorted(result["images_per_second"] for result in alone)
     ends = dict.fromkeys(f"{rate:,.0f}" for rate in (rates[0], rates[-1])) if rates else {}
     speed = f"; {' to '.join(ends)} training images a second" if rates else ""
@@ -198,7 +245,9 @@ def choices(recipe: Recipe, dataset: str, results: Path) -> str:
         if own != dataset or recipe.untried(own, method, results):
             continue
         (point, best), *_, (_, worst) = recipe.ranking(dataset, method, results)
-        rows.append(f"| {written(method)} | {len(trials)} | {_listed(point)} | {short(best)} | {short(worst)} |")
+        rows.append(
+            f"| {written(method)} | {len(trials)} | {_listed(point)} | {short(best)} | {short(worst)} |"
+        )
     head = "| method | points | chosen | its validation mAP | the worst point's |\n|---|---|---|---|---|\n"
     return head + "\n".join([*rows, *passed_over(recipe, dataset, results)]) if rows else ""
 
@@ -216,14 +265,22 @@ def passed_over(recipe: Recipe, dataset: str, results: Path) -> list[str]:
         now = [_listed(point) for point in points if cell.settings | point == used.settings]
         if broken:
             where = f"{written(cell.method)}, {cell.bits} bits, seed {cell.seed}"
-            lines.append(f"- {where}: fell apart with {'; '.join(broken)}; {_outcome(cell, used, results)} {now[0]}")
+            lines.append(
+                f"- {where}: fell apart with {'; '.join(broken)}; {_outcome(cell, used, results)} {now[0]}"
+            )
     return ["", *lines] if lines else []
 
 
 def _outcome(cell: Cell, used: Cell, results: Path) -> str:
     if cell.hopeless(results):
         return "stands with"
-    return "run with" if used.done(results) else "nothing is left after" if used.lost(results) else "still to be tried with"
+    return (
+        "run with"
+        if used.done(results)
+        else "nothing is left after"
+        if used.lost(results)
+        else "still to be tried with"
+    )
 
 
 def write_tables(recipe: Recipe, results: Path, folder: Path) -> list[Path]:
@@ -231,7 +288,10 @@ def write_tables(recipe: Recipe, results: Path, folder: Path) -> list[Path]:
     found = tables(recipe.cells, results)
     texts = {
         "csv": comma_separated(found),
-        "tex": "\n".join(latex(table, f"{_title(recipe.name)}, {written(table.dataset)}, {table.measure}") for table in found),
+        "tex": "\n".join(
+            latex(table, f"{_title(recipe.name)}, {written(table.dataset)}, {table.measure}")
+            for table in found
+        ),
     }
     paths = []
     for ending, text in texts.items():
@@ -243,18 +303,25 @@ def write_tables(recipe: Recipe, results: Path, folder: Path) -> list[Path]:
 def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path) -> None:
     """docs/results.md: the tables, the settings, and the notes that people wrote about them."""
     parts = [
-        "# Results", "",
+        "# Results",
+        "",
         "This page is generated by `hadahash reproduce` from the files in `results/`; edit `docs/results-notes.md` instead.",
-        "The same tables as CSV and LaTeX are in `docs/tables/`.", "",
+        "The same tables as CSV and LaTeX are in `docs/tables/`.",
+        "",
         "A cell reads: ours ± standard deviation over seeds (number of seeds) / the paper's value, which is for AlexNet. The",
-        "best of a column is bold; † marks what fell apart in training (see *Settings chosen* below the table).", "",
-    ]  # fmt: skip
+        "best of a column is bold; † marks what fell apart in training (see *Settings chosen* below the table).",
+        "",
+    ]
     if notes.exists():
         parts += [notes.read_text("utf-8").rstrip(), ""]
     order = {name: place for place, name in enumerate(_TITLES)}
     for recipe in sorted(recipes, key=lambda recipe: order.get(recipe.name, len(order))):
         parts += [f"## {_title(recipe.name)}", "", f"`hadahash reproduce {recipe.name}`", ""]
-        parts += [text for table in tables(recipe.cells, results) for text in _section(recipe, table, results)]
+        parts += [
+            text
+            for table in tables(recipe.cells, results)
+            for text in _section(recipe, table, results)
+        ]
     files.write_text(path, "\n".join(parts))
 
 
@@ -267,7 +334,9 @@ def _section(recipe: Recipe, table: Table, results: Path) -> list[str]:
     if table.missing:
         parts += [f"Not run: {table.missing} of {len(table.entries)} cells.", ""]
     grid = choices(recipe, table.dataset, results) if recipe.owns_grid else ""
-    return parts + ([f"<details><summary>Settings chosen</summary>\n\n{grid}\n\n</details>", ""] if grid else [])
+    return parts + (
+        [f"<details><summary>Settings chosen</summary>\n\n{grid}\n\n</details>", ""] if grid else []
+    )
 
 
 def _title(name: str) -> str:
@@ -289,4 +358,6 @@ def short(value: float) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("%", r"\%").replace("&", r"\&").replace("_", r"\_").replace("λ", r"$\lambda$")
+    return (
+        text.replace("%", r"\%").replace("&", r"\&").replace("_", r"\_").replace("λ", r"$\lambda$")
+    )

@@ -25,7 +25,9 @@ IdInPath = Annotated[str, Path(description="An item's id; it may hold slashes.")
 _PAGES = {"/": "index.html", "/docs": "docs.html"}
 
 
-def create_app(service: Service, *, failed: Callable[[HadaHashError], object] | None = None) -> FastAPI:
+def create_app(
+    service: Service, *, failed: Callable[[HadaHashError], object] | None = None
+) -> FastAPI:
     """The application. It answers at once and is ready when the model and the index are open; `failed` is told if not."""
 
     @asynccontextmanager
@@ -73,7 +75,9 @@ _ASKING = _errors(400, 401, 408, 413, 415, 421, 422, 503)
 
 
 def _reading(service: Service) -> APIRouter:
-    router = APIRouter(prefix="/v1", dependencies=[Depends(may_read)], responses=_errors(401, 421, 503))
+    router = APIRouter(
+        prefix="/v1", dependencies=[Depends(may_read)], responses=_errors(401, 421, 503)
+    )
 
     @router.post("/search", responses=_ASKING | _errors(404), openapi_extra=_body(SearchParameters))
     async def search(request: Request) -> schema.SearchAnswer:
@@ -92,10 +96,17 @@ def _reading(service: Service) -> APIRouter:
         with service.searches:
             asked = await read_asked(request, NoParameters, service.settings)
             if asked.image is None:
-                raise problems.Problem(415, "no_image_sent", "There is no image.", "Send it as the part 'image' of a form.")
+                raise problems.Problem(
+                    415,
+                    "no_image_sent",
+                    "There is no image.",
+                    "Send it as the part 'image' of a form.",
+                )
             watch = Stopwatch(service.metrics)
             packed = await service.encode(asked.image, watch)
-            return schema.EncodeAnswer(code=packed.tobytes().hex(), bits=service.hasher.bits, took_ms=watch.took())
+            return schema.EncodeAnswer(
+                code=packed.tobytes().hex(), bits=service.hasher.bits, took_ms=watch.took()
+            )
 
     @router.get("/images/{id:path}", response_class=Response, responses=_PICTURE)
     async def image(id: IdInPath) -> Response:  # noqa: A002
@@ -132,7 +143,9 @@ async def _picture(service: Service, given: str, *, thumbnail: bool) -> Response
     service.require_ready()
     with service.pictures:
         picture = await service.picture(given, thumbnail=thumbnail)
-    return Response(picture.content, media_type=picture.type, headers={"Cache-Control": "private, max-age=300"})
+    return Response(
+        picture.content, media_type=picture.type, headers={"Cache-Control": "private, max-age=300"}
+    )
 
 
 def _stats(service: Service) -> schema.Stats:
@@ -142,9 +155,15 @@ def _stats(service: Service) -> schema.Stats:
         items=len(snapshot.index),
         bits=hasher.bits,
         engine=snapshot.index.engine,
-        model={"method": hasher.method, "backbone": hasher.backbone, "classes": len(hasher.classes)},
+        model={
+            "method": hasher.method,
+            "backbone": hasher.backbone,
+            "classes": len(hasher.classes),
+        },
         labels=[schema.LabelCount(label=label, count=count) for label, count in snapshot.labels],
-        limits=schema.Limits(max_bytes=settings.max_bytes, max_pixels=settings.max_pixels, max_k=settings.max_k),
+        limits=schema.Limits(
+            max_bytes=settings.max_bytes, max_pixels=settings.max_pixels, max_k=settings.max_k
+        ),
         waiting=service.searches.taken,
         writable=settings.write_token is not None,
         uptime_seconds=round(time.monotonic() - service.started, 1),
@@ -152,9 +171,16 @@ def _stats(service: Service) -> schema.Stats:
 
 
 def _writing(service: Service) -> APIRouter:
-    router = APIRouter(prefix="/v1", dependencies=[Depends(may_write)], responses=_errors(401, 403, 421, 503))
+    router = APIRouter(
+        prefix="/v1", dependencies=[Depends(may_write)], responses=_errors(401, 403, 421, 503)
+    )
 
-    @router.post("/items", status_code=201, responses=_ASKING | _errors(409), openapi_extra=_body(ItemParameters))
+    @router.post(
+        "/items",
+        status_code=201,
+        responses=_ASKING | _errors(409),
+        openapi_extra=_body(ItemParameters),
+    )
     async def add(request: Request) -> schema.ItemAnswer:
         """Add an item by its image, of which only the code is kept, or by its code."""
         service.require_ready()
@@ -163,7 +189,12 @@ def _writing(service: Service) -> APIRouter:
             watch = Stopwatch(service.metrics)
             packed = await service.add(asked.parameters, asked.image, watch)
             given = asked.parameters
-            return schema.ItemAnswer(id=given.id, labels=[*given.label], code=packed.tobytes().hex(), took_ms=watch.took())
+            return schema.ItemAnswer(
+                id=given.id,
+                labels=[*given.label],
+                code=packed.tobytes().hex(),
+                took_ms=watch.took(),
+            )
 
     @router.delete("/items/{id:path}", status_code=204, responses=_errors(401, 404, 503))
     async def remove(id: IdInPath) -> Response:  # noqa: A002
@@ -195,13 +226,17 @@ def _open_to_all(service: Service) -> APIRouter:
         service.require_ready()
         return schema.Health(status="ready")
 
-    @router.get("/metrics", dependencies=[Depends(may_read)], response_class=Response, responses=_METRICS)
+    @router.get(
+        "/metrics", dependencies=[Depends(may_read)], response_class=Response, responses=_METRICS
+    )
     async def metrics() -> Response:
         """Figures for Prometheus."""
         service.metrics.waiting.set(service.searches.taken)
         service.metrics.replaced.set(service.pool.replaced)
         service.metrics.items.set(len(service.snapshot.index) if service.ready else 0)
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
     return router
 

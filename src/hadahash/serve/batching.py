@@ -26,7 +26,12 @@ class Gate:
             raise busy()
         self.taken += 1
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.taken -= 1
 
 
@@ -36,7 +41,9 @@ class Batcher(Generic[Q, A]):
     Nobody waits for a batch to fill: a question that comes alone is answered alone.
     """
 
-    def __init__(self, work: Callable[[list[Q]], list[A]], *, most: int, seen: Callable[[int], object]) -> None:
+    def __init__(
+        self, work: Callable[[list[Q]], list[A]], *, most: int, seen: Callable[[int], object]
+    ) -> None:
         self._work, self._most, self._seen = work, most, seen
         self._waiting: deque[tuple[Q, asyncio.Future[A]]] = deque()
         self._thread = ThreadPoolExecutor(1)
@@ -54,7 +61,9 @@ class Batcher(Generic[Q, A]):
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
             self._seen(len(batch))
-            job = loop.run_in_executor(self._thread, self._work, [question for question, _ in batch])
+            job = loop.run_in_executor(
+                self._thread, self._work, [question for question, _ in batch]
+            )
             await asyncio.wait([job])
             _hand_out(job, [future for _, future in batch])
         self._running = None

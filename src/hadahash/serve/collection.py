@@ -33,10 +33,14 @@ def open_collection(index: Path, run: Path | None = None, images: Sequence[Path]
     """Check what is given; without `images`, pictures come from the folder the index was built from."""
     told = Index.open(index).meta
     if run is None and "run" not in told:
-        raise UsageError(f"{index} does not say which model made its codes. Name it: hadahash serve {index} --run RUN")
+        raise UsageError(
+            f"{index} does not say which model made its codes. Name it: hadahash serve {index} --run RUN"
+        )
     for folder in images:
         if not folder.is_dir():
-            raise UsageError(f"{folder} is not a folder. Name the folder of the images: --images FOLDER")
+            raise UsageError(
+                f"{folder} is not a folder. Name the folder of the images: --images FOLDER"
+            )
     home = [Path(told["images"])] if "images" in told and not images else []
     return Sources(index, run, (*images, *home))
 
@@ -89,7 +93,11 @@ class Snapshot:
             if not (text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 19):
                 return None
             text = int(text)
-        if kind is None or not isinstance(text, kind) or (isinstance(text, int) and abs(text) >= 2**63):
+        if (
+            kind is None
+            or not isinstance(text, kind)
+            or (isinstance(text, int) and abs(text) >= 2**63)
+        ):
             return None
         ids = np.array([text])
         if ids.tolist() != [text] or not self.index.has(ids).any():  # numpy drops trailing NULs
@@ -103,20 +111,28 @@ class Snapshot:
         An item without a path has no picture: clients may add such, and no file is opened under a name that they chose.
         """
         names = () if item.path is None else (item.path, str(item.id))
-        return next(filter(None, (_inside(root, name) for name in names for root in self._roots)), None)
+        return next(
+            filter(None, (_inside(root, name) for name in names for root in self._roots)), None
+        )
 
     @cached_property
     def _sample(self) -> list[Item]:
         """Items spread evenly over the ids, as many as the map shows."""
         ids = self.index.ids
-        return self.index.get(ids[np.linspace(0, len(ids) - 1, min(self._points, len(ids))).astype(np.int64)])
+        return self.index.get(
+            ids[np.linspace(0, len(ids) - 1, min(self._points, len(ids))).astype(np.int64)]
+        )
 
     @cached_property
     def labels(self) -> list[tuple[str, int]]:
         """All labels with their counts, the most frequent first."""
         ids, counts = self.index.ids, Counter[str]()
         for start in range(0, len(ids), 8192):
-            counts.update(str(label) for item in self.index.get(ids[start : start + 8192]) for label in item.labels)
+            counts.update(
+                str(label)
+                for item in self.index.get(ids[start : start + 8192])
+                for label in item.labels
+            )
         return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
     @cached_property
@@ -141,7 +157,11 @@ def _inside(root: Path, name: str) -> Path | None:
     try:
         path = (root / name).resolve()
         return path if path.is_relative_to(root) and path.is_file() else None
-    except (OSError, ValueError, RuntimeError):  # a name that no file can have, or links that go round
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ):  # a name that no file can have, or links that go round
         return None
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.transforms import Preprocess
+from ..data.preprocess import Preprocess
 from .problems import Problem
 from .settings import ServeSettings
 from .worker import HEAD, message
@@ -20,10 +20,18 @@ from .worker import HEAD, message
 COMMAND = (sys.executable, "-m", "hadahash.serve.worker")
 _FORMATS_HINT = "Send a JPEG, PNG, WebP, GIF, BMP, TIFF or PPM image."
 _ANSWERS = {  # the worker's error -> status, code, hint
-    "ImageTooLarge": (413, "image_too_large", "Send a smaller image; /v1/stats says how large it may be."),
+    "ImageTooLarge": (
+        413,
+        "image_too_large",
+        "Send a smaller image; /v1/stats says how large it may be.",
+    ),
     "UnsupportedImage": (415, "not_an_image", _FORMATS_HINT),
     "CorruptImage": (422, "broken_image", "Open the image elsewhere, save it again and send that."),
-    "UnreadableImage": (404, "no_image", "The file has been moved or removed since it was indexed."),
+    "UnreadableImage": (
+        404,
+        "no_image",
+        "The file has been moved or removed since it was indexed.",
+    ),
 }
 
 
@@ -52,25 +60,38 @@ class DecodePool:
 
     async def square(self, content: bytes, preprocess: Preprocess) -> NDArray[np.uint8]:
         """An uploaded image as the square that the network looks at, (side, side, 3): just as when it is indexed."""
-        task = {"kind": "square", "side": preprocess.side, "fit": preprocess.fit, "max_bytes": self._settings.max_bytes}
+        task = {
+            "kind": "square",
+            "side": preprocess.side,
+            "fit": preprocess.fit,
+            "max_bytes": self._settings.max_bytes,
+        }
         _, pixels = await self._perform(task, content)
         return np.frombuffer(pixels, np.uint8).reshape(preprocess.side, preprocess.side, 3)
 
     async def picture(self, path: Path, side: int) -> Picture:
         """A file of the collection, at most `side` pixels wide and high."""
-        answer, content = await self._perform({"kind": "picture", "path": str(path), "side": side, "max_bytes": 200_000_000})
+        answer, content = await self._perform(
+            {"kind": "picture", "path": str(path), "side": side, "max_bytes": 200_000_000}
+        )
         return Picture(content, answer["type"])
 
-    async def _perform(self, task: dict[str, Any], content: bytes = b"") -> tuple[dict[str, Any], bytes]:
+    async def _perform(
+        self, task: dict[str, Any], content: bytes = b""
+    ) -> tuple[dict[str, Any], bytes]:
         worker = await self._free.get()
         asked = message(task | {"max_pixels": self._settings.max_pixels}, content)
         done = False
         try:
             await worker.start()
-            answer, result = await asyncio.wait_for(worker.ask(asked), self._settings.decode_seconds)
+            answer, result = await asyncio.wait_for(
+                worker.ask(asked), self._settings.decode_seconds
+            )
             done = True
         except asyncio.TimeoutError:
-            raise _undecodable(f"The image took more than {self._settings.decode_seconds:g} s to decode.") from None
+            raise _undecodable(
+                f"The image took more than {self._settings.decode_seconds:g} s to decode."
+            ) from None
         except (asyncio.IncompleteReadError, OSError):
             raise _undecodable("The image broke the process that decoded it.") from None
         finally:
@@ -120,4 +141,6 @@ class Worker:
 
 
 def _undecodable(message: str) -> Problem:
-    return Problem(422, "broken_image", message, "Open the image elsewhere, save it again and send that.")
+    return Problem(
+        422, "broken_image", message, "Open the image elsewhere, save it again and send that."
+    )

@@ -35,7 +35,9 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 def may_read(request: Request, credentials: Credentials) -> None:
     settings: ServeSettings = request.app.state.service.settings
-    if settings.read_token is not None and not _shows(credentials, settings.read_token, settings.write_token):
+    if settings.read_token is not None and not _shows(
+        credentials, settings.read_token, settings.write_token
+    ):
         raise _unauthorized("read")
 
 
@@ -57,7 +59,9 @@ def _shows(credentials: HTTPAuthorizationCredentials | None, *tokens: str | None
 
 def _unauthorized(kind: str) -> Problem:
     hint = "Send the header 'Authorization: Bearer TOKEN'."
-    return Problem(401, "unauthorized", f"This needs the {kind} token.", hint, {"WWW-Authenticate": "Bearer"})
+    return Problem(
+        401, "unauthorized", f"This needs the {kind} token.", hint, {"WWW-Authenticate": "Bearer"}
+    )
 
 
 class Guard:
@@ -73,7 +77,12 @@ class Guard:
         exchange = _Exchange(receive, send, has_body=_has_body(scope))
         started = time.perf_counter()
         if self._foreign(scope):
-            problem = Problem(421, "wrong_host", "This service does not go by that name.", "Use http://127.0.0.1 or localhost.")
+            problem = Problem(
+                421,
+                "wrong_host",
+                "This service does not go by that name.",
+                "Use http://127.0.0.1 or localhost.",
+            )
             await answer(problem)(scope, exchange.receive, exchange.send)
         else:
             await self._app(scope, exchange.receive, exchange.send)

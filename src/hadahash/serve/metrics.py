@@ -12,21 +12,44 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self.requests = Counter(
-            "hadahash_requests", "Requests by route and status", ("route", "status"), registry=self._registry
+            "hadahash_requests",
+            "Requests by route and status",
+            ("route", "status"),
+            registry=self._registry,
         )
         self.seconds = Histogram(
-            "hadahash_request_seconds", "Time to answer", ("route",), registry=self._registry, buckets=_SECONDS
+            "hadahash_request_seconds",
+            "Time to answer",
+            ("route",),
+            registry=self._registry,
+            buckets=_SECONDS,
         )
         self.stages = Histogram(
-            "hadahash_stage_seconds", "Time of a stage, waiting included", ("stage",), registry=self._registry, buckets=_SECONDS
+            "hadahash_stage_seconds",
+            "Time of a stage, waiting included",
+            ("stage",),
+            registry=self._registry,
+            buckets=_SECONDS,
         )
         self.batches = Histogram(
-            "hadahash_batch_queries", "Queries worked on together", ("stage",), registry=self._registry, buckets=_SIZES
+            "hadahash_batch_queries",
+            "Queries worked on together",
+            ("stage",),
+            registry=self._registry,
+            buckets=_SIZES,
         )
         self.items = Gauge("hadahash_index_items", "Items in the index", registry=self._registry)
-        self.waiting = Gauge("hadahash_queue_requests", "Searches at work or waiting", registry=self._registry)
-        self.reloads = Counter("hadahash_index_reloads", "Times the index was opened again", registry=self._registry)
-        self.replaced = Gauge("hadahash_decoders_replaced", "Decoding processes that had to be ended", registry=self._registry)
+        self.waiting = Gauge(
+            "hadahash_queue_requests", "Searches at work or waiting", registry=self._registry
+        )
+        self.reloads = Counter(
+            "hadahash_index_reloads", "Times the index was opened again", registry=self._registry
+        )
+        self.replaced = Gauge(
+            "hadahash_decoders_replaced",
+            "Decoding processes that had to be ended",
+            registry=self._registry,
+        )
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

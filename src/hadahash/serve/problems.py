@@ -21,9 +21,22 @@ LOG = logging.getLogger("hadahash.serve")
 class Problem(Exception):
     """A request that cannot be answered, and what to do about it."""
 
-    def __init__(self, status: int, code: str, message: str, hint: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        hint: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message)
-        self.status, self.code, self.message, self.hint, self.headers = status, code, message, hint, headers
+        self.status, self.code, self.message, self.hint, self.headers = (
+            status,
+            code,
+            message,
+            hint,
+            headers,
+        )
 
 
 def busy(message: str = "The service has as many requests as it can take.") -> Problem:
@@ -33,14 +46,19 @@ def busy(message: str = "The service has as many requests as it can take.") -> P
 def bad_parameters(errors: list[Any]) -> Problem:
     """The first thing that is wrong with the parameters, in words."""
     first = errors[0]
-    place = ".".join(str(part) for part in first["loc"] if part not in ("query", "body", "path")) or "request"
+    place = (
+        ".".join(str(part) for part in first["loc"] if part not in ("query", "body", "path"))
+        or "request"
+    )
     others = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
     message = f"{place}: {first['msg'].removeprefix('Value error, ')}{others}"
     return Problem(422, "bad_parameters", message, "See /docs for the parameters and their limits.")
 
 
 def answer(problem: Problem) -> JSONResponse:
-    body = {"error": {"code": problem.code, "message": _plain(problem.message), "hint": problem.hint}}
+    body = {
+        "error": {"code": problem.code, "message": _plain(problem.message), "hint": problem.hint}
+    }
     return JSONResponse(body, problem.status, headers=dict(problem.headers or {}))
 
 
@@ -55,11 +73,17 @@ def install(app: FastAPI) -> None:
     async def of_starlette(request: Request, error: HTTPException) -> JSONResponse:
         phrase = HTTPStatus(error.status_code).phrase
         code = phrase.lower().replace(" ", "_")
-        return answer(Problem(error.status_code, code, f"{phrase}.", "See /docs for what there is.", error.headers))
+        return answer(
+            Problem(
+                error.status_code, code, f"{phrase}.", "See /docs for what there is.", error.headers
+            )
+        )
 
     @app.exception_handler(RequestValidationError)
     @app.exception_handler(ValidationError)
-    async def of_parameters(request: Request, error: RequestValidationError | ValidationError) -> JSONResponse:
+    async def of_parameters(
+        request: Request, error: RequestValidationError | ValidationError
+    ) -> JSONResponse:
         return answer(bad_parameters(list(error.errors())))
 
     @app.exception_handler(HadaHashError)
@@ -68,7 +92,14 @@ def install(app: FastAPI) -> None:
         LOG.error("%s %s: %s", request.method, request.url.path, error)
         if isinstance(error, StorageError):
             return answer(busy("The index cannot be reached just now."))
-        return answer(Problem(500, "internal", "The service could not answer.", "Its log says why; tell who runs it."))
+        return answer(
+            Problem(
+                500,
+                "internal",
+                "The service could not answer.",
+                "Its log says why; tell who runs it.",
+            )
+        )
 
 
 def _plain(text: str) -> str:

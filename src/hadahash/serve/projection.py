@@ -19,7 +19,9 @@ def project(codes: Codes) -> NDArray[np.float64]:
     """
     if len(codes) == 0:
         return np.zeros((0, 2))
-    distinct, group, counts = np.unique(codes.packed, axis=0, return_inverse=True, return_counts=True)
+    distinct, group, counts = np.unique(
+        codes.packed, axis=0, return_inverse=True, return_counts=True
+    )
     group = group.ravel()
     signs = Codes(packed=distinct, bits=codes.bits).signs().astype(np.float64)
     centres = _principal(signs, counts)
@@ -34,7 +36,9 @@ def _principal(signs: NDArray[np.float64], weights: NDArray[np.int64]) -> NDArra
     centred = signs - np.average(signs, axis=0, weights=weights)
     covariance = (centred * weights[:, None]).T @ centred
     axes = np.linalg.eigh(covariance)[1][:, :-3:-1]
-    axes *= np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1, 1)  # the same sign every time
+    axes *= np.where(
+        axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1, 1
+    )  # the same sign every time
     return np.asarray(centred @ axes)
 
 

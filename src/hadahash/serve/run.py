@@ -46,7 +46,9 @@ def serve(sources: Sources, settings: ServeSettings, say: Callable[[str], object
         timeout_graceful_shutdown=settings.drain_seconds,
         h11_max_incomplete_event_size=65_536,
     )
-    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # what clients get wrong, they are told
+    logging.getLogger("python_multipart").setLevel(
+        logging.ERROR
+    )  # what clients get wrong, they are told
     server = _Server(config, service)
     say(f"Open http://{shown}:{port}/ in a browser. Ctrl-C ends the service.")
     signal.signal(signal.SIGTERM, _leave)
@@ -58,11 +60,15 @@ def serve(sources: Sources, settings: ServeSettings, say: Callable[[str], object
 
 def _listen(settings: ServeSettings) -> socket.socket:
     try:
-        family, *_, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        family, *_, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM
+        )[0]
         return socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
         reason = error.strerror or error
-        raise UsageError(f"Cannot listen on {settings.host}:{settings.port}: {reason}. Choose another --port.") from error
+        raise UsageError(
+            f"Cannot listen on {settings.host}:{settings.port}: {reason}. Choose another --port."
+        ) from error
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -77,7 +83,9 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if hasattr(signal, "SIGHUP") and not sys.stdin.isatty():  # at a terminal it means that the terminal is gone
+        if (
+            hasattr(signal, "SIGHUP") and not sys.stdin.isatty()
+        ):  # at a terminal it means that the terminal is gone
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
 
     def _hang_up(self) -> None:
@@ -92,7 +100,9 @@ def _protocol(settings: ServeSettings) -> type[H11Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             accepted = transport.get_extra_info("socket")
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a short answer may wait 40 ms
+            accepted.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+            )  # else a short answer may wait 40 ms
             self._head, self._stuck = Timer(transport.abort), Timer(transport.abort)
             self._head.start(settings.header_seconds)
 

@@ -8,7 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 
 Id = int | str
 Label = Annotated[str, StringConstraints(min_length=1, max_length=255)]
-NewId = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")] | int
+NewId = (
+    Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
+    | int
+)
 Code = Annotated[str, StringConstraints(pattern=r"^([0-9a-fA-F]{2})+$", max_length=128)]
 
 
@@ -20,7 +23,9 @@ class SearchParameters(_Parameters):
     """What to search for, unless it is an uploaded image, and how."""
 
     id: Id | None = Field(None, description="Search from an item of the index.")
-    code: Code | None = Field(None, description="Search from a code: its packed bits in hexadecimal digits.")
+    code: Code | None = Field(
+        None, description="Search from a code: its packed bits in hexadecimal digits."
+    )
     k: int = Field(10, ge=1, description="So many of the nearest items.")
     radius: int | None = Field(None, ge=0, description="Only items at most so many bits away.")
     label: list[Label] = Field([], description="Only items that carry one of these labels.")
@@ -144,26 +149,41 @@ class ErrorAnswer(BaseModel):
     error: ErrorDetail
 
 
-_IMAGE = {"type": "string", "format": "binary", "description": "A JPEG, PNG, WebP, GIF, BMP, TIFF or PPM image."}
+_IMAGE = {
+    "type": "string",
+    "format": "binary",
+    "description": "A JPEG, PNG, WebP, GIF, BMP, TIFF or PPM image.",
+}
 
 
 def body_of(parameters: type[BaseModel]) -> dict[str, Any]:
     """The request body in OpenAPI's words: a form with an image, JSON, or the image itself with a query string."""
     schema = parameters.model_json_schema()
-    fields = {name: part for name, part in schema["properties"].items() if name not in ("code", *_FROM_CODE[parameters])}
+    fields = {
+        name: part
+        for name, part in schema["properties"].items()
+        if name not in ("code", *_FROM_CODE[parameters])
+    }
     form = {
         "type": "object",
         "properties": {"image": _IMAGE, **fields},
         "required": ["image", *(name for name in schema.get("required", []) if name in fields)],
         "additionalProperties": False,
     }
-    content: dict[str, Any] = {"multipart/form-data": {"schema": form}, "application/octet-stream": {"schema": _IMAGE}}
+    content: dict[str, Any] = {
+        "multipart/form-data": {"schema": form},
+        "application/octet-stream": {"schema": _IMAGE},
+    }
     if "code" in schema["properties"]:
         content["application/json"] = {"schema": schema}
     return {"requestBody": {"required": True, "content": content}}
 
 
-_FROM_CODE: dict[type[BaseModel], tuple[str, ...]] = {SearchParameters: ("id",), ItemParameters: (), NoParameters: ()}
+_FROM_CODE: dict[type[BaseModel], tuple[str, ...]] = {
+    SearchParameters: ("id",),
+    ItemParameters: (),
+    NoParameters: (),
+}
 
 
 def query_of(parameters: type[BaseModel]) -> list[dict[str, Any]]:
@@ -171,7 +191,13 @@ def query_of(parameters: type[BaseModel]) -> list[dict[str, Any]]:
     schema = parameters.model_json_schema()
     skipped = ("code", *_FROM_CODE[parameters])
     return [
-        {"name": name, "in": "query", "required": False, "schema": part, "description": part.get("description", "")}
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "schema": part,
+            "description": part.get("description", ""),
+        }
         for name, part in schema["properties"].items()
         if name not in skipped
     ]

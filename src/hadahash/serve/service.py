@@ -64,7 +64,9 @@ class Stopwatch:
 
     def took(self) -> Took:
         total = 1000 * (time.perf_counter() - self._started)
-        return Took(**{name: round(value, 3) for name, value in self._stages.items()}, total=round(total, 3))
+        return Took(
+            **{name: round(value, 3) for name, value in self._stages.items()}, total=round(total, 3)
+        )
 
 
 class Service:
@@ -80,8 +82,12 @@ class Service:
         self.pool = DecodePool(settings)
         self.searches, self.pictures = Gate(settings.queue), Gate(settings.picture_queue)
         batches = self.metrics.batches
-        self._encoding = Batcher(self._encode_batch, most=settings.batch, seen=batches.labels("encode").observe)
-        self._searching = Batcher(self._search_batch, most=settings.batch, seen=batches.labels("search").observe)
+        self._encoding = Batcher(
+            self._encode_batch, most=settings.batch, seen=batches.labels("encode").observe
+        )
+        self._searching = Batcher(
+            self._search_batch, most=settings.batch, seen=batches.labels("search").observe
+        )
         self._writing = asyncio.Lock()
         self._thumbnails: OrderedDict[tuple[object, Id], Picture] = OrderedDict()
         self._kept_bytes = 0
@@ -98,7 +104,9 @@ class Service:
         index = Index.open(self.sources.index)
         hasher = model_of(index, self.sources.index, self.sources.run, device=self.settings.device)
         side = hasher.preprocess.side
-        _encode(hasher, [np.zeros((side, side, 3), np.uint8)])  # the first time takes longer: now, not when someone waits
+        _encode(
+            hasher, [np.zeros((side, side, 3), np.uint8)]
+        )  # the first time takes longer: now, not when someone waits
         return hasher, self._open_snapshot(hasher)
 
     def _open_snapshot(self, hasher: Hasher) -> Snapshot:
@@ -187,40 +195,62 @@ class Service:
         code, bits = packed.tobytes().hex(), self.hasher.bits
         if item is None:
             return Query(id=None, name=None, labels=[], code=code, bits=bits)
-        return Query(id=_text(item.id), name=name_of(item), labels=list(item.labels), code=code, bits=bits)
+        return Query(
+            id=_text(item.id), name=name_of(item), labels=list(item.labels), code=code, bits=bits
+        )
 
     def _check(self, parameters: SearchParameters, image: bytes | None) -> None:
         given = [value for value in (parameters.id, parameters.code, image) if value is not None]
         if len(given) != 1:
-            raise _bad("Give one of: an image, a code, an id.", 'Send a form with an image, or JSON such as {"id": "..."}.')
+            raise _bad(
+                "Give one of: an image, a code, an id.",
+                'Send a form with an image, or JSON such as {"id": "..."}.',
+            )
         if parameters.k > self.settings.max_k:
             raise _bad(f"k: at most {self.settings.max_k} can be asked for.", "Ask for fewer.")
         if parameters.radius is not None and parameters.radius > self.hasher.bits:
-            raise _bad(f"radius: no distance is more than the {self.hasher.bits} bits of a code.", "Give a smaller radius.")
+            raise _bad(
+                f"radius: no distance is more than the {self.hasher.bits} bits of a code.",
+                "Give a smaller radius.",
+            )
         if len(parameters.label) > self.settings.max_labels:
-            raise _bad(f"label: at most {self.settings.max_labels} can be asked for.", "Ask for fewer.")
+            raise _bad(
+                f"label: at most {self.settings.max_labels} can be asked for.", "Ask for fewer."
+            )
 
     def _parse_code(self, digits: str) -> Packed:
         bits, width = self.hasher.bits, -(-self.hasher.bits // 8)
         packed = np.frombuffer(bytes.fromhex(digits), np.uint8)
         padding = 8 * width - bits
         if len(packed) != width or (padding and packed[-1] & ((1 << padding) - 1)):
-            hint = f"Send {2 * width} hexadecimal digits" + (f"; the last {padding} bits are 0." if padding else ".")
-            raise _bad(f"code: a code of this index has {bits} bits, packed into {width} bytes.", hint)
+            hint = f"Send {2 * width} hexadecimal digits" + (
+                f"; the last {padding} bits are 0." if padding else "."
+            )
+            raise _bad(
+                f"code: a code of this index has {bits} bits, packed into {width} bytes.", hint
+            )
         return packed
 
     def _stored(self, given: Id | None) -> tuple[Item, Packed]:
         item = self.item("" if given is None else given)
         packed = self.snapshot.codes_of([item.id])[0]
         if packed is None:
-            raise Problem(404, "unknown_id", "The item came after the index was opened.", "Ask for POST /v1/reload.")
+            raise Problem(
+                404,
+                "unknown_id",
+                "The item came after the index was opened.",
+                "Ask for POST /v1/reload.",
+            )
         return item, packed
 
     def item(self, given: Id) -> Item:
         found = self.snapshot.find(given)
         if found is None:
             raise Problem(
-                404, "unknown_id", "The index has no item with this id.", "Ids are case-sensitive; search finds them."
+                404,
+                "unknown_id",
+                "The index has no item with this id.",
+                "Ids are case-sensitive; search finds them.",
             )
         return found
 
@@ -233,8 +263,15 @@ class Service:
             return self._thumbnails[key]
         path = await asyncio.to_thread(snapshot.picture_path, item)
         if path is None:
-            raise Problem(404, "no_image", "There is no picture of this item.", "Start the service with --images FOLDER.")
-        picture = await self.pool.picture(path, settings.thumbnail_side if thumbnail else settings.picture_side)
+            raise Problem(
+                404,
+                "no_image",
+                "There is no picture of this item.",
+                "Start the service with --images FOLDER.",
+            )
+        picture = await self.pool.picture(
+            path, settings.thumbnail_side if thumbnail else settings.picture_side
+        )
         if thumbnail:
             self._keep(key, picture)
         return picture
@@ -248,11 +285,19 @@ class Service:
 
     # ---- changes -------------------------------------------------------------------------------------------------
 
-    async def add(self, parameters: ItemParameters, image: bytes | None, watch: Stopwatch) -> Packed:
+    async def add(
+        self, parameters: ItemParameters, image: bytes | None, watch: Stopwatch
+    ) -> Packed:
         """Add an item and save the index. Of an image only the code is kept."""
         if (image is None) == (parameters.code is None):
-            raise _bad("Give an image or a code.", "Send a form with an image, or JSON with a code.")
-        packed = await self.encode(image, watch) if image is not None else self._parse_code(parameters.code or "")
+            raise _bad(
+                "Give an image or a code.", "Send a form with an image, or JSON with a code."
+            )
+        packed = (
+            await self.encode(image, watch)
+            if image is not None
+            else self._parse_code(parameters.code or "")
+        )
         async with self._writing:
             self.snapshot = await asyncio.to_thread(self._added, parameters, packed)
         return packed
@@ -267,7 +312,10 @@ class Service:
         wanted = _as_kind(parameters.id, fresh.index.ids_are)
         if fresh.find(wanted) is not None:
             raise Problem(
-                409, "known_id", "The index already has an item with this id.", "Choose another id, or delete it first."
+                409,
+                "known_id",
+                "The index already has an item with this id.",
+                "Choose another id, or delete it first.",
             )
         codes = Codes(packed=packed[None], bits=fresh.index.bits, ids=np.array([wanted]))
         fresh.index.add(codes, [parameters.label])
@@ -278,7 +326,10 @@ class Service:
         item = fresh.find(given)
         if item is None:
             raise Problem(
-                404, "unknown_id", "The index has no item with this id.", "Ids are case-sensitive; search finds them."
+                404,
+                "unknown_id",
+                "The index has no item with this id.",
+                "Ids are case-sensitive; search finds them.",
             )
         fresh.index.remove([item.id])
         return self._saved(fresh)
@@ -289,14 +340,18 @@ class Service:
 
 
 def _encode(hasher: Hasher, squares: list[Packed]) -> list[Packed]:
-    return list(hasher.encoder().encode(ArrayImages(np.stack(squares)), np.arange(len(squares))).packed)
+    return list(
+        hasher.encoder().encode(ArrayImages(np.stack(squares)), np.arange(len(squares))).packed
+    )
 
 
 def _search_together(snapshot: Snapshot, questions: Sequence[Question]) -> list[Found]:
     """The nearest k are the first k of the nearest more, so questions that differ in k are one search."""
     first = questions[0]
     packed = np.stack([question.packed for question in questions])
-    hits = snapshot.index.search(packed, max(q.k for q in questions), radius=first.radius, labels=first.labels)
+    hits = snapshot.index.search(
+        packed, max(q.k for q in questions), radius=first.radius, labels=first.labels
+    )
     found = []
     for row, question in enumerate(questions):
         count = min(question.k, int(hits.counts[row]))

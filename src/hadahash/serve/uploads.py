@@ -42,7 +42,12 @@ async def read_asked(request: Request, kind: type[P], settings: ServeSettings) -
         parameters = kind.model_validate(_gathered(request.query_params.multi_items()))
         return Asked(parameters, await _whole(request, settings.max_bytes, settings))
     hint = "Send multipart/form-data with an image, application/json, or the image itself as application/octet-stream."
-    raise Problem(415, "unknown_content_type", f"The content type '{content_type[:60]}' is not read here.", hint)
+    raise Problem(
+        415,
+        "unknown_content_type",
+        f"The content type '{content_type[:60]}' is not read here.",
+        hint,
+    )
 
 
 async def _form(request: Request, kind: type[P], settings: ServeSettings) -> Asked[P]:
@@ -53,11 +58,15 @@ async def _form(request: Request, kind: type[P], settings: ServeSettings) -> Ask
         max_fields=settings.max_fields,
         max_part_size=settings.max_field_bytes,
     )
-    parser.spool_max_size = settings.max_bytes + _ENVELOPE  # more than can come: files stay in memory
+    parser.spool_max_size = (
+        settings.max_bytes + _ENVELOPE
+    )  # more than can come: files stay in memory
     try:
         form = await parser.parse()
     except MultiPartException as error:
-        raise Problem(400, "bad_form", error.message, "Send a form with one image and a few fields.") from None
+        raise Problem(
+            400, "bad_form", error.message, "Send a form with one image and a few fields."
+        ) from None
     try:
         return await _split(form, kind, settings)
     finally:
@@ -69,7 +78,12 @@ async def _split(form: FormData, kind: type[P], settings: ServeSettings) -> Aske
     uploads = [(name, value) for name, value in form.multi_items() if isinstance(value, UploadFile)]
     if [name for name, _ in uploads] != ["image"]:
         hint = "Send one image as the part 'image', with a file name: curl -F image=@cat.jpg"
-        raise Problem(422, "no_image_sent", f"The form has {len(uploads)} files, not one that is called 'image'.", hint)
+        raise Problem(
+            422,
+            "no_image_sent",
+            f"The form has {len(uploads)} files, not one that is called 'image'.",
+            hint,
+        )
     image = await uploads[0][1].read()
     if len(image) > settings.max_bytes:
         raise _too_large(settings.max_bytes)
@@ -80,7 +94,9 @@ async def _whole(request: Request, limit: int, settings: ServeSettings) -> bytes
     return b"".join([part async for part in _limited(request, limit, settings)])
 
 
-async def _limited(request: Request, limit: int, settings: ServeSettings) -> AsyncGenerator[bytes, None]:
+async def _limited(
+    request: Request, limit: int, settings: ServeSettings
+) -> AsyncGenerator[bytes, None]:
     """The body in parts; an error as soon as it is known to be longer than the limit, or takes too long to come."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
@@ -94,7 +110,9 @@ async def _limited(request: Request, limit: int, settings: ServeSettings) -> Asy
         except StopAsyncIteration:
             return
         except asyncio.TimeoutError:
-            raise Problem(408, "too_slow", "The request took too long to arrive.", "Send a smaller image.") from None
+            raise Problem(
+                408, "too_slow", "The request took too long to arrive.", "Send a smaller image."
+            ) from None
         except ClientDisconnect:
             raise Problem(400, "gone", "The client has gone.", "Send the whole request.") from None
         received += len(part)
@@ -104,14 +122,24 @@ async def _limited(request: Request, limit: int, settings: ServeSettings) -> Asy
 
 
 def _too_large(limit: int) -> Problem:
-    return Problem(413, "too_large", f"The request is longer than the {limit:,} bytes allowed.", "Send a smaller image.")
+    return Problem(
+        413,
+        "too_large",
+        f"The request is longer than the {limit:,} bytes allowed.",
+        "Send a smaller image.",
+    )
 
 
 def _json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise Problem(400, "bad_json", "The body is not valid JSON.", 'Send an object such as {"id": "cats/1.jpg"}.') from None
+        raise Problem(
+            400,
+            "bad_json",
+            "The body is not valid JSON.",
+            'Send an object such as {"id": "cats/1.jpg"}.',
+        ) from None
 
 
 def _gathered(pairs: list[tuple[str, str]]) -> dict[str, Any]:

@@ -28,7 +28,9 @@ _SMALL = 128 * 128  # pictures up to here are PNG: JPEG would blur them, and sav
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the service decides when to end
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; the service decides when to end
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     send(sink, {"ready": True}, b"")
     while head := source.read(HEAD.size):
@@ -52,9 +54,13 @@ def perform(task: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes
     limits = ImageLimits(max_pixels=task["max_pixels"], max_bytes=task["max_bytes"])
     try:
         if task["kind"] == "square":
-            pixels = shrink_to_square(open_image(content, limits=limits), task["side"], fit=task["fit"])
+            pixels = shrink_to_square(
+                open_image(content, limits=limits), task["side"], fit=task["fit"]
+            )
             return {}, pixels.tobytes()
-        return picture(open_image(task["path"], limits=limits, at_least=2 * task["side"]), task["side"])
+        return picture(
+            open_image(task["path"], limits=limits, at_least=2 * task["side"]), task["side"]
+        )
     except ImageError as error:
         return {"error": type(error).__name__, "reason": error.reason}, b""
 

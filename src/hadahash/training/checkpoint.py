@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..errors import StorageError, UsageError
 from ..files import replacing, storage_error
-from .network import HashNetwork
+from ..networks.hash_network import HashNetwork
 from .optim import Average
 
 
@@ -32,7 +32,9 @@ class State:
     def tensors(self) -> dict[str, Tensor]:
         tensors = {f"network.{key}": value for key, value in self.learned().items()}
         tensors |= {f"average.{key}": value for key, value in self.average.tensors().items()}
-        return tensors | {f"momentum.{n}": value for n, value in enumerate(self.momenta()) if value is not None}
+        return tensors | {
+            f"momentum.{n}": value for n, value in enumerate(self.momenta()) if value is not None
+        }
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], step: int) -> None:
@@ -47,14 +49,19 @@ class State:
 
     def learned(self) -> dict[str, Tensor]:
         """The network's tensors, and those of the method that only training needs: buffers outside of its state_dict."""
-        return self.network.state_dict() | {f"method.{key}": value for key, value in self.network.method.named_buffers()}
+        return self.network.state_dict() | {
+            f"method.{key}": value for key, value in self.network.method.named_buffers()
+        }
 
     def parameters(self) -> list[Tensor]:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def momenta(self) -> list[Tensor | None]:
         """The momentum of each parameter; None where no step has been made."""
-        return [self.optimizer.state[parameter].get("momentum_buffer") for parameter in self.parameters()]
+        return [
+            self.optimizer.state[parameter].get("momentum_buffer")
+            for parameter in self.parameters()
+        ]
 
     def set_momentum(self, number: int, value: Tensor) -> None:
         parameter = self.parameters()[number]
@@ -81,7 +88,9 @@ class Checkpoint:
             with replacing(self.path) as temporary:
                 safetensors.torch.save_file(tensors, temporary, {"hadahash": json.dumps(header)})
         except safetensors.SafetensorError as error:  # how safetensors reports a full disk
-            raise StorageError(f"Cannot write {self.path}: {error}. Free some space or choose another place.") from error
+            raise StorageError(
+                f"Cannot write {self.path}: {error}. Free some space or choose another place."
+            ) from error
         self._last = time.monotonic()
 
     def restore(self, state: State) -> bool:
@@ -94,9 +103,13 @@ class Checkpoint:
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
             step, fingerprint, sha256 = header["step"], header["fingerprint"], header["sha256"]
         except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise StorageError(f"{self.path} is damaged ({error}). Delete it and train without --resume.") from error
+            raise StorageError(
+                f"{self.path} is damaged ({error}). Delete it and train without --resume."
+            ) from error
         if _digest(tensors) != sha256:
-            raise StorageError(f"{self.path} is damaged (its checksum differs). Delete it and train without --resume.")
+            raise StorageError(
+                f"{self.path} is damaged (its checksum differs). Delete it and train without --resume."
+            )
         self._refuse_other_setting(fingerprint)
         state.restore(tensors, step)
         return True
@@ -106,7 +119,9 @@ class Checkpoint:
         changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
         if changed:
             shown = "; ".join(f"{key} was {old.get(key)}, is {new.get(key)}" for key in changed[:4])
-            raise UsageError(f"{self.path} belongs to another setting ({shown}). Use the same, or train without --resume.")
+            raise UsageError(
+                f"{self.path} belongs to another setting ({shown}). Use the same, or train without --resume."
+            )
 
     def remove(self) -> None:
         try:

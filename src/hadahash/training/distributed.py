@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor, distributed, nn
 
-from ..settings import require
+from ..config import require
 
 if TYPE_CHECKING:
     from .checkpoint import State
@@ -82,8 +82,12 @@ class Together:
         return rows[self.rank * each : (self.rank + 1) * each]
 
     def reduce(self, network: nn.Module) -> None:
-        gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
-        for kind in sorted({gradient.dtype for gradient in gradients}, key=str):  # one message for all of a kind
+        gradients = [
+            parameter.grad for parameter in network.parameters() if parameter.grad is not None
+        ]
+        for kind in sorted(
+            {gradient.dtype for gradient in gradients}, key=str
+        ):  # one message for all of a kind
             self._average([gradient for gradient in gradients if gradient.dtype == kind])
 
     def mean(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -126,6 +130,8 @@ def workers_here() -> Workers:
         if gpus:
             torch.cuda.set_device(local % gpus)
         each_has_one = 0 < int(os.environ.get("LOCAL_WORLD_SIZE", "1")) <= gpus
-        distributed.init_process_group("cpu:gloo,cuda:nccl" if each_has_one else "gloo")  # nccl: one process a GPU
+        distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if each_has_one else "gloo"
+        )  # nccl: one process a GPU
         atexit.register(distributed.destroy_process_group)
     return Together() if distributed.get_world_size() > 1 else Alone()

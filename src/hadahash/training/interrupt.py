@@ -12,7 +12,10 @@ from torch import distributed
 
 from .distributed import Workers
 
-_USUAL: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_USUAL: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
 
 
 class Interrupt:
@@ -24,9 +27,15 @@ class Interrupt:
 
     def __init__(self, workers: Workers, device: torch.device, *, hold: bool) -> None:
         self._workers, self._got = workers, 0
-        own = hold and threading.current_thread() is threading.main_thread()  # signals reach no other
-        self._held = [number for number, usual in _USUAL.items() if own and signal.getsignal(number) == usual]
-        by_gpu = workers.count > 1 and distributed.get_backend() == "nccl"  # then nothing on the CPU can be sent
+        own = (
+            hold and threading.current_thread() is threading.main_thread()
+        )  # signals reach no other
+        self._held = [
+            number for number, usual in _USUAL.items() if own and signal.getsignal(number) == usual
+        ]
+        by_gpu = (
+            workers.count > 1 and distributed.get_backend() == "nccl"
+        )  # then nothing on the CPU can be sent
         self._device = device if by_gpu else torch.device("cpu")
 
     def __enter__(self) -> Interrupt:
@@ -34,7 +43,12 @@ class Interrupt:
             signal.signal(number, self._note)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for number in self._held:
             signal.signal(number, _USUAL[number])
 

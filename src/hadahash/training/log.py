@@ -19,16 +19,26 @@ class Log:
     def __init__(self, path: Path | None, *, progress: bool) -> None:
         self.path = path
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn(),
-            console=Console(stderr=True), transient=True, disable=not progress,
-        )  # fmt: skip
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not progress,
+        )
         self._task = self._bar.add_task("training", total=None, note="")
 
     def __enter__(self) -> Log:
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._bar.stop()
 
     def begin(self, step: int, steps: int) -> None:
@@ -43,7 +53,11 @@ class Log:
         self._bar.update(self._task, completed=step)
 
     def write(self, **values: Any) -> None:
-        note = " ".join(f"{key} {value:.4f}" for key, value in values.items() if key in ("loss", "validation_map"))
+        note = " ".join(
+            f"{key} {value:.4f}"
+            for key, value in values.items()
+            if key in ("loss", "validation_map")
+        )
         self._bar.update(self._task, note=note)
         if self.path is not None:
             try:

@@ -16,15 +16,15 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ..data.transforms import AugmentSettings, Preprocess, augment, draw, mix_targets
+from ..data.preprocess import AugmentSettings, Preprocess, augment, draw, mix_targets
 from ..errors import FellApart
 from ..methods import Batch, DeepMethod
+from ..networks.hash_network import HashNetwork
 from .checkpoint import Checkpoint, State
 from .distributed import Alone, Workers
 from .graph import Step, record
 from .interrupt import Interrupt
 from .log import Log
-from .network import HashNetwork
 from .optim import Average, make_optimizer, rate_factor, set_rates
 from .settings import TrainSettings
 
@@ -59,12 +59,23 @@ class Outcome:
 
 
 def train(
-    network: HashNetwork, data: TrainingSet, settings: TrainSettings, *,
-    augmentation: AugmentSettings, preprocess: Preprocess, seed: int, log: Log, checkpoint: Checkpoint | None = None,
+    network: HashNetwork,
+    data: TrainingSet,
+    settings: TrainSettings,
+    *,
+    augmentation: AugmentSettings,
+    preprocess: Preprocess,
+    seed: int,
+    log: Log,
+    checkpoint: Checkpoint | None = None,
     workers: Workers | None = None,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """Train the network in place; at the end it holds the averaged weights of the last step."""
-    device, workers, method = network.threshold.device, workers or Alone(), cast(DeepMethod, network.method)
+    device, workers, method = (
+        network.threshold.device,
+        workers or Alone(),
+        cast(DeepMethod, network.method),
+    )
     plan = Plan(data, settings, augmentation, preprocess.crop, seed)
     network.backbone.requires_grad_(not data.frozen)
     optimizer = make_optimizer(network, settings)
@@ -78,11 +89,17 @@ def train(
     started = running = time.perf_counter()
     first, step_once, sums = state.step, None, {}  # type: ignore[var-annotated]
     interrupt = Interrupt(workers, device, hold=checkpoint is not None or workers.count > 1)
-    with _own_randomness(device), torch.backends.cudnn.flags(enabled=True, benchmark=True), interrupt:
+    with (
+        _own_randomness(device),
+        torch.backends.cudnn.flags(enabled=True, benchmark=True),
+        interrupt,
+    ):
         while state.step < plan.steps:
             given = data.batch(*(workers.slice(part) for part in plan.at(state.step)))
             method.before_step(state.step, plan.steps)
-            set_rates(optimizer, rate_factor(state.step, plan.steps, plan.steps_per_epoch, settings))
+            set_rates(
+                optimizer, rate_factor(state.step, plan.steps, plan.steps_per_epoch, settings)
+            )
             torch.manual_seed(_mix(seed, state.step) + workers.rank)
             if step_once is None:
                 step_once = _make_step(network, settings, preprocess.train_size, data.frozen, given)
@@ -111,11 +128,18 @@ class Plan:
     """Which images each step sees, and how they are augmented: a function of the seed and the step's number."""
 
     def __init__(
-        self, data: TrainingSet, settings: TrainSettings, augmentation: AugmentSettings, crop: float, seed: int
+        self,
+        data: TrainingSet,
+        settings: TrainSettings,
+        augmentation: AugmentSettings,
+        crop: float,
+        seed: int,
     ) -> None:
         self.count, self.device = len(data), data.targets.device
         self.batch = min(settings.batch, self.count)
-        self.steps_per_epoch = self.count // self.batch  # what does not fill a batch is left out; the order changes
+        self.steps_per_epoch = (
+            self.count // self.batch
+        )  # what does not fill a batch is left out; the order changes
         self.steps = settings.epochs * self.steps_per_epoch
         self._augmentation, self._crop, self._seed = augmentation, crop, seed
         self._epoch = -1
@@ -126,22 +150,38 @@ class Plan:
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(_mix(self._seed, epoch) + 1)
             self._order = torch.randperm(self.count, generator=generator).to(self.device)
-            self._table = draw(self.count, self._augmentation, self._crop, generator).to(self.device)
+            self._table = draw(self.count, self._augmentation, self._crop, generator).to(
+                self.device
+            )
             self._epoch = epoch
         rows = self._order[place * self.batch : (place + 1) * self.batch]
         return rows, self._table[rows]
 
 
-def _make_step(network: HashNetwork, settings: TrainSettings, size: int, frozen: bool, example: tuple[Tensor, ...]) -> Step:
+def _make_step(
+    network: HashNetwork,
+    settings: TrainSettings,
+    size: int,
+    frozen: bool,
+    example: tuple[Tensor, ...],
+) -> Step:
     """The function of one step: losses and gradients of a batch. On a GPU it is recorded once and replayed."""
     device = network.threshold.device
     on_gpu = device.type == "cuda"
-    precision = settings.precision if settings.precision != "auto" else ("bf16" if on_gpu else "fp32")
+    precision = (
+        settings.precision if settings.precision != "auto" else ("bf16" if on_gpu else "fp32")
+    )
     method = cast(DeepMethod, network.method)
-    backbone = torch.compile(network.backbone, dynamic=False) if settings.compile and on_gpu else network.backbone
+    backbone = (
+        torch.compile(network.backbone, dynamic=False)
+        if settings.compile and on_gpu
+        else network.backbone
+    )
 
     def step(inputs: Tensor, targets: Tensor, rows: Tensor, table: Tensor) -> dict[str, Tensor]:
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False):
+        with torch.autocast(
+            device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False
+        ):
             if frozen:
                 features = inputs
             else:
@@ -183,8 +223,12 @@ def _mix(seed: int, number: int) -> int:
     return (seed * 1_000_003 + number) * 2_654_435_761 % (1 << 62)
 
 
-def _log_epoch(log: Log, step: int, epoch: int, parts: dict[str, float], optimizer: torch.optim.Optimizer) -> None:
+def _log_epoch(
+    log: Log, step: int, epoch: int, parts: dict[str, float], optimizer: torch.optim.Optimizer
+) -> None:
     loss = sum(parts.values())
     if not math.isfinite(loss):
-        raise FellApart(f"The loss is {loss} after epoch {epoch}: training fell apart. Lower the rate with --set lr=...")
+        raise FellApart(
+            f"The loss is {loss} after epoch {epoch}: training fell apart. Lower the rate with --set lr=..."
+        )
     log.write(step=step, epoch=epoch, loss=loss, **parts, lr=optimizer.param_groups[-1]["lr"])

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .network import HashNetwork
+from ..networks.hash_network import HashNetwork
 from .settings import TrainSettings
 
 
@@ -22,9 +22,17 @@ def make_optimizer(network: HashNetwork, settings: TrainSettings) -> torch.optim
             (0.0, [p for p in parameters if p.ndim <= 1]),
         ):
             if chosen:
-                groups.append({"params": chosen, "lr": rate, "base_lr": rate, "weight_decay": decay})
+                groups.append(
+                    {"params": chosen, "lr": rate, "base_lr": rate, "weight_decay": decay}
+                )
     on_gpu = groups[0]["params"][0].is_cuda  # type: ignore[index]
-    return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.momentum > 0, fused=on_gpu)
+    return torch.optim.SGD(
+        groups,
+        lr=settings.lr,
+        momentum=settings.momentum,
+        nesterov=settings.momentum > 0,
+        fused=on_gpu,
+    )
 
 
 def rate_factor(step: int, steps: int, steps_per_epoch: int, settings: TrainSettings) -> float:
@@ -51,7 +59,11 @@ class Average:
 
     def __init__(self, network: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.live = {k: v for k, v in network.state_dict().items() if v.is_floating_point()} if decay > 0 else {}
+        self.live = (
+            {k: v for k, v in network.state_dict().items() if v.is_floating_point()}
+            if decay > 0
+            else {}
+        )
         self.shadow = {k: v.clone() for k, v in self.live.items()}
 
     def update(self, step: int) -> None:

@@ -1,0 +1,255 @@
+"""ImageNet-100 and Tiny-ImageNet-100: photographs in one folder for each class, named by its WordNet id (wnid).
+
+    train/<wnid>/*.JPEG              or train/<wnid>/images/*.JPEG
+    val/<wnid>/*.JPEG                or all of them in val/ or val/images/, and one of the files that tell their classes:
+        val/val_annotations.txt                          Tiny-ImageNet: name, wnid, ... separated by tabs
+        LOC_val_solution.csv                             Kaggle: name, "wnid x y x y ..." separated by a comma
+        ILSVRC2012_validation_ground_truth.txt           the devkit: a class number a line, in the order of the images,
+            and meta.mat                                 which has the wnid of each class number
+    words.txt or LOC_synset_mapping.txt                  the names of the classes; not needed
+    classes.txt                                          the wnids to use, one a line; not needed
+
+Of a folder with more than 100 classes 100 are used: those of classes.txt, or else 100 that are drawn once for ever, the same
+for every seed of a run, so that runs differ in their training images but not in their classes. Ids are
+train/<wnid>/<file> and val/<wnid>/<file> in every layout.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import DataError
+from ..base import FileImages, LabelledImages
+from ..folder import class_folders, list_images
+from ..text import AGAIN, read_text
+from .locations import find_place
+
+CLASSES = 100
+
+_EXPECTED = "Expected are the folders train/<wnid>/ and val/ with the images"
+_TINY = f"{_EXPECTED}; http://cs231n.stanford.edu/tiny-imagenet-200.zip has them."
+_IMAGENET = f"{_EXPECTED}; https://www.image-net.org gives them (ILSVRC2012) to those who register."
+
+
+class _Image(NamedTuple):
+    part: str  # train or val
+    wnid: str
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return f"{self.part}/{self.wnid}/{self.path.name}"
+
+
+def get_tinyimagenet100(root: str | Path | None = None, **options: Any) -> Path:
+    """The folder that holds train/ and val/; it is not fetched."""
+    return find_place("tinyimagenet100", root, _fits, below=("tiny-imagenet-200",), expected=_TINY)
+
+
+def get_imagenet100(root: str | Path | None = None, **options: Any) -> Path:
+    """The folder that holds train/ and val/; it is not fetched."""
+    below = ("ILSVRC/Data/CLS-LOC", "Data/CLS-LOC", "ILSVRC2012")
+    return find_place("imagenet100", root, _fits, below=below, expected=_IMAGENET)
+
+
+def read_tinyimagenet100(root: str | Path) -> LabelledImages:
+    """Tiny-ImageNet, 64 x 64 pixels an image, from a folder as the head of this file describes."""
+    return read_wnids(root, "tinyimagenet100")
+
+
+def read_imagenet100(root: str | Path) -> LabelledImages:
+    """ILSVRC2012 from a folder as the head of this file describes; only the folders of the 100 classes are listed."""
+    return read_wnids(root, "imagenet100")
+
+
+def read_wnids(root: str | Path, name: str, *, count: int = CLASSES) -> LabelledImages:
+    """`count` classes of such a folder; the images of val/ are marked as queries, the others as training images."""
+    root = Path(root)
+    wnids = choose_classes(root, count)
+    images = [
+        _Image("train", wnid, path) for wnid in wnids for path in _images_of(root / "train" / wnid)
+    ]
+    images += _validation(root, wnids)
+    twice = [item for item, times in Counter(image.id for image in images).items() if times > 1]
+    if twice:
+        raise DataError(
+            f"{root}: {len(twice)} images are there twice, for example {twice[0]}. Keep one of each."
+        )
+    number = {wnid: label for label, wnid in enumerate(wnids)}
+    return LabelledImages(
+        images=FileImages([image.path for image in images]),
+        ids=np.array([image.id for image in images]),
+        labels=np.array([number[image.wnid] for image in images], np.int64),
+        classes=_names(root, wnids),
+        name=name,
+        parts=np.array(["train" if image.part == "train" else "query" for image in images]),
+    )
+
+
+def choose_classes(root: Path, count: int = CLASSES) -> list[str]:
+    """The wnids that are used, in order: those of classes.txt, all if they are few enough, or a draw that never changes."""
+    wnids = list(class_folders(root / "train"))
+    listed = root / "classes.txt"
+    if listed.is_file():
+        return _listed_classes(listed, root / "train", wnids)
+    if not wnids:
+        raise DataError(
+            f"{root / 'train'} holds no class folders. Put the images of each class into train/<wnid>/."
+        )
+    order = np.argsort(np.random.PCG64(0).random_raw(len(wnids)), kind="stable")
+    return sorted(wnids[index] for index in order[:count])
+
+
+def _listed_classes(path: Path, train: Path, wnids: list[str]) -> list[str]:
+    """The wnids in classes.txt, in order; each must have a folder."""
+    lines = read_text(path, remedy="Write a wnid a line, or delete the file.").splitlines()
+    for number, line in enumerate(lines, 1):
+        for wnid in line.split():
+            if wnid not in wnids:
+                raise DataError(
+                    f"{path} line {number}: {wnid} has no folder in {train}. Correct the line, or delete it."
+                )
+    if not any(line.split() for line in lines):
+        raise DataError(f"{path} is empty. Write a wnid a line, or delete the file.")
+    return sorted({wnid for line in lines for wnid in line.split()})
+
+
+def _fits(folder: Path) -> bool:
+    return (folder / "train").is_dir() and (folder / "val").is_dir()
+
+
+def _images_of(folder: Path) -> list[Path]:
+    images = list_images(folder)
+    if not images:
+        raise DataError(f"{folder} holds no images. Unpack the data set again.")
+    return sorted(images, key=lambda path: path.name)
+
+
+def _validation(root: Path, wnids: list[str]) -> list[_Image]:
+    """The images of val/, class by class, from folders of classes or by the file that tells their classes."""
+    folder = root / "val"
+    if any((folder / wnid).is_dir() for wnid in wnids):
+        return [_Image("val", wnid, path) for wnid in wnids for path in _images_of(folder / wnid)]
+    paths = _images_of(folder)
+    answers = _answers(root, paths)
+    unknown = [path.name for path in paths if path.stem not in answers]
+    if unknown:
+        raise DataError(
+            f"{folder}: the class of {len(unknown)} images is not told, for example of {unknown[0]}. {AGAIN}"
+        )
+    wanted = set(wnids)
+    images = [
+        _Image("val", answers[path.stem], path) for path in paths if answers[path.stem] in wanted
+    ]
+    return sorted(images, key=lambda image: (image.wnid, image.path.name))
+
+
+def _answers(root: Path, paths: list[Path]) -> dict[str, str]:
+    """The wnid of each validation image by the name of its file, without the ending."""
+    readers: tuple[tuple[str, Callable[[Path, list[Path]], dict[str, str]]], ...] = (
+        ("val_annotations.txt", _tiny_answers),
+        ("LOC_val_solution.csv", _kaggle_answers),
+        ("ILSVRC2012_validation_ground_truth.txt", _devkit_answers),
+    )
+    for name, read in readers:
+        found = _find(root, name)
+        if found:
+            return read(found, paths)
+    names = ", ".join(name for name, _ in readers)
+    raise DataError(
+        f"{root / 'val'} has no folder of a class, and no file tells the classes of its images ({names}). {AGAIN}"
+    )
+
+
+def _find(root: Path, name: str) -> Path | None:
+    """A file of this name beside the images, in the devkit's folder, or above them where Kaggle has it."""
+    tops = (root, root / "val", *(root.resolve().parents[:3] if root.name == "CLS-LOC" else ()))
+    for top in tops:
+        for folder in ("", "data", "ILSVRC2012_devkit_t12/data"):
+            if (top / folder / name).is_file():
+                return top / folder / name
+    return None
+
+
+def _tiny_answers(path: Path, paths: list[Path]) -> dict[str, str]:
+    return _pairs(path, (line.split("\t") for line in read_text(path).splitlines()))
+
+
+def _kaggle_answers(path: Path, paths: list[Path]) -> dict[str, str]:
+    return _pairs(path, csv.reader(read_text(path).splitlines()), header=True)
+
+
+def _pairs(path: Path, rows: Iterable[list[str]], *, header: bool = False) -> dict[str, str]:
+    """From rows of a file's name and its wnid, with whatever follows; empty ones say nothing."""
+    answers = {}
+    for number, row in enumerate(rows, 1):
+        if not any(row) or (header and number == 1):
+            continue
+        if len(row) < 2 or not row[1].split():
+            raise DataError(
+                f"{path} line {number}: '{' '.join(row)}' does not name an image and its class. {AGAIN}"
+            )
+        answers[Path(row[0]).stem] = row[1].split()[0]
+    return answers
+
+
+def _devkit_answers(path: Path, paths: list[Path]) -> dict[str, str]:
+    """Line n has the class number of the image whose name ends in _n; meta.mat has the wnids of the class numbers."""
+    wnids = _devkit_wnids(path)
+    numbers = read_text(path).split()
+    answers = {}
+    for image in paths:
+        ending = re.search(r"_0*([1-9]\d*)$", image.stem)
+        place = int(ending[1]) if ending else 0
+        if not 1 <= place <= len(numbers) or numbers[place - 1] not in wnids:
+            raise DataError(
+                f"{path} has {len(numbers)} lines and no class number for {image.name}. Get the file again."
+            )
+        answers[image.stem] = wnids[numbers[place - 1]]
+    return answers
+
+
+def _devkit_wnids(truth: Path) -> dict[str, str]:
+    """The wnid of each class number of the devkit, written as text."""
+    meta = truth.with_name("meta.mat")
+    if not meta.is_file():
+        raise DataError(
+            f"{truth} gives class numbers, and {meta}, which has the wnid of each, is missing. Copy it there."
+        )
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        synsets = np.atleast_1d(loadmat(meta, squeeze_me=True)["synsets"])
+        return {str(int(synset["ILSVRC2012_ID"])): str(synset["WNID"]) for synset in synsets}
+    except (MatReadError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{meta} is not the devkit's table of synsets ({error}). Copy it again."
+        ) from error
+
+
+def _names(root: Path, wnids: list[str]) -> tuple[str, ...]:
+    """The first word of each class, with its wnid where two classes have the same, or the wnid alone."""
+    words = {}
+    for name, separator in (("words.txt", "\t"), ("LOC_synset_mapping.txt", " ")):
+        found = _find(root, name)
+        lines = read_text(found).splitlines() if found else []
+        words.update(
+            {
+                wnid: text.split(",")[0].strip()
+                for wnid, _, text in (line.partition(separator) for line in lines)
+            }
+        )
+    first = [words.get(wnid) or wnid for wnid in wnids]
+    times = Counter(first)
+    return tuple(
+        name if times[name] == 1 else f"{name} ({wnid})"
+        for name, wnid in zip(first, wnids, strict=True)
+    )

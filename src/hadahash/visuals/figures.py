@@ -1,0 +1,373 @@
+"""The figures of the paper, drawn: arrays in, a matplotlib figure out, one style throughout.
+
+Widths are those of a printed column or page and no letter is smaller than 8 points there. Colours are those of Okabe and
+Ito, which colour-blind people can tell apart; where they are not enough, dashes or the shape of a mark differ too. No
+window is opened and matplotlib is loaded only when something is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import files
+from ..evaluation.analysis import Histogram
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMN, PAGE = 3.4, 7.0  # inches
+_BLACK, _ORANGE, _SKY, _GREEN, _BLUE, _RED, _PINK = (
+    "#000000",
+    "#e69f00",
+    "#56b4e9",
+    "#009e73",
+    "#0072b2",
+    "#d55e00",
+    "#cc79a7",
+)
+_GREY, _PALE, _LINE = "#7f7f7f", "#d4d4d4", "#9a9a9a"
+_STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial"],
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8.5,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": _LINE,
+    "axes.linewidth": 0.8,
+    "xtick.color": _LINE,
+    "ytick.color": _LINE,
+    "xtick.labelcolor": _BLACK,
+    "ytick.labelcolor": _BLACK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#ebebeb",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "lines.linewidth": 1.2,
+    "savefig.dpi": 200,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "hadahash",
+}
+
+
+class Line(NamedTuple):
+    """How a method is drawn in every figure."""
+
+    colour: str
+    dashes: Any = "-"
+    width: float = 1.2
+
+
+_DASH, _DOT, _DASHDOT, _LONG = (0, (4, 1.6)), (0, (1, 1.3)), (0, (5, 1.4, 1, 1.4)), (0, (8, 2))
+# The method of the paper is bold; its variants share its colour; methods without a network of their own are thin and grey.
+LINES = {
+    "hcdh": Line(_BLUE, "-", 2.6),
+    "hcdh-h": Line(_BLUE, _DASH),
+    "hcdh-c": Line(_BLUE, _DASHDOT),
+    "hcdh-2": Line(_BLUE, _DOT),
+    "mihash": Line(_RED),
+    "hashnet": Line(_GREEN),
+    "dpsh": Line(_ORANGE),
+    "dsdh": Line(_ORANGE, _DASH),
+    "ssdh": Line(_PINK),
+    "csq": Line(_BLACK),
+    "orthohash": Line(_BLACK, _DASH),
+    "classify": Line(_BLACK, _DOT),
+    "hcsdh": Line(_SKY, _DASH),
+    "sdh": Line(_GREY, "-", 0.9),
+    "ksh": Line(_GREY, _LONG, 0.9),
+    "itq": Line(_GREY, _DASHDOT, 0.9),
+    "lsh": Line(_GREY, _DOT, 0.9),
+}
+# Ten kinds of points: eight colours are all that Okabe and Ito give, so shapes differ too.
+_MARKS = [
+    (_BLUE, "o"),
+    (_ORANGE, "s"),
+    (_GREEN, "^"),
+    (_RED, "D"),
+    (_PINK, "v"),
+    (_SKY, "P"),
+    (_BLACK, "X"),
+    ("#5d3a9b", "p"),
+    ("#f0c808", "<"),
+    ("#8c510a", ">"),
+]
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Our style inside, the caller's outside, whatever the caller's is."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        yield
+
+
+@style()
+def save(figure: Figure, stem: Path, *, title: str) -> list[Path]:
+    """Write <stem>.png (200 dots an inch) and <stem>.svg (text as text), the same bytes from the same figure."""
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    for path in paths:
+        kind = path.suffix[1:]
+        about = (
+            {"Title": title, "Software": None}
+            if kind == "png"
+            else {"Title": title, "Date": None, "Creator": None}
+        )
+        with files.replacing(path) as temporary:
+            figure.savefig(temporary, format=kind, metadata=about)
+    return paths
+
+
+class Curve(NamedTuple):
+    """Precision and recall of one method over growing Hamming radius."""
+
+    method: str  # its name in LINES
+    label: str
+    precision: ArrayLike
+    recall: ArrayLike
+
+
+@style()
+def precision_recall(curves: Sequence[Curve], *, title: str, legend: str) -> Figure:
+    """One line a method, in the order of the legend; a dot marks the smallest radius that finds anything at all."""
+    figure, (axes,) = _panels(PAGE, 3.9)
+    for order, curve in enumerate(reversed(curves)):
+        line = LINES.get(curve.method, Line(_BLACK, "-", 0.9))
+        precision, recall = np.asarray(curve.precision), np.asarray(curve.recall)
+        first = int(np.argmax(recall > 0))
+        options: Any = {"color": line.colour, "zorder": 2 + line.width + order / 100}
+        axes.plot(
+            recall[first:],
+            precision[first:],
+            ls=line.dashes,
+            lw=line.width,
+            label=curve.label,
+            **options,
+        )
+        axes.plot(recall[first], precision[first], "o", ms=2.2 + line.width, mew=0, **options)
+    handles, labels = axes.get_legend_handles_labels()
+    place: Any = {
+        "loc": "center left",
+        "bbox_to_anchor": (1.01, 0.5),
+        "handlelength": 3.2,
+        "labelspacing": 0.35,
+    }
+    axes.legend(handles[::-1], labels[::-1], title=legend, alignment="left", **place)
+    axes.set(title=title, xlabel="recall", ylabel="precision", xlim=(0, 1.005), ylim=(0, 1.005))
+    return figure
+
+
+class Points(NamedTuple):
+    """Codes on a plane."""
+
+    title: str
+    xy: ArrayLike  # (n, 2)
+    names: Sequence[str]  # of the classes in colour, at most ten
+    classes: ArrayLike  # (n,): the number of a point's class in `names`; -1: another one
+
+
+@style()
+def scatter(panels: Sequence[Points]) -> Figure:
+    """Panels side by side, one colour and shape for each class; points of other classes are pale."""
+    kinds = dict(
+        zip(dict.fromkeys(name for panel in panels for name in panel.names), _MARKS, strict=False)
+    )
+    figure, row = _panels(PAGE, 3.95, columns=max(2, len(panels)))
+    handles: dict[str, Any] = {}
+    for axes, panel in zip(row, panels, strict=False):
+        xy, numbers = np.asarray(panel.xy), np.asarray(panel.classes)
+        if (numbers < 0).any():
+            handles["others"] = _mark(axes, xy[numbers < 0], color=_PALE, s=5)
+        for number, name in enumerate(panel.names):
+            colour, mark = kinds[name]
+            handles[name] = _mark(
+                axes, xy[numbers == number], color=colour, marker=mark, s=11 if mark in "oPX" else 9
+            )
+        axes.set(title=panel.title, xticks=[], yticks=[], aspect="equal", adjustable="datalim")
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(True)
+    for axes in row[len(panels) :]:
+        axes.set_axis_off()
+    order = [name for name in (*kinds, "others") if name in handles]
+    columns = 6 if "others" in handles else 5
+    place: Any = {
+        "loc": "outside lower center",
+        "ncols": columns,
+        "markerscale": 1.8,
+        "handletextpad": 0.2,
+    }
+    figure.legend([handles[name] for name in order], order, **place)
+    return figure
+
+
+def _mark(axes: Axes, xy: np.ndarray[Any, Any], **options: Any) -> Any:
+    return axes.scatter(xy[:, 0], xy[:, 1], linewidths=0, **options)
+
+
+@style()
+def distribution(panels: Sequence[tuple[str, str, Histogram]]) -> Figure:
+    """(method, title, histogram) side by side on one scale, with the share of values that are nearly +1 or -1."""
+    figure, row = _panels(PAGE, 2.5, columns=len(panels), sharey=True)
+    for axes, (method, title, found) in zip(row, panels, strict=True):
+        colour = LINES.get(method, Line(_BLACK)).colour
+        axes.stairs(100 * np.asarray(found.shares), found.edges, fill=True, color=colour)
+        axes.text(
+            0.5,
+            0.93,
+            f"{100 * found.saturated:.1f} % with |v| > 0.9",
+            transform=axes.transAxes,
+            ha="center",
+            va="top",
+        )
+        low, high = found.edges[0], found.edges[-1]
+        axes.set(
+            title=title,
+            xlabel="value before sign",
+            xlim=(low, high),
+            xticks=np.linspace(low, high, 5),
+        )
+        axes.xaxis.set_major_formatter("{x:.2g}")
+        axes.grid(axis="x", visible=False)
+    row[0].set_ylabel("share of values (%)")
+    return figure
+
+
+@style()
+def confusion_matrix(
+    matrix: ArrayLike, classes: Sequence[str], *, title: str, xlabel: str
+) -> Figure:
+    """Rows sum to 1. Numbers (per cent) stand in up to 20 classes, names beside up to 40; the colours spread small shares."""
+    from matplotlib.colors import PowerNorm
+
+    shares, count = 100 * np.asarray(matrix), len(classes)
+    side = COLUMN if count <= 10 else (5.2 if count <= 20 else 4.2)
+    figure, (axes,) = _panels(side, side * (1.04 if count <= 40 else 0.86))
+    picture = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 100), interpolation="none")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    axes.set(title=title, xlabel=xlabel, ylabel="class of the query")
+    if count <= 40:
+        axes.set_xticks(range(count), classes, rotation=90)
+        axes.set_yticks(range(count), classes)
+    else:
+        axes.set(xticks=[], yticks=[])
+    if count <= 20:
+        _write_shares(axes, shares)
+    else:
+        figure.colorbar(picture, ax=axes, ticks=[0, 5, 20, 50, 100], format="%g %%", shrink=0.9)
+    return figure
+
+
+def _write_shares(axes: Axes, shares: np.ndarray[Any, Any]) -> None:
+    for (row, column), value in np.ndenumerate(shares):
+        if value >= 0.5:
+            axes.text(
+                column,
+                row,
+                f"{value:.0f}",
+                ha="center",
+                va="center",
+                color="white" if value > 35 else _BLACK,
+            )
+
+
+@style()
+def balance(shares: Mapping[int, ArrayLike], *, title: str) -> Figure:
+    """For each length the share of +1 (below) and of -1 (above) in every bit; `shares[length]` is that of +1."""
+    rows = -(-len(shares) // 2)
+    figure, grid = _panels(PAGE, 1.8 * rows + 0.4, columns=2, rows=rows, sharey=True)
+    for axes, (bits, given) in zip(grid, sorted(shares.items()), strict=False):
+        plus, edges = 100 * np.asarray(given), np.arange(bits + 1)
+        axes.stairs(plus, edges, fill=True, color=_BLUE, label="+1")
+        axes.stairs(
+            np.full(bits, 100.0), edges, baseline=plus, fill=True, color=_ORANGE, label="−1"
+        )
+        axes.axhline(50, color=_BLACK, lw=0.6, ls=_DOT)
+        axes.set_title(
+            f"{bits} bits: +1 in {plus.mean():.1f} %, single bits {plus.min():.1f} to {plus.max():.1f} %",
+            size=8,
+        )
+        axes.set(
+            xlim=(0, bits),
+            ylim=(0, 100),
+            yticks=[0, 50, 100],
+            xticks=np.linspace(0, bits, 5).astype(int),
+        )
+        axes.grid(visible=False)
+    for axes in grid[len(shares) :]:
+        axes.set_axis_off()
+    figure.supxlabel("bit", size=8.5)
+    figure.supylabel("share of the codes (%)", size=8.5)
+    figure.suptitle(title, size=9, x=0.01, ha="left")
+    figure.legend(
+        *grid[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, handlelength=1
+    )
+    return figure
+
+
+class Sweep(NamedTuple):
+    """mAP of one data set over the values of a setting."""
+
+    label: str
+    values: Sequence[float]
+    mean: Sequence[float]
+    spread: Sequence[float]  # the standard deviation over seeds; 0 where there is only one
+
+
+@style()
+def sensitivity(sweeps: Sequence[Sweep], *, xlabel: str) -> Figure:
+    """mAP over a setting on a logarithmic axis; 0 stands at its left end, beyond a gap. The best value has a ring."""
+    figure, (axes,) = _panels(COLUMN, 2.9)
+    above = sorted({value for sweep in sweeps for value in sweep.values if value > 0})
+    zero = np.log10(above[0]) - 0.55 if above else 0.0
+    for sweep, (colour, mark) in zip(
+        sweeps, [(_BLUE, "o"), (_RED, "s"), (_GREEN, "^"), *_MARKS], strict=False
+    ):
+        x = np.array([np.log10(value) if value > 0 else zero for value in sweep.values])
+        solid, mean = np.array(sweep.values) > 0, np.array(sweep.mean)
+        axes.plot(x, mean, color=colour, ls=_DOT, marker=mark, ms=4)
+        axes.plot(x[solid], mean[solid], color=colour, marker=mark, ms=4, label=sweep.label)
+        if any(sweep.spread):
+            axes.errorbar(x, mean, sweep.spread, color=colour, fmt="none", capsize=2.5, lw=1)
+        axes.plot(x[mean.argmax()], mean.max(), "o", ms=9, mfc="none", mec=colour, mew=1)
+    axes.set_xticks(
+        [zero, *np.log10(above)], ["0", *(f"{value:g}".removeprefix("0") for value in above)]
+    )
+    axes.set(xlabel=xlabel, ylabel="mAP")
+    axes.grid(axis="x", visible=False)
+    gap: Any = {
+        "transform": axes.get_xaxis_transform(),
+        "color": "white",
+        "lw": 3,
+        "clip_on": False,
+        "zorder": 9,
+    }
+    axes.plot([zero + 0.24, zero + 0.31], [0, 0], **gap)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), handlelength=2)
+    return figure
+
+
+def _panels(
+    width: float, height: float, *, columns: int = 1, rows: int = 1, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).flat)

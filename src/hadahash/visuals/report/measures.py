@@ -1,0 +1,131 @@
+"""What the codes of a run tell besides retrieval: how independent the bits are, and how far apart the classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import safetensors
+from numpy.typing import NDArray
+
+from ... import files
+from ...codebooks import CodebookQuality, codebook_quality
+from ...codebooks.quality import bit_correlation
+from ...codes import Codes, hamming, pack
+from ...errors import StorageError
+from ...evaluation.analysis import histogram
+from ...runs import Evaluated
+
+_ROWS = 1 << 14  # codes unpacked at once
+_BOOKS = (
+    "method.codebook",
+    "method.centers",
+)  # where a saved model has the codewords of the classes
+
+
+@dataclass(frozen=True, eq=False)
+class CodeFigures:
+    """Of the database codes of one run."""
+
+    correlation: NDArray[
+        np.float64
+    ]  # (bits, bits): |correlation| of every two bits over the database
+    present: NDArray[np.int64]  # the classes that have images
+    majority: NDArray[np.int8]  # (len(present), bits): the majority of each class's codes, +-1
+    observed: CodebookQuality | None  # of the majority codes; None where there is only one class
+    book: CodebookQuality | None  # of the codebook the run was trained with, where it has one
+    met: float | None  # share of the classes whose majority code is their codeword
+
+    @property
+    def pairs(self) -> NDArray[np.float64]:
+        """The correlation of every two different bits, flat; [0] for a single bit."""
+        flat = self.correlation[np.triu_indices(len(self.correlation), 1)]
+        return flat if len(flat) else np.zeros(1)
+
+
+Measured = dict[Path, CodeFigures]  # by the folder of the run
+
+
+def measure(run: Evaluated) -> CodeFigures:
+    labels = run.database_labels
+    products, sums, by_class, sizes = _sums(run.database, labels, len(run.classes))
+    present = np.flatnonzero(sizes)
+    majority = np.where(by_class[present] >= 0, 1, -1).astype(np.int8)
+    book = read_codebook(run.folder)
+    fits = book is not None and book.shape == (len(run.classes), run.database.bits)
+    return CodeFigures(
+        correlation=bit_correlation(products, sums, len(run.database)),
+        present=present,
+        majority=majority,
+        observed=codebook_quality(majority) if len(majority) > 1 else None,
+        book=codebook_quality(book) if book is not None and fits else None,
+        met=float((majority == book[present]).all(axis=1).mean())
+        if book is not None and fits
+        else None,
+    )
+
+
+def read_codebook(folder: Path) -> NDArray[np.int8] | None:
+    """The codewords int8 (classes, bits) in a saved model; None where the method has none, or the model is not there."""
+    try:
+        weights = folder / files.read_json(folder / "hasher.json")["weights_file"]
+        with safetensors.safe_open(weights, framework="numpy") as stored:
+            for name in {*stored.keys()}.intersection(_BOOKS):
+                book = stored.get_tensor(name)
+                if book.ndim == 2 and len(book) > 1 and (np.abs(book) == 1).all():
+                    return np.asarray(book, np.int8)
+    except (StorageError, OSError, KeyError, TypeError, safetensors.SafetensorError):
+        return None
+    return None
+
+
+def class_distances(majority: NDArray[np.int8]) -> NDArray[np.int32]:
+    """Bits in which the majority codes of every two classes differ: (classes, classes)"""
+    packed = pack(majority)
+    return hamming(packed, packed)
+
+
+def nearest_classes(
+    majority: NDArray[np.int8], names: list[str], count: int
+) -> list[tuple[str, str, int]]:
+    """The pairs of classes whose majority codes are closest.
+
+    >>> nearest_classes(np.array([[1, 1, 1], [1, 1, -1], [-1, -1, -1]], np.int8), ["a", "b", "c"], 2)
+    [('a', 'b', 1), ('b', 'c', 2)]
+    """
+    distances = class_distances(majority)
+    rows, columns = np.triu_indices(len(majority), 1)
+    order = np.argsort(distances[rows, columns], kind="stable")[:count]
+    return [
+        (names[a], names[b], int(distances[a, b]))
+        for a, b in zip(rows[order], columns[order], strict=True)
+    ]
+
+
+def bounded(values: NDArray[np.float16]) -> bool:
+    """Do the values before sign lie between -1 and 1, as those of tanh do?"""
+    return bool(np.abs(values).max(initial=0) <= 1)
+
+
+def saturated(values: NDArray[np.float16]) -> float | None:
+    """The share of values beyond +-0.9; None where values are not bounded, since 0.9 means nothing then."""
+    return histogram(values).saturated if bounded(values) else None
+
+
+def _sums(
+    codes: Codes, labels: NDArray[np.int64], classes: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Sums over all codes of b b^T and of b, the latter also for each class; and how many images each class has."""
+    bits = codes.bits
+    products, sums = np.zeros((bits, bits)), np.zeros(bits, np.int64)
+    by_class, sizes = np.zeros((classes, bits)), np.zeros(classes, np.int64)
+    for start in range(0, len(codes), _ROWS):
+        rows = slice(start, start + _ROWS)
+        signs = codes[rows].signs().astype(np.float32)  # sums of fewer than 2^24 ones: exact
+        own = labels[rows] if labels.ndim == 2 else np.eye(classes, dtype=np.float32)[labels[rows]]
+        products += signs.T @ signs
+        sums += signs.sum(axis=0).astype(np.int64)
+        by_class += own.T.astype(np.float32) @ signs
+        sizes += own.sum(axis=0).astype(np.int64)
+    return products, sums, by_class, sizes
