@@ -7,7 +7,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from ..data import splits as list_protocols
+from ..data import list_protocols
 from ..methods import METHODS
 
 
