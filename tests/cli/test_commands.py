@@ -84,7 +84,7 @@ def test_bench_measures_both_engines_and_checks_them(run: Run) -> None:
         and figures["mAP of 5 queries, s"] > 0
     )
     code, out, err = run("bench", "--codes", "0")
-    assert code == 2 and not out and "--codes 0 is not possible" in err
+    assert code == 2 and not out and "--codes must be >= 1, got 0." in err
 
 
 def test_help_names_what_can_be_given(run: Run) -> None:
@@ -93,7 +93,7 @@ def test_help_names_what_can_be_given(run: Run) -> None:
 
     train = shown("train")
     assert f"Hashing method: {', '.join(list_methods())}." in train
-    assert f"How the data are divided: {', '.join(list_protocols())};" in train
+    assert f"Split protocol: {', '.join(list_protocols())}." in train
     assert "--set epochs=10; `hadahash settings` shows them" in train
     assert "--set uri=http://host:19530. May be repeated" in shown(
         "index", "build"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hadahash.cli import INTERRUPTED
+from hadahash.cli.failures import describe
 
 EPOCHS = 25
 SETTINGS = {"size": 32, "epochs": EPOCHS, "batch": 11, "threshold": "mean"}
@@ -65,7 +65,9 @@ def _interrupt(photos: Path, out: Path, number: signal.Signals) -> subprocess.Co
 @pytest.mark.parametrize(
     ("number", "code", "text"),
     [
-        pytest.param(signal.SIGINT, 130, f"{INTERRUPTED}\n", id="SIGINT"),
+        pytest.param(
+            signal.SIGINT, 130, f"{describe(KeyboardInterrupt(), ['train'])[0]}\n", id="SIGINT"
+        ),
         pytest.param(signal.SIGTERM, -signal.SIGTERM, "", id="SIGTERM"),
     ],
 )
@@ -99,12 +101,12 @@ def test_ctrl_c_in_any_command_is_one_line(run: Run, monkeypatch: pytest.MonkeyP
         raise KeyboardInterrupt
 
     monkeypatch.setattr("hadahash.cli.codebook.make_codebook", pressed)
-    monkeypatch.setattr("hadahash.cli.index.AnyIndex.open", pressed)
+    monkeypatch.setattr("hadahash.index.Index.open", pressed)
     for arguments in (("codebook", "--classes", 10), ("index", "info", "photos.index")):
-        assert run(*arguments) == (130, "", f"{INTERRUPTED}\n")
+        assert run(*arguments) == (130, "", "Interrupted.\n")
 
 
-def test_ctrl_c_while_torch_is_still_being_imported(
+def test_ctrl_c_while_a_command_is_being_imported(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Loading:
@@ -112,5 +114,11 @@ def test_ctrl_c_while_torch_is_still_being_imported(
         def app(self) -> None:
             raise KeyboardInterrupt
 
+        @property
+        def doctor(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "hadahash.cli.doctor", Loading())  # type: ignore[arg-type]
+    assert run("doctor") == (130, "", "Interrupted.\n")
     monkeypatch.setitem(sys.modules, "hadahash.cli.app", Loading())  # type: ignore[arg-type]
-    assert run("doctor") == (130, "", f"{INTERRUPTED}\n")
+    assert run("train") == (130, "", f"{describe(KeyboardInterrupt(), ['train'])[0]}\n")

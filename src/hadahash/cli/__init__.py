@@ -1,40 +1,55 @@
-"""The command line: one file per command, each thin; errors of the library end here as one line."""
+"""The command line. One thin file per command, loaded when the command is called."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
 
-INTERRUPTED = "interrupted; run the same command again (train: with --resume) to go on"
-
 
 def main() -> None:
-    """Run the command line; bad input ends in one line and an exit code, never in a traceback."""
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "PASSIVE"
-    )  # threads that spin beside a busy neighbour cost it 30 times the time
-    from ..errors import HadaHashError
+    """Run the command line and exit.
 
+    Errors end in one line on stderr and an exit code; see `hadahash.cli.failures` for the policy.
+    """
+    # Threads that spin while they wait slow down every other process on the machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from .failures import Escaped, print_failure
+
+    arguments = sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names of files may be in any encoding
+            stream.reconfigure(errors="backslashreplace")
     try:
-        from ..data import DataWarning
-        from .app import app  # seconds, in which one may press Ctrl-C
+        from .app import app
 
-        plain = warnings.formatwarning
-        warnings.formatwarning = lambda message, category, *where: (
-            f"warning: {message}\n"
-            if issubclass(category, DataWarning)
-            else plain(message, category, *where)
-        )
-        app()
-    except HadaHashError as error:
-        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write(f"{INTERRUPTED}\n")
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # what reads us has gone: say no more
-        sys.exit(0)
+        warnings.formatwarning = _format_warning
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a full disk can still be reported
+    except Escaped as escaped:
+        sys.exit(print_failure(escaped.error, arguments))
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # rich ends so when its reader has gone
+            sys.exit(print_failure(ended.__context__, arguments))
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        sys.exit(print_failure(error, arguments))
+
+
+_format_any_warning = warnings.formatwarning
+
+
+def _format_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """Show warnings of this package as one line, all others as Python does."""
+    if category.__module__.split(".")[0] == "hadahash":
+        return f"warning: {message}\n"
+    return _format_any_warning(message, category, filename, lineno, line)

@@ -1,3 +1,5 @@
+"""`hadahash doctor`: show what this machine offers."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -7,7 +9,7 @@ import shutil
 from importlib import metadata
 
 from .._version import __version__
-from . import options, show
+from . import options, output
 
 _PARTS = {
     "torch": "required",
@@ -19,7 +21,7 @@ _PARTS = {
 
 
 def doctor(json: options.Json = False) -> None:
-    """Say what this machine has and what that means for hadahash.
+    """Show what this machine offers to hadahash: cores, GPU, kernels, packages.
 
     Example: hadahash doctor
     """
@@ -30,10 +32,10 @@ def doctor(json: options.Json = False) -> None:
         **_packages(),
     }
     if json:
-        show.as_json(facts)
+        output.as_json(facts)
         return
     for name, value in facts.items():
-        show.result(f"{name:<40}{value}")
+        output.result(f"{name:<40}{value}")
 
 
 def _machine() -> dict[str, str]:

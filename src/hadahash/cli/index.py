@@ -1,20 +1,20 @@
+"""`hadahash index`: build, update and inspect an index of photos."""
+
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from ..config import parse_assignments
-from ..hasher import Hasher
-from ..index import Index as AnyIndex
-from ..index.duplicates import duplicate_groups
-from ..photos import SKIPPED, PhotoIndex, Plan, check_model, model_of, photos_at, photos_of
-from . import options, show
+from . import options, output
 
-app = typer.Typer(
-    help="Keep the codes of a photo collection in an index, to search in.", no_args_is_help=True
-)
+if TYPE_CHECKING:
+    from ..hasher import Hasher
+    from ..index import Index as AnyIndex
+    from ..photos import PhotoIndex, Plan
+
+app = typer.Typer(help="Build, update and inspect an index of photos.", no_args_is_help=True)
 
 Index = Annotated[Path, typer.Argument(help="Folder of an index.")]
 
@@ -37,13 +37,19 @@ def build(
     ] = None,
     device: options.Device = "auto",
 ) -> None:
-    """Encode a folder of photos into an index; run it again to follow new, changed and vanished files.
+    """Encode a folder of photos into an index.
 
-    The class folder of an image is its label. Unreadable files are listed in skipped.csv in the index. With --engine milvus
-    the codes go to a server: --set uri=http://host:19530 --set collection=photos, or HADAHASH_MILVUS_URI and _TOKEN.
+    Run again to sync: adds new and changed files, removes deleted ones. The first folder of a path
+    is the label of its images. Unreadable files are listed in skipped.csv in the index. With
+    --engine milvus the codes go to a server: --set uri=http://host:19530 --set collection=photos,
+    or HADAHASH_MILVUS_URI and HADAHASH_MILVUS_TOKEN.
 
     Example: hadahash index build runs/photos photos/ --out photos.index
     """
+    from ..config import parse_assignments
+    from ..hasher import Hasher
+    from ..photos import PhotoIndex, photos_of
+
     found = photos_of(folder)
     hasher = Hasher.load(run, device=device)
     photos = PhotoIndex.open_or_make(
@@ -60,30 +66,31 @@ def add(
         typer.Argument(help="Image files, or folders that are searched with all sub-folders."),
     ],
     prefix: Annotated[
-        str,
-        typer.Option(
-            help="Put this before each id, for example old/, so that no two are the same."
-        ),
+        str, typer.Option(help="Put this before each new id, to avoid conflicts: --prefix old/.")
     ] = "",
     run: options.Run = None,
     device: options.Device = "auto",
 ) -> None:
-    """Add images to an index, or bring them up to date; nothing is removed.
+    """Add images to an index or update them; nothing is removed.
 
     Example: hadahash index add photos.index more-photos/ --prefix more/
     """
+    from ..photos import PhotoIndex, model_of, photos_at
+
     photos = PhotoIndex.open(index)
     hasher = model_of(photos.index, index, run, device=device)
     _apply(photos, photos.plan(photos_at(sources, home=photos.home, prefix=prefix)), hasher)
 
 
 def _apply(photos: PhotoIndex, plan: Plan, hasher: Hasher) -> None:
+    from ..photos import SKIPPED, check_model
+
     check_model(photos.index, hasher, photos.folder)
-    with show.progress("encoding", len(plan.encode)) as advance:
+    with output.progress("encoding", len(plan.encode)) as advance:
         changes = photos.apply(plan, hasher, advance)
     if changes.skipped:
-        show.say(f"{changes.skipped:,} images could not be read: see {photos.folder / SKIPPED}")
-    show.result(f"{photos.folder}: {changes}")
+        output.info(f"{changes.skipped:,} images could not be read: see {photos.folder / SKIPPED}")
+    output.result(f"{photos.folder}: {changes}")
 
 
 @app.command("remove")
@@ -91,15 +98,16 @@ def remove(
     index: Index,
     ids: Annotated[list[str], typer.Argument(help="Ids, as `search` shows them.")],
 ) -> None:
-    """Remove items from an index. A file that is still in the folder comes back with the next build.
+    """Remove items from an index. The next build adds files again that are still in the folder.
 
     Example: hadahash index remove photos.index cat/001.jpg
     """
+    from ..photos import PhotoIndex
+
     photos = PhotoIndex.open(index)
     photos.index.get(_typed(photos.index, ids))  # all must be there
-    show.result(
-        f"{index}: {photos.remove(_typed(photos.index, ids)):,} removed, {len(photos.index):,} left"
-    )
+    removed = photos.remove(_typed(photos.index, ids))
+    output.result(f"{index}: {removed:,} removed, {len(photos.index):,} left")
 
 
 def _typed(index: AnyIndex, ids: list[str]) -> list[Any]:
@@ -112,15 +120,16 @@ def _typed(index: AnyIndex, ids: list[str]) -> list[Any]:
 def info(
     index: Index,
     verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Also compare everything that is stored with its checksums."),
+        bool, typer.Option("--verify", help="Also compare all stored files with their checksums.")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Say what an index holds.
+    """Show what an index holds.
 
     Example: hadahash index info photos.index --verify
     """
+    from ..index import Index as AnyIndex
+
     opened = AnyIndex.open(index)
     if verify:
         opened.verify()
@@ -135,32 +144,37 @@ def info(
         "verified": verify,
     }
     if json:
-        show.as_json(figures)
+        output.as_json(figures)
         return
+    figures["verified"] = "yes" if verify else "not checked (--verify)"
     for name, value in figures.items():
-        show.result(f"{name:<12}{f'{value:,}' if type(value) is int else value}")
+        output.result(f"{name:<12}{f'{value:,}' if type(value) is int else value}")
 
 
 @app.command("duplicates")
 def duplicates(
     index: Index,
     radius: Annotated[
-        int, typer.Option(help="Bits in which two images may differ: 0 means the same code.")
+        int, typer.Option(help="Largest number of differing bits; 0 means the same code.")
     ] = 0,
     json: options.Json = False,
 ) -> None:
-    """Find groups of images whose codes are nearly the same.
+    """Find groups of images with nearly the same code.
 
-    The codes tell classes apart, so a radius that is too large gathers whole classes: begin with 0.
+    Codes of a supervised method separate classes, so a large radius gathers whole classes: start
+    with 0.
 
     Example: hadahash index duplicates photos.index --radius 1
     """
+    from ..index import Index as AnyIndex
+    from ..index.duplicates import duplicate_groups
+
     groups = duplicate_groups(AnyIndex.open(index), radius)
     if json:
-        show.as_json({"radius": radius, "groups": groups})
+        output.as_json({"radius": radius, "groups": groups})
         return
     for number, group in enumerate(groups, 1):
-        show.result(f"group {number}, {len(group):,} images")
+        output.result(f"group {number}, {len(group):,} images")
         for each in group:
-            show.result(f"  {each}")
-    show.say(f"{len(groups):,} groups within {radius} bits")
+            output.result(f"  {each}")
+    output.info(f"{len(groups):,} groups within {radius} bits")

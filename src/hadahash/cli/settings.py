@@ -64,7 +64,7 @@ def settings(
 
     Example: hadahash settings hcdh
     """
-    found = list(parts([method] if method else METHODS.names()))
+    found = list(parts(METHODS.names() if method is None else [method]))
     if json:
         show.as_json(
             [

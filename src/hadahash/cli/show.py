@@ -1,49 +1,11 @@
-"""What all commands share in talking to a person."""
+"""Former names of `hadahash.cli.output`, until every command uses the new ones."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from .output import as_json as as_json
+from .output import info as say
+from .output import is_interactive as watched
+from .output import progress as progress
+from .output import result as result
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-from ..encoding import Advance
-
-
-def say(text: str) -> None:
-    """A line about what goes on, on stderr, so that stdout stays for results."""
-    typer.echo(text, err=True)
-
-
-def result(text: str) -> None:
-    """A line of the result, on stdout; of names that are not Unicode, what can be shown."""
-    typer.echo(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"))
-
-
-def as_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2))
-
-
-def watched() -> bool:
-    """Is a person looking at stderr?"""
-    return Console(stderr=True).is_terminal
-
-
-@contextmanager
-def progress(title: str, total: int | None) -> Iterator[Advance]:
-    bar = Progress(
-        TextColumn(title),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not watched(),
-    )
-    with bar:
-        task = bar.add_task(title, total=total)
-        yield lambda count: bar.advance(task, count)
+__all__ = ["as_json", "progress", "result", "say", "watched"]
