@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from . import files
 from ._version import __version__
 from .codes import Codes
-from .config import require
-from .config import split as split_settings
+from .settings import require
+from .settings import split as split_settings
 from .data import LabelledImages, Split, find_dataset, make_split, open_dataset, validation_split
 from .data.preprocess import AugmentSettings
 from .encoding import Advance, FeatureCache, ids_digest

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from ..config import require
+from ..settings import require
 
 
 @dataclass(frozen=True)

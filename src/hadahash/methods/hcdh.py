@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from ..codebooks import codebook
-from ..config import require
+from ..settings import require
 from ..networks import HashHead
 from .base import METHODS, Batch, DeepMethod, Task
 from .common import classification_loss, majority, random_signs
