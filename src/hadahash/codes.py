@@ -235,6 +235,8 @@ class Codes:
 
 def _ids(ids: Any, count: int) -> NDArray[Any]:
     array = np.arange(count) if ids is None else np.asarray(ids)
+    if array.dtype == object and all(isinstance(name, str) for name in array.flat):
+        array = array.astype(str)
     if count == 0 and array.size == 0:
         return array.astype(str) if array.dtype.kind not in "iu" else array
     if array.shape != (count,) or array.dtype.kind not in "iuU":

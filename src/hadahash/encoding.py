@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from . import codes as bits_of
 from .codes import Codes
-from .data.base import ArrayImages, Images
+from .data.base import Images
 from .data.decode import decode, name_failures
 from .data.preprocess import Preprocess, center
-from .data.sources import Collection
+from .data.sources import ImageSource
 from .errors import UsageError
 from .files import read_json, write_json
 from .networks.hash_network import HashNetwork
@@ -119,10 +119,10 @@ class FeatureCache:
         self._kept: dict[tuple[str, Preprocess, str], Outputs] = {}
 
     def get(
-        self, encoder: Encoder, source: Collection, backbone: str, advance: Advance | None = None
+        self, encoder: Encoder, source: ImageSource, backbone: str, advance: Advance | None = None
     ) -> Outputs:
         """The features of these images; `backbone` names the network with its weights."""
-        key = (backbone, encoder.preprocess, _identity(source))
+        key = (backbone, encoder.preprocess, source.fingerprint())
         if key not in self._kept:
             self._kept[key] = encoder.features(source.images, advance)
         elif advance is not None:
@@ -208,13 +208,6 @@ def _take_up(folder: Path, job: dict[str, Any]) -> None:
     ):
         shutil.rmtree(folder)
     write_json(folder / "job.json", job)
-
-
-def _identity(source: Collection) -> str:
-    """What tells these images from others: their pixels or their paths, since other images may have the same ids."""
-    if isinstance(source.images, ArrayImages):
-        return hashlib.sha256(np.ascontiguousarray(source.images.pixels).data).hexdigest()
-    return ids_digest(np.array(list(map(str, getattr(source.images, "paths", source.ids)))))
 
 
 def ids_digest(ids: NDArray[Any]) -> str:

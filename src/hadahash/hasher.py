@@ -26,7 +26,7 @@ from .data.base import ArrayImages, Images, LabelledImages
 from .data.decode import name_failures
 from .data.images import image_size
 from .data.preprocess import AugmentSettings, Preprocess
-from .data.sources import Collection, open_source, read_collection
+from .data.sources import ImageSource, as_images, as_labelled
 from .encoding import Advance, Encoder, FeatureCache, Outputs, encode_to_file
 from .errors import DataError, ImageError, NewerFileError, StorageError, UsageError
 from .methods import METHODS, Method, ShallowMethod, Task
@@ -119,7 +119,7 @@ class Hasher:
         features of a frozen backbone for other hashers that use the same one.
         """
         method_type, train_settings, augmentation, model_settings, method_settings = self._check()
-        labelled = read_collection(data, labels)
+        labelled = as_labelled(data, labels)
         _check_labels(labelled)
         self.classes, self.multilabel = labelled.classes, labelled.multilabel
         with _seeded(self.seed):
@@ -130,7 +130,7 @@ class Hasher:
         self._build(backbone, method_type, method_settings, train_images=len(labelled))
         inputs, kept = self._inputs(labelled, cache)
         _check_enough(len(kept), len(labelled), self.skipped)
-        targets = one_hot(labelled.labels[kept], len(self.classes))
+        targets = labelled.labels.targets(kept)
         first = workers_here().rank == 0  # of several processes only one writes
         folder = Path(out) if out is not None and first else None
         checkpoint = self._checkpoint(
@@ -154,7 +154,7 @@ class Hasher:
     ) -> tuple[Tensor, NDArray[np.int64]]:
         """What the method learns from, pixels or features, and the numbers of the images that could be read."""
         if self.fixed_backbone:
-            found = self._features(open_source(data), cache or FeatureCache())
+            found = self._features(as_images(data), cache or FeatureCache())
             self.skipped = name_failures(found.failed, data.ids)
             return found.values, found.rows
         store = PixelStore.build(data, self.preprocess)
@@ -263,7 +263,7 @@ class Hasher:
             **settings,
         }
         digest = hashlib.sha256("\0".join(data.ids).encode("utf-8", "surrogateescape"))
-        digest.update(np.ascontiguousarray(data.labels).data)
+        digest.update(data.labels.digest().encode())
         fingerprint["data"] = digest.hexdigest()[:16]
         checkpoint = Checkpoint(folder / "checkpoint.safetensors", fingerprint, seconds)
         for half_written in folder.glob(
@@ -290,7 +290,7 @@ class Hasher:
 
         Images that cannot be read are in the result's `.skipped`; only when a single file is asked for is that an error.
         """
-        images = open_source(source)
+        images = as_images(source)
         if cache is not None and self.fixed_backbone:
             codes = self.encoder().codes_of(
                 self.values(images, advance=advance, cache=cache), images.ids
@@ -302,7 +302,7 @@ class Hasher:
         return codes
 
     def _features(
-        self, images: Collection, cache: FeatureCache, advance: Advance | None = None
+        self, images: ImageSource, cache: FeatureCache, advance: Advance | None = None
     ) -> Outputs:
         random = self.weights == "none" or split(self.settings, *self._kinds())[2].partial_weights
         name = f"{self.backbone} {self.weights}" + (f" seed {self.seed}" if random else "")
@@ -317,7 +317,7 @@ class Hasher:
         advance: Advance | None = None,
     ) -> Codes:
         """As `encode`, for long jobs: written in parts, so that an interrupted job goes on where it stopped."""
-        images, ids = open_source(source)
+        images, ids = (found := as_images(source)).images, found.ids
         return encode_to_file(
             self.encoder(),
             images,
@@ -332,7 +332,7 @@ class Hasher:
         self, source: Any, *, advance: Advance | None = None, cache: FeatureCache | None = None
     ) -> Outputs:
         """The real values before sign, of anything that `encode` takes."""
-        images = open_source(source)
+        images = as_images(source)
         if cache is not None and self.fixed_backbone:
             return self.encoder().values_of(self._features(images, cache, advance))
         return self.encoder().values(images.images, advance)
@@ -508,19 +508,8 @@ def _typical_side(images: Images) -> int:
     return int(np.median(sides)) if sides else 256
 
 
-def one_hot(labels: NDArray[Any], classes: int) -> Tensor:
-    """Labels (n,) or (n, C) as float targets (n, C)."""
-    if labels.ndim == 2:
-        return torch.from_numpy(labels).float()
-    return torch.nn.functional.one_hot(torch.from_numpy(labels), classes).float()
-
-
 def _check_labels(data: LabelledImages) -> None:
-    count = (
-        int(data.labels.sum(0).astype(bool).sum())
-        if data.multilabel
-        else len(np.unique(data.labels))
-    )
+    count = int((data.labels.class_counts() > 0).sum())
     if count < 2:
         raise DataError(
             f"Only {count} class has images: hashing learns to tell classes apart. Give at least 2 classes."
