@@ -17,7 +17,7 @@ import shlex
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -71,7 +71,7 @@ def train_run(
         0 <= source.validation < 1,
         f"validation={source.validation} is not possible: it is a share, 0 <= validation < 1.",
     )
-    dataset = dataset or open_dataset(source.data, source.root, say=say)
+    dataset = dataset or open_dataset(source.data, source.root, info=say)
     split = make_split(
         dataset, source.protocol or find_dataset(source.data).protocol, seed=hasher.seed
     )
@@ -83,7 +83,7 @@ def train_run(
     first = workers_here().rank == 0  # of several processes only one writes
     if first:
         split.save(out / "split.json")
-    hasher.fit(dataset.take(train), out=out, resume=resume, progress=progress, cache=cache)
+    hasher.fit(replace(dataset.take(train), parts=None), out=out, resume=resume, progress=progress, cache=cache)
     if not first:
         return hasher
     hasher.save(out)
@@ -277,8 +277,9 @@ def _class_of(name: str, path: str | Path) -> str:
 def labels_of(codes: Codes, images: LabelledImages) -> NDArray[np.int64]:
     """The labels of the images that have a code, in the order of the codes."""
     if not codes.skipped:
-        return images.labels
-    return images.labels[np.isin(images.ids, codes.ids)]
+        return images.labels.array
+    known = set(codes.ids.tolist())
+    return images.labels.take([name in known for name in images.ids]).array
 
 
 def describe(hasher: Hasher, source: Source, split: Split, train_images: int) -> dict[str, Any]:

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from toys import make_toy, write_folder
+from toys import make_toy
 
-from hadahash.data import ArrayImages, FileImages, LabelledImages
+from hadahash.data import ArrayImages
 from hadahash.data.decode import decode, name_failures
 from hadahash.data.preprocess import Preprocess
-from hadahash.data.sources import open_source, read_collection
-from hadahash.errors import CorruptImage, DataError, UsageError
+from hadahash.errors import CorruptImage
 
 PREPROCESS = Preprocess(side=8, size=8, crop=1.0)
 
@@ -110,75 +109,3 @@ def test_pixels_of_the_right_size_are_only_sliced_and_equal_the_long_way():
 
     long = list(decode(Plain(20), PREPROCESS, batch=8))
     assert all(np.array_equal(a.pixels, b.pixels) for a, b in zip(short, long, strict=True))
-
-
-# ---------------------------------------------------------------------- whatever a caller holds, as images
-
-
-def test_sources_and_their_ids(tmp_path):
-    pixels, labels = make_toy(8, seed=0)
-    folder = write_folder(tmp_path / "photos", pixels, labels)
-    images, ids = open_source(folder)
-    assert len(images) == 8 and ids[0] == "blue/000.png"
-    images, ids = open_source(str(folder / "red" / "002.png"))
-    assert ids.tolist() == ["002.png"] and np.array_equal(images[0], pixels[2])
-    paths = [folder / "red" / "006.png", folder / "blue" / "000.png"]
-    images, ids = open_source(paths)
-    assert ids.tolist() == [str(path) for path in paths] and np.array_equal(images[1], pixels[0])
-    images, ids = open_source(pixels)
-    assert ids.tolist() == list(range(8)) and isinstance(images, ArrayImages)
-    labelled = LabelledImages(FileImages(paths), np.array(["b", "a"]), np.array([0, 1]), ("x", "y"))
-    assert open_source(labelled)[1] is labelled.ids
-    assert len(open_source([])[0]) == 0
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        None,
-        5,
-        np.zeros((2, 8, 8, 3)),
-        np.zeros((2, 8, 8), np.uint8),
-        np.zeros((2, 3, 8, 8), np.uint8),
-        [np.zeros(3)],
-    ],
-)
-def test_what_is_no_source_is_refused(source):
-    with pytest.raises(
-        UsageError, match="Give an image file, a folder, a list of files, or uint8 pixels"
-    ):
-        open_source(source)
-
-
-def test_a_missing_path_is_refused(tmp_path):
-    with pytest.raises(DataError, match="No such file"):
-        open_source(tmp_path / "nowhere")
-
-
-def test_labels_become_numbers_and_names():
-    pixels, _ = make_toy(4, seed=0)
-    single = read_collection(pixels, ["cat", "dog", "ant", "cat"])
-    assert (
-        single.classes == ("ant", "cat", "dog")
-        and single.labels.tolist() == [1, 2, 0, 1]
-        and not single.multilabel
-    )
-    several = read_collection(pixels, [[1, 0, 1], [0, 1, 1], [1, 1, 0], [0, 0, 0]])
-    assert (
-        several.classes == ("0", "1", "2")
-        and several.multilabel
-        and several.labels.dtype == np.int64
-    )
-    assert read_collection(single) is single
-
-
-def test_wrong_labels_are_refused():
-    pixels, _ = make_toy(4, seed=0)
-    with pytest.raises(UsageError, match="need labels"):
-        read_collection(pixels)
-    with pytest.raises(UsageError, match=r"4 images need 4 labels .* got \(3,\)"):
-        read_collection(pixels, [0, 1, 0])
-    with pytest.raises(UsageError, match=r"got \(4, 1, 1\)"):
-        read_collection(pixels, np.zeros((4, 1, 1), int))
-    with pytest.raises(UsageError, match="0 and 1"):
-        read_collection(pixels, np.array([[0, 2], [1, 0], [1, 1], [0, 1]]))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..data import DATASETS, DataSet, make_split
+from ..data import DATASETS, DatasetInfo, make_split
 from ..errors import HadaHashError
 from . import options, show
 
@@ -24,7 +24,7 @@ def get(
     Example: hadahash data get cifar10
     """
     entry = DATASETS.get(name)
-    place = entry.get(data_root, download=True, say=show.say)
+    place = entry.locate(data_root, download=True, info=show.say)
     images = entry.read(place)
     show.result(f"{name}: {len(images):,} images, {len(images.classes)} classes, in {place}")
     sizes = ", ".join(
@@ -45,9 +45,9 @@ def list_(data_root: options.Root = None) -> None:
         show.result(f"{name:<20}{measure:<42}{_place(entry, data_root)}")
 
 
-def _place(entry: DataSet, root: Path | None) -> str:
+def _place(entry: DatasetInfo, root: Path | None) -> str:
     try:
-        place = entry.get(root, download=False)
+        place = entry.locate(root, download=False)
     except HadaHashError:
         return "not here"
     return "needs no files" if place == Path() else f"in {place}"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..data.sources import open_source
+from ..data.sources import as_images
 from ..encoding import parse_shard, shard_rows
 from ..hasher import Hasher
 from . import options, show
@@ -31,7 +31,7 @@ def encode(
     """
     part = parse_shard(shard)
     hasher = Hasher.load(run, device=device)
-    source = open_source(images)
+    source = as_images(images)
     with show.progress("encoding", len(shard_rows(len(source.images), part))) as advance:
         codes = hasher.encode_to_file(source, out, shard=part, advance=advance)
     if codes.skipped:

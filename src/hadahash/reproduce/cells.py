@@ -125,7 +125,7 @@ class Opened:
     def get(self, cell: Cell) -> LabelledImages:
         if cell.dataset not in self._files:
             root = self._bench.roots.get(cell.dataset)
-            self._files[cell.dataset] = open_dataset(cell.dataset, root, say=self._bench.say)
+            self._files[cell.dataset] = open_dataset(cell.dataset, root, info=self._bench.say)
         data = self._files[cell.dataset]
         model = make(
             ModelSettings,
