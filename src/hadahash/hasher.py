@@ -236,7 +236,8 @@ class Hasher:
             self.bits, len(self.classes), backbone.features, self.multilabel, rows, self.seed
         )
         with _seeded(self.seed):
-            method = method_type(task, method_settings)
+            make = method_type.create if learns else method_type
+            method = make(task, method_settings)
         device = choose_device(self.device)
         self.network = (
             HashNetwork(backbone, method, self.bits)
@@ -438,6 +439,7 @@ class Hasher:
                 *self.network.state_dict()
             }:
                 tensors.pop(key, None)  # what only training needs; older model files hold it
+            tensors = self.network.upgrade_state(tensors)
         except safetensors.SafetensorError as error:
             raise StorageError(
                 f"{path} does not hold tensors ({error}). Restore it or train again."
