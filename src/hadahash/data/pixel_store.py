@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..codes import Skipped
 from .base import LabelledImages
-from .decode import decode, name_failures
+from .decode import decode, to_skipped
 from .preprocess import Preprocess
 
 
@@ -23,22 +23,28 @@ class PixelStore:
     pixels: Tensor
     kept: NDArray[np.int64]  # which of the given images these are
     skipped: tuple[Skipped, ...]
+    on_disk: bool = False
 
     @staticmethod
     def build(
-        data: LabelledImages, preprocess: Preprocess, *, memory_limit: int = 8 << 30
+        data: LabelledImages,
+        preprocess: Preprocess,
+        *,
+        memory_limit: int = 8 << 30,
+        folder: object = None,
+        info: object = None,
     ) -> PixelStore:
         store = _room((len(data), 3, preprocess.side, preprocess.side), memory_limit)
         rows: list[NDArray[np.int64]] = []
         failed: list[tuple[int, str]] = []
         filled = 0
-        for part in decode(data.images, preprocess, batch=256):
+        for part in decode(data.images, preprocess, batch_size=256):
             store[filled : filled + len(part.rows)] = part.pixels
             filled += len(part.rows)
             rows.append(part.rows)
             failed += part.failed
         return PixelStore(
-            torch.from_numpy(store[:filled]), np.concatenate(rows), name_failures(failed, data.ids)
+            torch.from_numpy(store[:filled]), np.concatenate(rows), to_skipped(failed, data.ids)
         )
 
 

@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from ..settings import require
+from ..config import AugmentConfig, InputConfig
+from ..errors import ImageError
+from .base import ArrayImages, Images
+from .images import image_size
 
 
 @dataclass(frozen=True)
@@ -30,48 +33,13 @@ class Preprocess:
     mirror: bool = False  # average the features of the image and of its mirror image
 
 
-@dataclass(frozen=True)
-class AugmentSettings:
-    """Random changes to training images; the defaults suit fine-tuning on a few thousand images."""
-
-    crop_area: float = 0.5  # random crops keep at least this share of the square
-    crop_aspect: float = (
-        4 / 3
-    )  # and are at most this many times wider than high, or higher than wide
-    crop_shift: float = 1.0  # they move from the centre by up to this share of the room there is
-    flip: float = 0.5  # probability of a mirror image
-    jitter: float = 0.5  # brightness, contrast and saturation change by up to this factor
-    mixup: float = 0.0  # Beta parameter of mixing each image with another one; 0 = never
-
-    def __post_init__(self) -> None:
-        require(
-            0 < self.crop_area <= 1,
-            f"crop_area={self.crop_area} is not possible: it is a share, 0 < crop_area <= 1.",
-        )
-        require(
-            self.crop_aspect >= 1,
-            f"crop_aspect={self.crop_aspect} is not possible: it must be at least 1.",
-        )
-        require(
-            0 <= self.crop_shift <= 1,
-            f"crop_shift={self.crop_shift} is not possible: it is a share, from 0 to 1.",
-        )
-        require(
-            0 <= self.flip <= 1,
-            f"flip={self.flip} is not possible: it is a probability, 0 <= flip <= 1.",
-        )
-        require(
-            0 <= self.jitter < 1,
-            f"jitter={self.jitter} is not possible: it must be 0 <= jitter < 1.",
-        )
-        require(self.mixup >= 0, f"mixup={self.mixup} is not possible: it must be at least 0.")
-
-
 # The 8 columns of an augmentation table: centre and half size of the crop in units where the square is [-1, 1] (a negative half
 # width mirrors), factors of brightness, contrast and saturation, and the weight of the image itself when mixed.
 
 
-def draw(count: int, settings: AugmentSettings, crop: float, generator: torch.Generator) -> Tensor:
+def sample_augmentations(
+    count: int, settings: AugmentConfig, crop: float, generator: torch.Generator
+) -> Tensor:
     """Draw augmentations for `count` images: float32 (count, 8). `crop` is the part of the square that counts as whole."""
 
     def uniform(low: float, high: float) -> Tensor:
@@ -123,7 +91,7 @@ def mix_targets(targets: Tensor, table: Tensor) -> Tensor:
     return targets * weight + targets.flip(0) * (1 - weight)
 
 
-def center(pixels: Tensor, preprocess: Preprocess) -> Tensor:
+def center_view(pixels: Tensor, preprocess: Preprocess) -> Tensor:
     """uint8 (n, 3, side, side) to float32 (n, 3, size, size): the plain central view that encoding uses."""
     if preprocess.crop == 1.0 and pixels.shape[-1] == preprocess.size:
         return pixels.float()
@@ -140,3 +108,30 @@ def _sample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
     return F.grid_sample(
         pixels.float(), grid, mode="bilinear", padding_mode="reflection", align_corners=False
     )
+
+
+def choose_preprocess(images: Images, backbone_size: int, config: InputConfig) -> Preprocess:
+    """Photos larger than the input are stored a little larger and cropped; small ones are used whole."""
+    train_size = config.size or backbone_size
+    size = config.encode_size or train_size
+    wanted = round(size / 0.875)
+    side = config.side or min(wanted, _typical_side(images))
+    crop = config.crop or (0.875 if side >= wanted else 1.0)
+    return Preprocess(
+        side=side, size=size, train_size=train_size, crop=crop, fit=config.fit, mirror=config.mirror
+    )
+
+
+def _typical_side(images: Images) -> int:
+    """The median short side of a sample of the images."""
+    import numpy as np
+
+    if isinstance(images, ArrayImages):
+        return int(min(images.pixels.shape[1:3]))
+    sides = []
+    for path in getattr(images, "paths", [])[:: max(1, len(images) // 200)]:
+        try:
+            sides.append(min(image_size(path)))
+        except ImageError:
+            continue
+    return int(np.median(sides)) if sides else 256
