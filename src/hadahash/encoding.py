@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from . import codes as bits_of
 from .codes import Codes
 from .data.base import Images
-from .data.decode import decode, name_failures
+from .data.decode import decode, to_skipped
 from .data.preprocess import Preprocess, center
 from .data.sources import ImageSource
 from .errors import UsageError
@@ -78,7 +78,7 @@ class Encoder:
             np.concatenate(packed),
             self.bits,
             ids[kept],
-            name_failures([row for f in failed for row in f], ids),
+            to_skipped([row for f in failed for row in f], ids),
         )
 
     def values_of(self, features: Outputs) -> Outputs:
@@ -90,7 +90,7 @@ class Encoder:
     def codes_of(self, values: Outputs, ids: NDArray[Any]) -> Codes:
         """The codes of images whose values before sign are at hand."""
         packed = bits_of.pack(values.values.numpy())
-        return Codes(packed, self.bits, ids[values.rows], name_failures(values.failed, ids))
+        return Codes(packed, self.bits, ids[values.rows], to_skipped(values.failed, ids))
 
     def _stream(
         self, images: Images, head: Callable[[Tensor], Tensor], width: int, advance: Advance | None

@@ -23,7 +23,7 @@ from ._version import __version__
 from .codes import Codes, Skipped
 from .config import require, split
 from .data.base import ArrayImages, Images, LabelledImages
-from .data.decode import name_failures
+from .data.decode import to_skipped
 from .data.images import image_size
 from .data.preprocess import AugmentSettings, Preprocess
 from .data.sources import ImageSource, as_images, as_labelled
@@ -155,7 +155,7 @@ class Hasher:
         """What the method learns from, pixels or features, and the numbers of the images that could be read."""
         if self.fixed_backbone:
             found = self._features(as_images(data), cache or FeatureCache())
-            self.skipped = name_failures(found.failed, data.ids)
+            self.skipped = to_skipped(found.failed, data.ids)
             return found.values, found.rows
         store = PixelStore.build(data, self.preprocess)
         self.skipped = store.skipped

@@ -98,5 +98,5 @@ def _gather(squares: list[Square], start: int, side: int) -> Decoded:
     return Decoded(np.array(good, np.int64) + start, pixels, failed)
 
 
-def name_failures(failed: list[tuple[int, str]], ids: NDArray[np.str_]) -> tuple[Skipped, ...]:
+def to_skipped(failed: list[tuple[int, str]], ids: NDArray[np.str_]) -> tuple[Skipped, ...]:
     return tuple(Skipped(str(ids[index]), reason) for index, reason in failed)
