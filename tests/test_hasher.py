@@ -151,7 +151,7 @@ def test_a_folder_of_one_class_is_one_line(small, toy_folder):
             "Unknown backbone 'test_efficientnt'. Did you mean 'test_efficientnet'",
         ),
         ({"epoch": 3}, "Unknown setting 'epoch'. Did you mean 'epochs'"),
-        ({"lam": -1}, "lam=-1.0 is not possible"),
+        ({"lam": -1}, "lam must be >= 0, got -1.0"),
         ({"codebook": "papr"}, "paper"),
         ({"device": "gpu"}, "Unknown device 'gpu'. Use auto, cpu or cuda"),
         ({"size": 4}, "size=4"),

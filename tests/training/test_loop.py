@@ -30,7 +30,7 @@ def _network(seed=0) -> HashNetwork:
     backbone = smallest_backbone()
     return HashNetwork(
         backbone,
-        METHODS.get("hcdh")(Task(8, 4, backbone.features, train_images=20), HCDHSettings()),
+        METHODS.get("hcdh").create(Task(8, 4, backbone.features, train_images=20), HCDHSettings()),
         8,
     )
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from ..config import parse_assignments
+from ..settings import parse_assignments
 from ..hasher import Hasher
 from ..index import Index as AnyIndex
 from ..index.duplicates import duplicate_groups

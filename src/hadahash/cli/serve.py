@@ -5,7 +5,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from ..config import make, parse_assignments
+from ..settings import make, parse_assignments
 from ..errors import MissingExtraError
 from . import options, show
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from .. import files
-from ..config import parse_assignments
+from ..settings import parse_assignments
 from ..hasher import Hasher
 from ..runs import Source, train_run
 from ..training import workers_here

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from .backbones import Backbone
 
 
-class _Values(Protocol):
-    def __call__(self, features: Tensor, /) -> Tensor: ...
+class _Method(Protocol):
+    def values(self, features: Tensor, /) -> Tensor: ...
+
+    def upgrade_state(self, tensors: dict[str, Tensor], /) -> dict[str, Tensor]: ...
 
 
 class HashNetwork(nn.Module):
@@ -44,6 +46,21 @@ class HashNetwork(nn.Module):
 
     def values(self, features: Tensor) -> Tensor:
         """Values (n, bits) of backbone features (n, d), always computed in float32."""
-        compute: _Values = self.method.values
+        method = cast(_Method, self.method)
         with torch.autocast(features.device.type, enabled=False):
-            return compute(features.float()).float() - self.threshold
+            return method.values(features.float()).float() - self.threshold
+
+    def upgrade_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Convert the tensors of an older model file to the present names and shapes.
+
+        Args:
+            tensors: Tensors by name, as in `state_dict()` of the version that wrote the file.
+
+        Returns:
+            Tensors by name, as in the present `state_dict()`.
+        """
+        prefix = "method."
+        kept = {key: value for key, value in tensors.items() if not key.startswith(prefix)}
+        stored = {key.removeprefix(prefix): tensors[key] for key in tensors.keys() - kept.keys()}
+        upgraded = cast(_Method, self.method).upgrade_state(stored)
+        return kept | {prefix + key: value for key, value in upgraded.items()}
