@@ -11,7 +11,7 @@ import pytest
 from toys import make_toy
 
 from hadahash.data import ArrayImages
-from hadahash.data.decode import decode, name_failures
+from hadahash.data.decode import decode, to_skipped
 from hadahash.data.preprocess import Preprocess
 from hadahash.errors import CorruptImage
 
@@ -61,7 +61,7 @@ def test_bad_images_are_left_out_and_named():
     failed = [row for part in parts for row in part.failed]
     assert failed == [(i, f"broken {i}") for i in sorted(bad)]
     ids = np.array([f"image-{i}" for i in range(30)])
-    assert name_failures(failed, ids)[1] == ("image-5", "broken 5")
+    assert to_skipped(failed, ids)[1] == ("image-5", "broken 5")
 
 
 def test_a_batch_of_bad_images_only_is_empty_but_there():

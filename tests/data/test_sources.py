@@ -240,6 +240,13 @@ def test_a_fingerprint_notices_one_pixel():
     assert named.fingerprint() != as_images(pixels).fingerprint()
 
 
+def test_damaged_images_have_a_fingerprint(tmp_path):
+    whole = png(np.random.default_rng(0).integers(0, 256, (32, 32, 3)).astype(np.uint8))
+    (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
+    damaged = as_images(Image.open(tmp_path / "cut.png"))
+    assert damaged.fingerprint() != as_images(Image.open(io.BytesIO(whole))).fingerprint()
+
+
 def test_the_fingerprint_of_a_data_set_covers_labels_classes_and_parts():
     pixels, _ = make_toy(4, seed=0)
     data = as_labelled(pixels, [0, 1, 0, 1])

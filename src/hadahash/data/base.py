@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import DataError
+from ..errors import DataError, ImageError
 from .labels import Labels
 
 if TYPE_CHECKING:
@@ -280,11 +280,18 @@ def _add_images(digest: Any, images: Images) -> None:
         _add_array(digest, images.pixels)
     else:
         for index in range(len(images)):
-            item = images.items[index] if isinstance(images, MemoryImages) else images[index]
-            if isinstance(item, bytes):
-                digest.update(len(item).to_bytes(8, "little") + item)
-            else:
-                _add_array(digest, item if isinstance(item, np.ndarray) else images[index])
+            _add_one(digest, images, index)
+
+
+def _add_one(digest: Any, images: Images, index: int) -> None:
+    item = images.items[index] if isinstance(images, MemoryImages) else None
+    if isinstance(item, bytes):
+        digest.update(len(item).to_bytes(8, "little") + item)
+        return
+    try:
+        _add_array(digest, images[index])
+    except ImageError as error:  # found again, and reported, when the image is read
+        digest.update(_framed(f"{type(error).__name__} {error.reason}"))
 
 
 def _add_array(digest: Any, pixels: NDArray[np.uint8]) -> None:
