@@ -341,7 +341,7 @@ class Hasher:
     @torch.inference_mode()
     def relaxed(self, values: Outputs) -> NDArray[np.float16]:
         """Values before sign as the method's loss sees them (HashNet's tanh(beta u), say), to look at their distribution."""
-        found = self.network.method.relaxed(values.values.to(self.network.threshold.device))
+        found = self.network.relaxed(values.values.to(self.network.threshold.device))
         return found.cpu().numpy().astype(np.float16)
 
     # ------------------------------------------------------------------ save and load
