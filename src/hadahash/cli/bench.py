@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .. import native
 from ..codebooks import codebook as make_codebook
 from ..codes import Codes, pack
-from ..config import require
+from ..settings import require
 from ..evaluation import evaluate
 from ..index import Index
 from . import options, output

@@ -46,7 +46,7 @@ def build(
 
     Example: hadahash index build runs/photos photos/ --out photos.index
     """
-    from ..config import parse_assignments
+    from ..settings import parse_assignments
     from ..hasher import Hasher
     from ..photos import PhotoIndex, photos_of
 

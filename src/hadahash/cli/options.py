@@ -45,6 +45,8 @@ PROTOCOL_NAMES = (
     "voc2012",
 )
 
+DEFAULT_METHOD = "hcdh"
+
 
 def changes(text: str) -> Any:
     """Return the option --set.
