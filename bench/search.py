@@ -206,7 +206,7 @@ def searchers(
     book = np.where(np.unpackbits(codewords(bits), axis=1), 1, -1) if kind == "clustered" else None
     indexes = {
         "exact": hh.Index.build(codes),
-        "routed": hh.Index.build(codes, engine="routed", codebook=book),
+        "routed": hh.Index.build(codes, engine="routed", codewords=book),
     }
     flat = faiss.IndexBinaryFlat(bits)
     flat.add(packed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hadahash.index import ENGINES, list_engines
-from hadahash.index.segments import LocalIndex
+from hadahash.index.local import LocalIndex
 
 LOCAL_ENGINES = [
     name for name in list_engines() if issubclass(ENGINES.get(name), LocalIndex)

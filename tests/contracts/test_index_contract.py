@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from brute_force import LOCAL_ENGINES, BruteForce, as_lists
 
-import hadahash.index as room
 from hadahash import native
 from hadahash.codes import Codes, pack, unpack
 from hadahash.errors import UsageError
-from hadahash.index import Index, routed
+from hadahash.index import Index, list_engines, routed
 
 BITS = [8, 12, 16, 24, 32, 33, 48, 64, 96, 128, 255, 512]
-ENGINES = room.list_engines()
+ENGINES = list_engines()
 
 
 @pytest.fixture
@@ -25,9 +24,9 @@ def rng():
 def route_all(monkeypatch):
     """The routed engine scans small tables, and those it gains nothing on: here it routes."""
     for name, value in {
-        "_WORTH_ROUTING": 0,
-        "_MOST_COMPARED": np.inf,
-        "_FEWEST_IN_A_RUN": 0,
+        "_MIN_ROUTED_BYTES": 0,
+        "_MAX_COMPARED": np.inf,
+        "_MIN_BLOCK_BYTES": 0,
     }.items():
         monkeypatch.setattr(routed, name, value)
 
@@ -46,11 +45,11 @@ def shuffled_ids(rng, n, kind):
     return numbers if kind is int else np.array([f"photo {number}.jpg" for number in numbers])
 
 
-def both(rng, n, bits, *, engine, kind=int, codebook=None):
+def both(rng, n, bits, *, engine, kind=int, codewords=None):
     """An engine and brute force with the same items."""
     codes = clustered(rng, n, bits, shuffled_ids(rng, n, kind))
     labels = rng.integers(0, 4, n)
-    index, brute = Index.build(codes, labels, engine=engine, codebook=codebook), BruteForce(bits)
+    index, brute = Index.build(codes, labels, engine=engine, codewords=codewords), BruteForce(bits)
     brute.put(codes, labels.tolist())
     return index, brute
 
@@ -63,10 +62,10 @@ def assert_same(index, brute, queries, k, **options):
         )
     assert as_lists(hits) == brute.search(queries, k, **options)
     assert (
-        hits.ids.shape == hits.distances.shape == (len(queries), k)
+        hits.ids.shape == hits.distances.shape == (len(queries), min(k, len(index)))
         and hits.distances.dtype == np.int32
     )
-    assert hits.exact is True and hits.certain.all()
+    assert hits.exact is True and hits.exact_rows.all()
     assert hits.counts.tolist() == [len(row) for row in as_lists(hits)]
 
 
@@ -75,7 +74,7 @@ def assert_same(index, brute, queries, k, **options):
 @pytest.mark.parametrize("kind", [int, str])
 def test_all_lengths_equal_brute_force(rng, engine, bits, kind):
     book = rng.choice([-1, 1], (7, bits)) if bits % 2 == 0 else None
-    index, brute = both(rng, 300, bits, engine=engine, kind=kind, codebook=book)
+    index, brute = both(rng, 300, bits, engine=engine, kind=kind, codewords=book)
     queries = clustered(rng, 6, bits)
     for k in (0, 1, 17, 300, 305):
         assert_same(index, brute, queries, k)
@@ -83,7 +82,7 @@ def test_all_lengths_equal_brute_force(rng, engine, bits, kind):
         len(index) == 300
         and index.bits == bits
         and index.engine == engine
-        and index.ids_are is kind
+        and index.id_type is kind
     )
 
 
@@ -106,7 +105,7 @@ def test_100_000_codes_equal_a_sort(rng, engine, bits, flips):
     )  # a server takes seconds for each 100,000
     codes = clustered(rng, count, bits, rng.permutation(count), flips=flips, centres=100)
     index = Index.build(
-        codes, engine=engine, codebook=clustered(rng, 100, bits, flips=0, centres=100)
+        codes, engine=engine, codewords=clustered(rng, 100, bits, flips=0, centres=100)
     )
     queries = clustered(rng, 5, bits, flips=flips, centres=100)
     signs, database = queries.signs().astype(np.float32), codes.signs().astype(np.float32)
@@ -122,7 +121,7 @@ def test_100_000_codes_equal_a_sort(rng, engine, bits, flips):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_radius_labels_and_ids_filter(rng, engine):
-    index, brute = both(rng, 500, 64, engine=engine, codebook=rng.choice([-1, 1], (5, 64)))
+    index, brute = both(rng, 500, 64, engine=engine, codewords=rng.choice([-1, 1], (5, 64)))
     queries = clustered(rng, 4, 64)
     some = rng.choice(index.ids, 60, replace=False).tolist()
     for k in (1, 20, 600):
@@ -153,7 +152,7 @@ def test_within_gives_all(rng, engine):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_adding_removing_and_updating(rng, engine, tmp_path):
     book = rng.choice([-1, 1], (5, 48))
-    index, brute = both(rng, 400, 48, engine=engine, kind=str, codebook=book)
+    index, brute = both(rng, 400, 48, engine=engine, kind=str, codewords=book)
     queries = clustered(rng, 5, 48)
     for turn in range(12):
         new = clustered(rng, 30, 48, np.array([f"new {turn} {number}" for number in range(30)]))
@@ -188,7 +187,7 @@ def test_adding_removing_and_updating(rng, engine, tmp_path):
 @pytest.mark.parametrize("kind", [int, str])
 def test_codes_of_some_items(rng, engine, kind, tmp_path):
     index, brute = both(
-        rng, 200, 40, engine=engine, kind=kind, codebook=rng.choice([-1, 1], (5, 40))
+        rng, 200, 40, engine=engine, kind=kind, codewords=rng.choice([-1, 1], (5, 40))
     )
     new = clustered(
         rng, 20, 40, np.array([10**6 + each if kind is int else f"z {each}" for each in range(20)])
@@ -241,12 +240,12 @@ def test_label_matrices_and_names(rng, engine):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_approximate_search_says_so(rng, engine):
     codes = clustered(rng, 3000, 64, flips=0.5)
-    index = Index.build(codes, engine=engine, codebook=rng.choice([-1, 1], (30, 64)))
+    index = Index.build(codes, engine=engine, codewords=rng.choice([-1, 1], (30, 64)))
     queries = clustered(rng, 20, 64, flips=0.5)
     true, quick = index.search(queries, 10), index.search(queries, 10, probes=1)
     right = (true.ids == quick.ids).all(axis=1)
-    assert right[quick.certain].all()  # what is called certain is right
-    assert quick.exact == quick.certain.all()
+    assert right[quick.exact_rows].all()  # what is called certain is right
+    assert quick.exact == quick.exact_rows.all()
     assert index.search(queries, 10, probes=30).exact
     if engine == "routed" and native.available():  # the numpy stand-in always looks at everything
         assert not quick.exact and not right.all()
@@ -262,7 +261,7 @@ def test_mistakes_are_refused(rng, engine, tmp_path):
         (lambda: index.remove([3, 77]), "does not have 77"),
         (lambda: index.remove(["a"]), "ids of this index are int"),
         (lambda: index.add(clustered(rng, 2, 16, ["a", "b"])), "ids of this index are int"),
-        (lambda: index.add(clustered(rng, 2, 16, [8, 8])), "8 came twice"),
+        (lambda: index.add(clustered(rng, 2, 16, [8, 8])), "unique, got 8 twice"),
         (lambda: index.add(clustered(rng, 2, 24, [8, 9])), "16 bits, got codes of 24"),
         (
             lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=[1]),
@@ -274,22 +273,22 @@ def test_mistakes_are_refused(rng, engine, tmp_path):
         ),
         (
             lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=[1.5, 2]),
-            "label is a string or a whole number",
+            "label must be a string or an integer",
         ),
         (
             lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=np.full((2, 2), 3)),
             "only 0 and 1",
         ),
         (lambda: index.search(clustered(rng, 2, 24)), "16 bits, got codes of 24"),
-        (lambda: index.search(codes, -1), "got k=-1"),
-        (lambda: index.search(codes, radius=-1), "radius=-1"),
-        (lambda: index.search(codes, probes=0), "probes=0"),
+        (lambda: index.search(codes, -1), "k must be an integer >= 0, got -1"),
+        (lambda: index.search(codes, radius=-1), "radius must be an integer >= 0, got -1"),
+        (lambda: index.search(codes, probes=0), "probes must be an integer >= 1, got 0"),
         (lambda: index.search(codes.packed[:, :1]), "packed as uint8"),
-        (lambda: Index.build(clustered(rng, 2, 7)), "8 to 512 bits, got 7"),
-        (lambda: Index.build(clustered(rng, 2, 513)), "8 to 512 bits, got 513"),
+        (lambda: Index.build(clustered(rng, 2, 7)), "bits must be between 8 and 512, got 7"),
+        (lambda: Index.build(clustered(rng, 2, 513)), "bits must be between 8 and 512, got 513"),
         (lambda: Index.build(codes, engine=engine[:-1]), f"Did you mean '{engine}'"),
-        (lambda: Index.build(codes, engine=engine, codebok=1), "option"),
-        (lambda: Index.build(codes, engine=engine, codebook=np.ones((3, 17))), "got the shape"),
+        (lambda: Index.build(codes, engine=engine, codeword=1), "option"),
+        (lambda: Index.build(codes, engine=engine, codewords=np.ones((3, 17))), "codewords must have the shape"),
     ]
     for call, message in mistakes:
         with pytest.raises(UsageError, match=message):
@@ -305,12 +304,12 @@ def test_an_empty_index_takes_either_kind_of_ids(rng, engine, tmp_path):
         index = Index.open(tmp_path / kind.__name__)
         assert (
             len(index) == 0
-            and index.ids_are is None
+            and index.id_type is None
             and len(index.ids) == 0
             and len(index.codes()) == 0
         )
         index.add(clustered(rng, 3, 16, shuffled_ids(rng, 3, kind)))
-        assert index.ids_are is kind
+        assert index.id_type is kind
         index.remove(index.ids)
         assert len(index) == 0 and index.search(clustered(rng, 2, 16), 3).counts.tolist() == [0, 0]
 

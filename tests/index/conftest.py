@@ -16,9 +16,9 @@ def rng():
 def route_all(monkeypatch):
     """Small tables are routed too, by quarters, whether it pays or not."""
     for name, value in {
-        "_WORTH_ROUTING": 0,
-        "_MOST_COMPARED": np.inf,
-        "_FEWEST_IN_A_RUN": 0,
+        "_MIN_ROUTED_BYTES": 0,
+        "_MAX_COMPARED": np.inf,
+        "_MIN_BLOCK_BYTES": 0,
     }.items():
         monkeypatch.setattr(routed, name, value)
 

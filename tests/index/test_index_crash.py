@@ -63,7 +63,7 @@ def new_index(folder, engine):
     index = Index.build(
         Codes(packed=np.zeros((0, BITS // 8), np.uint8), bits=BITS),
         engine=engine,
-        codebook=np.eye(4, BITS) - 0.5,
+        codewords=np.eye(4, BITS) - 0.5,
     )
     become(index, 1)
     index.save(folder)

@@ -11,7 +11,7 @@ import pytest
 
 from hadahash.errors import HadaHashError, NewerFileError, StorageError
 from hadahash.index import Index
-from hadahash.index.storage.folder import MANIFEST, _checksum
+from hadahash.index.storage.manifest import MANIFEST, checksum
 
 VALUES = [0, -1, 1, 2**31, 2**63 - 1, 2**64, 1.5, "x", "../../x.codes", None, True, [], {}, [1]]
 
@@ -24,7 +24,7 @@ def folder(make, tmp_path):
         np.arange(600) % 5,
         [f"p{number}" for number in range(600)],
         engine="routed",
-        codebook=np.eye(6, 64) - 0.5,
+        codewords=np.eye(6, 64) - 0.5,
     )
     index.save(tmp_path / "i")
     index.remove(np.arange(0, 40))
@@ -33,10 +33,10 @@ def folder(make, tmp_path):
     assert {path.suffix for path in (tmp_path / "i").iterdir()} >= {
         ".codes",
         ".items",
-        ".gone",
-        ".ranks",
-        ".runs",
-        ".centres",
+        ".deleted",
+        ".ordinals",
+        ".blocks",
+        ".centroids",
     }
     return tmp_path / "i"
 
@@ -90,7 +90,7 @@ def test_every_field_of_the_manifest(folder, make, mend):
                 continue
             at[place[-1]] = value
             if mend and place != ("crc32",):
-                manifest["crc32"] = _checksum(manifest)
+                manifest["crc32"] = checksum(manifest)
             path.write_text(json.dumps(manifest))
             result = error_or_answer(folder, queries)
             refused += isinstance(result, str)
@@ -122,7 +122,7 @@ def test_1000_flipped_bytes(folder, make, rng):
 
 def test_a_flipped_byte_is_found_before_it_is_used(folder, make):
     queries = make(2, 64)
-    for kind in ("codes", "ranks", "runs", "centres", "items", "gone"):
+    for kind in ("codes", "ordinals", "blocks", "centroids", "items", "deleted"):
         path = next(folder.glob(f"*.{kind}"))
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 4

@@ -37,7 +37,7 @@ class IndexSteps(RuleBasedStateMachine):
     def start(self, engine, bits, seed, text, book):
         self.rng, self.bits, self.text = np.random.default_rng(seed), bits, text
         codebook = self.rng.choice([-1, 1], (3, bits)) if book else None
-        self.index = Index.build(self.codes([]), engine=engine, codebook=codebook)
+        self.index = Index.build(self.codes([]), engine=engine, codewords=codebook)
         self.brute = BruteForce(bits)
         self.folder = Path(tempfile.mkdtemp())
 

@@ -12,7 +12,7 @@ from brute_force import LOCAL_ENGINES
 from hadahash.codes import Codes
 from hadahash.errors import StorageError
 from hadahash.index import Index, routed
-from hadahash.index.storage.folder import MANIFEST, _checksum
+from hadahash.index.storage.manifest import MANIFEST, checksum
 
 
 def times(folder):
@@ -37,7 +37,7 @@ def test_only_what_is_new_is_written(make, engine, tmp_path):
     index.save(folder)
     third = times(folder)
     assert second.items() <= third.items()
-    assert {name.split(".")[1] for name in set(third) - set(second)} == {"gone"}
+    assert {name.split(".")[1] for name in set(third) - set(second)} == {"deleted"}
     index.save(folder)
     assert times(folder) == third
     assert len(Index.open(folder)) == 5008
@@ -139,16 +139,16 @@ def test_adding_one_by_one_keeps_few_segments(make):
 @pytest.mark.parametrize("fewest", [0, np.inf])
 def test_routed_tables_come_back_whatever_they_are_cut_by(make, tmp_path, fewest, monkeypatch):
     """A folder may be cut by quarters or, as all were once, only by rings; and who does not know of quarters may open both."""
-    monkeypatch.setattr(routed, "_FEWEST_IN_A_RUN", fewest)
+    monkeypatch.setattr(routed, "_MIN_BLOCK_BYTES", fewest)
     codes, queries = make(3000), make(20)
-    Index.build(codes, engine="routed", codebook=np.eye(6, 64) - 0.5).save(tmp_path / "i")
+    Index.build(codes, engine="routed", codewords=np.eye(6, 64) - 0.5).save(tmp_path / "i")
     true = Index.build(codes).search(queries, 15)
     manifest = json.loads((tmp_path / "i" / MANIFEST).read_text())
-    assert manifest["segments"][0].pop("by_quarters", False) is (fewest == 0)
+    assert manifest["segments"][0].pop("by_subdistances", False) is (fewest == 0)
     for turn in range(2):
         index = Index.open(tmp_path / "i")
-        hits, runs = index.search(queries, 15), index._segments[0].codes.load().runs
-        assert (runs.quarters is not None) is (fewest == 0 and turn == 0)
+        hits, runs = index.search(queries, 15), index._segments[0].codes.load().partition
+        assert (runs.subdistances is not None) is (fewest == 0 and turn == 0)
         assert (
             hits.exact
             and np.array_equal(hits.ids, true.ids)
@@ -157,8 +157,8 @@ def test_routed_tables_come_back_whatever_they_are_cut_by(make, tmp_path, fewest
         index.remove([5])
         index.save(tmp_path / "again")
         assert (
-            Index.open(tmp_path / "again")._segments[0].codes.load().runs.quarters is None
+            Index.open(tmp_path / "again")._segments[0].codes.load().partition.subdistances is None
             or turn == 0
         )
-        manifest["crc32"] = _checksum(manifest)
+        manifest["crc32"] = checksum(manifest)
         (tmp_path / "i" / MANIFEST).write_text(json.dumps(manifest))

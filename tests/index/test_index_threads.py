@@ -24,7 +24,7 @@ def test_readers_see_the_index_before_or_after_a_write(make, rng, engine, stored
     queries = make(3, 64)
 
     def built(number):
-        index = Index.build(others, engine=engine, codebook=rng.choice([-1, 1], (6, 64)))
+        index = Index.build(others, engine=engine, codewords=rng.choice([-1, 1], (6, 64)))
         index.update(versions[number])
         return index
 

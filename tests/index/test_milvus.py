@@ -19,8 +19,10 @@ from toys import one_line
 
 from hadahash.codes import Codes
 from hadahash.errors import HadaHashError, MissingExtraError, StorageError, UsageError
-from hadahash.index import Index, milvus, milvus_server
-from hadahash.index.engines.milvus_client import MilvusSettings, Server, read_text, write_text
+from hadahash.index import Index
+from hadahash.index.engines import milvus_client, milvus_search
+from hadahash.index.engines.milvus_client import MilvusServer, MilvusSettings
+from hadahash.index.engines.milvus_filter import decode_text, encode_text
 
 
 def filled(make, rng, n, bits=64, *, text=False, **options):
@@ -37,7 +39,7 @@ def filled(make, rng, n, bits=64, *, text=False, **options):
 
 @pytest.mark.parametrize("text", [False, True])
 def test_pages_and_ties_of_any_size(make, rng, monkeypatch, text):
-    monkeypatch.setattr(milvus, "PAGE", 16)
+    monkeypatch.setattr(milvus_search, "PAGE", 16)
     index, brute = filled(
         make, rng, 300, 8, text=text
     )  # 8 bits: far more than 16 at the same distance
@@ -67,7 +69,7 @@ def test_more_than_milvus_gives_at_once(make, rng):
 
 
 def test_random_steps_against_brute_force(make, rng):
-    index, brute = Index.build(make(0, 32), engine="milvus", batch_size=7), BruteForce(32)
+    index, brute = Index.build(make(0, 32), engine="milvus", batch=7), BruteForce(32)
     for step in range(45):
         ids = rng.choice(60, rng.integers(1, 20), replace=False)
         known = ids[index.has(ids)]
@@ -108,10 +110,10 @@ ODD = [
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(exclude_categories=())), st.text(st.characters(exclude_categories=())))
 def test_text_comes_back_and_keeps_its_order(one, two):
-    assert read_text(write_text(one)) == one
-    assert (one < two) == (write_text(one) < write_text(two))
-    assert not set(write_text(one)) & set("\0\n\r\"'\\")
-    write_text(one).encode()
+    assert decode_text(encode_text(one)) == one
+    assert (one < two) == (encode_text(one) < encode_text(two))
+    assert not set(encode_text(one)) & set("\0\n\r\"'\\")
+    encode_text(one).encode()
 
 
 def test_odd_ids_labels_and_paths(make, monkeypatch):
@@ -128,7 +130,7 @@ def test_odd_ids_labels_and_paths(make, monkeypatch):
         assert index.search(make(1, 16), 3, labels=each).ids[0, 0] == each
         assert index.search(make(1, 16), 3, ids=[each], labels=7).ids[0, 0] == each
     assert index.search(make(1, 16), 3, labels="7").counts[0] == 0  # the label is a number
-    monkeypatch.setattr(milvus, "PAGE", 2)
+    monkeypatch.setattr(milvus_search, "PAGE", 2)
     same = make(1, 16)
     index.update(Codes(packed=np.repeat(same.packed, len(ODD), 0), bits=16, ids=ids))
     assert index.search(same, 20).ids[0, : len(ODD)].tolist() == sorted(ODD)
@@ -170,7 +172,7 @@ def test_several_writers_fill_one_collection(make):
     assert len(one) == len(two) == 40
     with pytest.raises(UsageError, match="already has 3"):
         two.add(make(1, 64, [3]))
-    two._make(int)  # as if both had begun at once
+    two._make_collection(int)  # as if both had begun at once
     assert len(two) == 40
 
 
@@ -179,7 +181,7 @@ def test_several_writers_fill_one_collection(make):
 
 def test_mistakes_in_one_line(make, monkeypatch):
     Index.build(make(3, 16), engine="milvus", collection="of_16")
-    server = Server(milvus_server.read_settings({"collection": "foreign"}))
+    server = MilvusServer(milvus_client.read_settings({"collection": "foreign"}))
     server.call("create_collection", dimension=4)
     mistakes = [
         (
@@ -222,7 +224,7 @@ def test_mistakes_in_one_line(make, monkeypatch):
 
 def test_a_server_that_is_away(make, monkeypatch):
     pauses = []
-    monkeypatch.setattr(milvus_server.time, "sleep", pauses.append)
+    monkeypatch.setattr(milvus_client.time, "sleep", pauses.append)
     with pytest.raises(
         StorageError, match=r"localhost:9 cannot be reached \(3 tries of 1 s\)"
     ) as caught:
@@ -267,8 +269,8 @@ def _kill(machine):
 
 def test_a_restart_in_the_midst_of_an_insert(make, machine, monkeypatch):
     codes = make(400)
-    index = Index.build(codes[:1], engine="milvus", uri=machine.uri, batch_size=50, timeout=5, retries=6)
-    call, upserts = Server.call, []
+    index = Index.build(codes[:1], engine="milvus", uri=machine.uri, batch=50, timeout=5, retries=6)
+    call, upserts = MilvusServer.call, []
 
     def call_then_kill(self, method, *arguments, **options):
         if method == "upsert":
@@ -278,7 +280,7 @@ def test_a_restart_in_the_midst_of_an_insert(make, machine, monkeypatch):
                 threading.Timer(0.2, machine.start).start()
         return call(self, method, *arguments, **options)
 
-    monkeypatch.setattr(Server, "call", call_then_kill)
+    monkeypatch.setattr(MilvusServer, "call", call_then_kill)
     index.update(codes)
     assert len(index) == 400
     index.update(codes)
@@ -287,8 +289,8 @@ def test_a_restart_in_the_midst_of_an_insert(make, machine, monkeypatch):
 
 def test_an_insert_that_breaks_off_can_be_repeated(make, machine, monkeypatch):
     codes = make(400)
-    index = Index.build(codes[:1], engine="milvus", uri=machine.uri, batch_size=50, timeout=1)
-    call, upserts = Server.call, []
+    index = Index.build(codes[:1], engine="milvus", uri=machine.uri, batch=50, timeout=1)
+    call, upserts = MilvusServer.call, []
 
     def call_then_kill(self, method, *arguments, **options):
         upserts.append(method == "upsert")
@@ -297,8 +299,8 @@ def test_an_insert_that_breaks_off_can_be_repeated(make, machine, monkeypatch):
         return call(self, method, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Server, "call", call_then_kill)
-        patch.setattr(milvus_server.time, "sleep", lambda seconds: None)
+        patch.setattr(MilvusServer, "call", call_then_kill)
+        patch.setattr(milvus_client.time, "sleep", lambda seconds: None)
         with pytest.raises(StorageError, match="cannot be reached"):
             index.update(codes)
     assert machine.start()
@@ -317,14 +319,14 @@ def test_inverted_lists_are_all_searched_unless_probes_are_given(make, monkeypat
     index = Index.build(make(5), engine="milvus")
     inverted = MilvusSettings(**{**vars(index.settings), "index_type": "BIN_IVF_FLAT", "lists": 64})
     index.settings, index._server.settings = inverted, inverted
-    asked, call = [], Server.call
+    asked, call = [], MilvusServer.call
 
     def keep(self, method, *arguments, **options):
         if method == "search":
             asked.append(options["search_params"]["params"].pop("nprobe"))
         return call(self, method, *arguments, **options)
 
-    monkeypatch.setattr(Server, "call", keep)
+    monkeypatch.setattr(MilvusServer, "call", keep)
     assert index.search(make(1), 3).exact and index.search(make(1), 3, probes=64).exact
     assert not index.search(make(1), 3, probes=8).exact
     assert asked == [64, 64, 8]

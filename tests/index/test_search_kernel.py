@@ -13,7 +13,7 @@ from hadahash import native
 from hadahash.codes import Codes, hamming, pack
 from hadahash.errors import UsageError
 from hadahash.index import Index, routed
-from hadahash.index.engines.routed import learned_centres, routed_table
+from hadahash.index.engines.routed import learn_centroids, routed_table
 from hadahash.native import search
 
 WIDTHS = [8, 20, 32, 40, 64, 100, 128, 192, 256, 320, 384, 448, 512, 700]
@@ -25,7 +25,7 @@ compiled = pytest.mark.skipif(
 
 def sorted_keys(table, queries, k, limits, allowed=None):
     """Every key, by sorting."""
-    ranks = np.arange(len(table)) if table.ranks is None else table.ranks.astype(np.int64)
+    ranks = np.arange(len(table)) if table.ordinals is None else table.ordinals.astype(np.int64)
     keys = (
         hamming(queries.view(np.uint8), table.rows.view(np.uint8)).astype(np.uint64)
         << np.uint64(32)
@@ -49,9 +49,9 @@ def tables(rng, n, bits, centres=5):
     rows, centres = search.rows_of(pack(values)), search.rows_of(pack(few[:centres]))
     fine = routed_table(rows, centres, bits)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(routed, "_FEWEST_IN_A_RUN", np.inf)
+        patch.setattr(routed, "_MIN_BLOCK_BYTES", np.inf)
         coarse = routed_table(rows, centres, bits)
-    assert fine.runs.quarters is not None and coarse.runs.quarters is None
+    assert fine.partition.subdistances is not None and coarse.partition.subdistances is None
     return search.Table(rows), fine, coarse, search.rows_of(pack(values[:5]))
 
 
@@ -71,7 +71,7 @@ def test_every_level_equals_a_sort(rng, bits, level):
                     table, queries, k=k, limits=limits, allowed=bits_of, level=level
                 )
                 assert np.array_equal(found.keys, sorted_keys(table, queries, k, limits, allowed))
-                assert found.unseen is None or (found.unseen >= found.keys[:, -1]).all()
+                assert found.unvisited_lower_bound is None or (found.unvisited_lower_bound >= found.keys[:, -1]).all()
 
 
 @pytest.mark.parametrize("bits", [16, 64, 130])
@@ -91,7 +91,7 @@ def test_numpy_gives_the_same(rng, bits, monkeypatch):
 @pytest.mark.parametrize("queries", [1, 3, 70])
 @pytest.mark.parametrize("n", [63, 64, 511, 512, 513, 4097, 50_000])
 def test_threads_and_odd_sizes(rng, n, queries, monkeypatch):
-    monkeypatch.setattr(search, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(search, "_BYTES_PER_THREAD", 1)
     for table in tables(rng, n, 64)[:3]:
         asked = search.rows_of(pack(rng.choice([-1, 1], (queries, 64))))
         expected = sorted_keys(table, asked, 20, limits_of(asked, 64))
@@ -108,7 +108,7 @@ def test_all_codes_equal(rng):
     found = search.nearest(cut, np.array([[7]], np.uint64), k=1000, limits=limits_of([0], 64))
     assert found.keys[0].tolist() == [(3 << 32) | rank for rank in range(1000)]
     assert (
-        len(cut.runs.starts) > 2 and len(cut.runs.ring_spans) > 1
+        len(cut.partition.starts) > 2 and len(cut.partition.shell_distances) > 1
     )  # cut into pieces that fit the cache
 
 
@@ -121,24 +121,24 @@ def test_runs_have_equal_quarters_and_ascending_ranks(rng, bits):
         // (fine.rows.view(np.uint8).shape[1] * 8)
     )
     for table in (fine, coarse):
-        assert np.array_equal(table.rows, flat.rows[table.ranks])
+        assert np.array_equal(table.rows, flat.rows[table.ordinals])
         for (bucket, span, start), end in zip(
-            table.runs.listed(), table.runs.starts[1:], strict=True
+            table.partition.blocks(), table.partition.starts[1:], strict=True
         ):
             differ = np.unpackbits(
-                (table.rows[start:end] ^ table.runs.centres[bucket]).view(np.uint8), axis=1
+                (table.rows[start:end] ^ table.partition.centroids[bucket]).view(np.uint8), axis=1
             )
             assert (differ.sum(axis=1) == span).all() and (
-                np.diff(table.ranks[start:end].astype(int)) > 0
+                np.diff(table.ordinals[start:end].astype(int)) > 0
             ).all()
             if table is fine:
-                run = np.searchsorted(table.runs.starts, start)
+                run = np.searchsorted(table.partition.starts, start)
                 counts = np.stack(
                     [differ[:, quarter == each].sum(axis=1) for each in range(4)], axis=1
                 )
-                assert (counts == table.runs.quarters[run]).all()
-    again = search.runs_of(fine.runs.centres, fine.runs.listed(), fine.rows, by_quarters=True)
-    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(again, fine.runs, strict=True))
+                assert (counts == table.partition.subdistances[run]).all()
+    again = search.runs_of(fine.partition.centroids, fine.partition.blocks(), fine.rows, by_subdistances=True)
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(again, fine.partition, strict=True))
 
 
 @compiled
@@ -150,14 +150,14 @@ def test_probes_leave_something_unseen(rng):
     sizes = []
     for probes in (1, 2, 5):
         found = search.nearest(table, queries, probes=probes, **options)
-        proven = found.unseen >= found.keys[:, -1]
+        proven = found.unvisited_lower_bound >= found.keys[:, -1]
         assert np.array_equal(found.keys[proven], true[proven])
         sizes.append(int((found.keys == true).all(axis=1).sum()))
     assert (
         sizes == sorted(sizes)
         and sizes[-1] == 8
         and sizes[0] < 8
-        and (found.unseen == search.UNSEEN_NOTHING).all()
+        and (found.unvisited_lower_bound == search.NO_BOUND).all()
     )
 
 
@@ -169,7 +169,7 @@ def test_routing_looks_at_few_codes(rng):
     table = routed_table(search.rows_of(pack(values)), search.rows_of(pack(few)), 64)
     queries = search.rows_of(pack(values[:40]))
     found = search.nearest(table, queries, k=10, limits=limits_of(queries, 64), probes=1)
-    assert (found.unseen >= found.keys[:, -1]).mean() > 0.9
+    assert (found.unvisited_lower_bound >= found.keys[:, -1]).mean() > 0.9
 
 
 @compiled
@@ -182,12 +182,12 @@ def test_a_table_is_routed_only_where_that_pays(rng, flips, routes, monkeypatch)
     )
     for count, expected in ((70_000, routes), (60_000, False)):  # few codes are scanned in any case
         index = Index.build(
-            Codes(packed=pack(values[:count]), bits=64), engine="routed", codebook=few
+            Codes(packed=pack(values[:count]), bits=64), engine="routed", codewords=few
         )
         table = index._segments[0].codes.load()
-        assert (table.runs is not None) is expected
+        assert (table.partition is not None) is expected
     centres = search.rows_of(pack(few))
-    assert routed.pays(routed_table(search.rows_of(pack(values)), centres, 64), 64) is routes
+    assert routed.routing_is_worthwhile(routed_table(search.rows_of(pack(values)), centres, 64), 64) is routes
 
 
 def test_queries_unlike_any_code(rng):
@@ -204,7 +204,7 @@ def test_queries_unlike_any_code(rng):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_threads_after_a_fork(rng, monkeypatch):
     """The threads that wait for work stay behind in the parent; the child has its own."""
-    monkeypatch.setattr(search, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(search, "_BYTES_PER_THREAD", 1)
     table, *_, queries = tables(rng, 5000, 64)
     options = {"k": 3, "limits": limits_of(queries, 64), "threads": 2}
     before = search.nearest(table, queries, **options).keys
@@ -222,21 +222,21 @@ def test_threads_after_a_fork(rng, monkeypatch):
     assert done and os.waitstatus_to_exitcode(status) == 0
 
 
-def test_learned_centres_find_the_clusters(rng):
+def test_learn_centroids_find_the_clusters(rng):
     few = rng.choice([-1, 1], (8, 64))
     values = few[rng.integers(0, 8, 20_000)] * rng.choice([1, -1], (20_000, 64), p=[0.95, 0.05])
-    centres = learned_centres(pack(values), 64)
-    assert np.array_equal(centres, learned_centres(pack(values), 64))
+    centres = learn_centroids(pack(values), 64)
+    assert np.array_equal(centres, learn_centroids(pack(values), 64))
     assert hamming(pack(few), centres).min(axis=1).max() <= 2
-    assert len(learned_centres(np.zeros((5000, 8), np.uint8), 64)) == 1
+    assert len(learn_centroids(np.zeros((5000, 8), np.uint8), 64)) == 1
 
 
 @pytest.mark.parametrize("flips", [0.03, 0.5])
-def test_routing_by_learned_centres_is_exact(make, flips, monkeypatch):
-    monkeypatch.setattr(routed, "_WORTH_LEARNING", 1000)
+def test_routing_by_learn_centroids_is_exact(make, flips, monkeypatch):
+    monkeypatch.setattr(routed, "_MIN_LEARNED_BYTES", 1000)
     codes, queries = make(8000, 64, flips=flips), make(30, 64, flips=flips)
     index = Index.build(codes, engine="routed")
-    assert index._segments[0].codes.load().runs is not None
+    assert index._segments[0].codes.load().partition is not None
     hits, true = index.search(queries, 15), Index.build(codes).search(queries, 15)
     assert (
         hits.exact
@@ -269,12 +269,12 @@ def test_arrays_that_do_not_fit_are_refused(rng):
         [],
     ]
     for listed in wrong:
-        with pytest.raises(UsageError, match="runs"):
+        with pytest.raises(UsageError, match="blocks"):
             search.runs_of(
-                cut.runs.centres,
+                cut.partition.centroids,
                 np.array(listed, np.int64).reshape(-1, 3),
                 flat.rows,
-                by_quarters=False,
+                by_subdistances=False,
             )
 
 
