@@ -71,7 +71,10 @@ def test_every_level_equals_a_sort(rng, bits, level):
                     table, queries, k=k, limits=limits, allowed=bits_of, level=level
                 )
                 assert np.array_equal(found.keys, sorted_keys(table, queries, k, limits, allowed))
-                assert found.unvisited_lower_bound is None or (found.unvisited_lower_bound >= found.keys[:, -1]).all()
+                assert (
+                    found.unvisited_lower_bound is None
+                    or (found.unvisited_lower_bound >= found.keys[:, -1]).all()
+                )
 
 
 @pytest.mark.parametrize("bits", [16, 64, 130])
@@ -137,8 +140,12 @@ def test_runs_have_equal_quarters_and_ascending_ranks(rng, bits):
                     [differ[:, quarter == each].sum(axis=1) for each in range(4)], axis=1
                 )
                 assert (counts == table.partition.subdistances[run]).all()
-    again = search.runs_of(fine.partition.centroids, fine.partition.blocks(), fine.rows, by_subdistances=True)
-    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(again, fine.partition, strict=True))
+    again = search.runs_of(
+        fine.partition.centroids, fine.partition.blocks(), fine.rows, by_subdistances=True
+    )
+    assert all(
+        np.array_equal(ours, theirs) for ours, theirs in zip(again, fine.partition, strict=True)
+    )
 
 
 @compiled
@@ -187,7 +194,10 @@ def test_a_table_is_routed_only_where_that_pays(rng, flips, routes, monkeypatch)
         table = index._segments[0].codes.load()
         assert (table.partition is not None) is expected
     centres = search.rows_of(pack(few))
-    assert routed.routing_is_worthwhile(routed_table(search.rows_of(pack(values)), centres, 64), 64) is routes
+    assert (
+        routed.routing_is_worthwhile(routed_table(search.rows_of(pack(values)), centres, 64), 64)
+        is routes
+    )
 
 
 def test_queries_unlike_any_code(rng):

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from .. import native
 from ..codebooks import codebook as make_codebook
 from ..codes import Codes, pack
-from ..settings import require
 from ..evaluation import evaluate
 from ..index import Index
+from ..settings import require
 from . import options, output
 
 _CLASSES = 100  # number of codewords

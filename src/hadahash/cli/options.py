@@ -20,6 +20,7 @@ METHOD_NAMES = (
     "hcdh",
     "hcdh-2",
     "hcdh-c",
+    "hcdh-far",
     "hcdh-h",
     "hcsdh",
     "itq",

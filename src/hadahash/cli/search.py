@@ -10,7 +10,7 @@ import typer
 from . import options, output
 
 if TYPE_CHECKING:
-    from ..photos import Found
+    from ..photos import SearchHit
     from ..visuals.html import Shown
 
 _SIDE = 132  # pixels of a picture on a sheet
@@ -38,12 +38,12 @@ def search(
     Example: hadahash search photos.index cat.jpg -k 10 --sheet cat.html
     """
     from ..index import Index
-    from ..photos import find, model_of
+    from ..photos import find_similar, load_model_of
 
     opened = Index.open(index)
-    found = find(
+    found = find_similar(
         opened,
-        model_of(opened, index, run, device=device),
+        load_model_of(opened, index, run, device=device),
         image,
         k=k,
         radius=radius,
@@ -63,7 +63,7 @@ def search(
         output.info(f"pictures in {page}")
 
 
-def _write_sheet(page: Path, image: Path, found: list[Found]) -> None:
+def _write_sheet(page: Path, image: Path, found: list[SearchHit]) -> None:
     from ..errors import ImageError
     from ..visuals.html import paragraph, sheet, write_page
 

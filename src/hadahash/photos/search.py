@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import UsageError
+from ..errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from ..index import Index
@@ -63,12 +63,17 @@ def find_similar(
     source = as_images(Path(image) if isinstance(image, str) else image)
     if len(source.images) != 1:
         raise UsageError(f"Give exactly one image, got {len(source.images):,}.")
-    wanted = [*labels, *(int(label) for label in labels if label.isdecimal())]
+    wanted = _parse_labels(index, labels)
     codes = model.encode(image if isinstance(image, Path) else source)
-    hits = index.search(codes, k, radius=radius, labels=wanted or None)
-    ids, distances = hits.ids[0, : hits.counts[0]], hits.distances[0, : hits.counts[0]].tolist()
-    items = index.get(ids) if len(ids) else []
-    return [
-        SearchHit(item.id, distance, item.labels, item.path)
-        for item, distance in zip(items, distances, strict=True)
-    ]
+    (hits,) = index.neighbors(codes, k, radius=radius, labels=wanted or None)
+    return [SearchHit(hit.id, hit.distance, hit.labels, hit.path) for hit in hits]
+
+
+def _parse_labels(index: Index, texts: Sequence[str]) -> list[Label]:
+    from ..index import parse_labels
+
+    known = index.label_counts() if texts else {}
+    for text in texts:
+        if not any(label in known for label in parse_labels([text])):
+            raise unknown("label", text, map(str, known))
+    return parse_labels(texts)

@@ -19,7 +19,7 @@ from ..codes import Codes, write_skipped
 from ..errors import DataError, UsageError
 from ..index import Index
 from ..index.items import Id
-from ..index.storage.folder import MANIFEST
+from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog, CatalogRow, Comparison, DeletedFile, FileStat
 from .digests import DigestingImages, file_digest, file_stat
 from .models import check_model
@@ -210,7 +210,7 @@ class PhotoIndex:
             The index.
         """
         codes = Codes(packed=np.zeros((0, -(-model.bits // 8)), np.uint8), bits=model.bits)
-        index = Index.build(codes, engine=engine, codebook=model.codewords(), **options)
+        index = Index.build(codes, engine=engine, codewords=model.codewords(), **options)
         index.meta |= {
             "model": model.id,
             "run": str(Path(run).resolve()),
@@ -262,9 +262,14 @@ class PhotoIndex:
             encoded += [photo] if known.encoded else []
         missing = self._missing_ids([photo.id for photo in encoded])
         encode += [photo for photo in encoded if photo.id in missing]
-        self._check_id_conflicts([*encode, *(p for old, p in renamed.items() if p.id != old)])
-        deleted = [each.id for each in compared.deleted if each.id not in {*renamed, *by_id}]
-        return SyncPlan(encode, renamed, mtime_only, deleted, unchanged - len(missing), whole)
+        known_before = {each.id for each in compared.deleted}  # with a moved folder, ids persist
+        self._check_id_conflicts(
+            [p for p in [*encode, *renamed.values()] if p.id not in known_before]
+        )
+        deleted = [each for each in known_before if each not in renamed and each not in by_id]
+        return SyncPlan(
+            encode, renamed, mtime_only, sorted(deleted), unchanged - len(missing), whole
+        )
 
     def apply(
         self, plan: SyncPlan, model: HashModel, *, progress: Progress | None = None
@@ -379,9 +384,9 @@ class PhotoIndex:
 
     def _missing_ids(self, ids: Sequence[Id]) -> set[Id]:
         """Return the ids that the index does not have."""
-        if not ids or self.index.ids_are is None:
+        if not ids or self.index.id_type is None:
             return set(ids)
-        present = self.index.has(np.array(ids))
+        present = self.index.has(list(ids))
         return {each for each, there in zip(ids, present, strict=True) if not there}
 
     def _check_id_conflicts(self, photos: list[Photo]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeVar
 
-from ... import config
+from ... import settings
 from ...errors import HadaHashError, MissingExtraError, StorageError, UsageError, unknown
 
 T = TypeVar("T")
@@ -52,14 +52,14 @@ class MilvusSettings:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        config.require(
+        settings.require(
             re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", self.collection) is not None,
             "collection must consist of letters, digits and _, and not start with a digit, got "
             f"{self.collection!r}.",
         )
         for name in ("timeout", "retries", "batch", "lists"):
             value = getattr(self, name)
-            config.require(value > 0, f"{name} must be > 0, got {value}.")
+            settings.require(value > 0, f"{name} must be > 0, got {value}.")
 
     @property
     def stored(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def read_settings(options: dict[str, Any]) -> MilvusSettings:
     Raises:
         UsageError: An option is unknown or invalid, or there is no address.
     """
-    known = config.fields_of(MilvusSettings)
+    known = settings.fields_of(MilvusSettings)
     for name in options:
         if name not in known:
             raise unknown("option of the index engine 'milvus'", name, known)
@@ -96,7 +96,7 @@ def read_settings(options: dict[str, Any]) -> MilvusSettings:
     if str(values["uri"]).endswith(".db"):
         values["uri"] = str(Path(values["uri"]).absolute())
     given = {name: value for name, value in values.items() if value is not None}
-    return config.make(MilvusSettings, given)
+    return settings.from_mapping(MilvusSettings, given)
 
 
 class MilvusServer:
