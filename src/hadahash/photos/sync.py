@@ -370,7 +370,7 @@ class PhotoIndex:
         photos = list(renamed.values())
         codes = self.index.codes(list(renamed))
         new_ids = [photo.id for photo in photos]
-        codes = Codes(codes.packed, codes.bits, new_ids)
+        codes = Codes(codes.packed, codes.bits, np.array(new_ids, object))
         self.index.update(codes, [_labels(p) for p in photos], [str(p.path) for p in photos])
         old = sorted(set(renamed) - set(new_ids))
         if old:
