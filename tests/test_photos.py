@@ -178,8 +178,12 @@ def test_an_empty_folder_does_not_empty_the_index(build, toy_folder, tmp_path):
     assert len(Index.open(photos.folder)) == 48
 
 
-def test_renaming_everything_is_not_a_mass_deletion(build, toy_folder):
+def test_changing_and_renaming_everything_is_no_mass_deletion(build, toy_folder):
     photos, _, _ = build()
+    for number, path in enumerate(sorted(toy_folder.glob("yellow/*"))):
+        Image.fromarray(make_toy(1, seed=100 + number)[0][0]).save(path)
+    (toy_folder / "yellow" / "003.png").unlink()
+    photos.plan(scan_folder(toy_folder), whole=toy_folder).check_deletions()
     for name in ("red", "green", "blue"):
         (toy_folder / name).rename(toy_folder / f"{name}ish")
     photos.plan(scan_folder(toy_folder), whole=toy_folder).check_deletions()

@@ -2,9 +2,10 @@
 
 from .catalog import CATALOG, Catalog
 from .models import check_model, load_model_of
+from .plan import SyncPlan, SyncSummary
 from .scan import Photo, Scan, scan_folder, scan_paths
 from .search import SearchHit, find_similar
-from .sync import SKIPPED, PhotoIndex, SyncPlan, SyncSummary
+from .sync import SKIPPED, PhotoIndex
 
 __all__ = [
     "CATALOG",

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..codes import Codes, write_skipped
-from ..errors import DataError, UsageError
+from ..errors import UsageError
 from ..index import Index
 from ..index.items import Id
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog, CatalogRow, Comparison, DeletedFile, FileStat
 from .digests import DigestingImages, file_digest, file_stat
 from .models import check_model
+from .plan import SyncPlan, SyncSummary
 from .scan import Photo, Scan
 
 if TYPE_CHECKING:
@@ -30,89 +30,8 @@ if TYPE_CHECKING:
 
 SKIPPED = "skipped.csv"
 PART = 8192  # files that are encoded between two saves
-_MANY_DELETED = 0.5  # fraction of the known files
 
 Progress = Callable[[int], object]
-
-
-@dataclass(frozen=True, eq=False)
-class SyncPlan:
-    """What a sync would do.
-
-    Attributes:
-        encode: New and changed files.
-        renamed: Old id of each file that was only renamed or moved, and the file it is now.
-        mtime_only: Files with a new time and the old content.
-        deleted: Ids of files that are no longer there.
-        unchanged: Number of files that are in the index as they are.
-        home: The folder that was compared as a whole; None if single files were.
-    """
-
-    encode: list[Photo]
-    renamed: dict[str, Photo] = field(default_factory=dict)
-    mtime_only: dict[str, FileStat] = field(default_factory=dict)
-    deleted: list[str] = field(default_factory=list)
-    unchanged: int = 0
-    home: Path | None = None
-
-    def __str__(self) -> str:
-        return (
-            f"{len(self.encode):,} to encode, {len(self.renamed):,} renamed, "
-            f"{self.unchanged:,} unchanged, {len(self.deleted):,} to remove"
-        )
-
-    def check_deletions(self, *, allow_empty: bool = False, allow_deletions: bool = False) -> None:
-        """Refuse a plan that looks like a disk which is not mounted.
-
-        Args:
-            allow_empty: Accept a folder without any image.
-            allow_deletions: Accept that more than half of the known files are gone.
-
-        Raises:
-            DataError: No image was found, or more than half of the known files are gone.
-        """
-        kept = self.unchanged + len(self.renamed)
-        if not (self.encode or kept or allow_empty):
-            known = f" of which the index knows {len(self.deleted):,}" if self.deleted else ""
-            raise DataError(
-                f"{self.home} holds no images{known}. Is the disk mounted? "
-                "To continue anyway, pass --allow-empty."
-            )
-        gone = len(self.deleted)
-        if gone > _MANY_DELETED * (gone + kept) and (kept or self.encode) and not allow_deletions:
-            raise DataError(
-                f"{gone:,} of {gone + kept:,} indexed files are missing from {self.home}. Is a "
-                "disk not mounted? To remove them from the index, pass --yes; --dry-run shows "
-                "what would change."
-            )
-
-
-@dataclass(frozen=True)
-class SyncSummary:
-    """What a sync did, as numbers of files.
-
-    Attributes:
-        encoded: Files that were encoded.
-        renamed: Files that kept their codes under a new name.
-        unchanged: Files that were left as they are.
-        removed: Items that were removed.
-        skipped: Files that could not be read, now or when they were last read.
-        total: Items in the index.
-    """
-
-    encoded: int
-    renamed: int
-    unchanged: int
-    removed: int
-    skipped: int
-    total: int
-
-    def __str__(self) -> str:
-        parts = [f"{self.encoded:,} encoded", f"{self.unchanged:,} unchanged"]
-        parts += [f"{self.renamed:,} renamed"] if self.renamed else []
-        parts += [f"{self.removed:,} removed"]
-        parts += [f"{self.skipped:,} could not be read"] if self.skipped else []
-        return f"{self.total:,} images: {', '.join(parts)}"
 
 
 class PhotoIndex:
@@ -268,7 +187,13 @@ class PhotoIndex:
         )
         deleted = [each for each in known_before if each not in renamed and each not in by_id]
         return SyncPlan(
-            encode, renamed, mtime_only, sorted(deleted), unchanged - len(missing), whole
+            encode=encode,
+            renamed=renamed,
+            mtime_only=mtime_only,
+            deleted=sorted(deleted),
+            unchanged=unchanged - len(missing),
+            known=len(compared.known),
+            home=whole,
         )
 
     def apply(
