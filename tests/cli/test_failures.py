@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hadahash.cli
 from hadahash import Codes, Index
 from hadahash.cli.failures import INTERNAL_ERROR, describe
+from hadahash.data import DataWarning
 from hadahash.errors import DataError, UsageError
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -185,3 +187,13 @@ def test_a_full_disk_behind_stdout_is_one_line(places: dict[str, str], command: 
 def test_a_closed_pipe_ends_quietly_with_zero(places: dict[str, str], command: str) -> None:
     done = _shell(f"hadahash {command} | true; echo ${{PIPESTATUS[0]}}")
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_warnings_of_the_package_are_one_line() -> None:
+    own, other = str(Path(hadahash.cli.__file__).with_name("train.py")), "/somewhere/else.py"
+    for category, file, expected in (
+        (RuntimeWarning, own, "warning: Slow.\n"),
+        (DataWarning, other, "warning: Slow.\n"),
+        (RuntimeWarning, other, "/somewhere/else.py:7: RuntimeWarning: Slow.\n"),
+    ):
+        assert hadahash.cli._format_warning("Slow.", category, file, 7) == expected

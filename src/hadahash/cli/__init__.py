@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import warnings
+from pathlib import Path
 
 
 def main() -> None:
@@ -50,6 +51,7 @@ def _format_warning(
     line: str | None = None,
 ) -> str:
     """Show warnings of this package as one line, all others as Python does."""
-    if category.__module__.split(".")[0] == "hadahash":
+    own = category.__module__.partition(".")[0] == "hadahash"
+    if own or Path(filename).is_relative_to(Path(__file__).parents[1]):
         return f"warning: {message}\n"
     return _format_any_warning(message, category, filename, lineno, line)
