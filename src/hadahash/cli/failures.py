@@ -15,7 +15,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -66,6 +65,8 @@ def print_failure(error: BaseException, arguments: Sequence[str]) -> int:
         _silence_stdout()
         return 0
     if os.environ.get("HADAHASH_DEBUG", "0") not in ("", "0"):
+        import traceback
+
         traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
     message, code = describe(error, arguments)
     with suppress(OSError):  # stderr may be full or closed too
