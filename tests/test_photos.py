@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -367,6 +368,22 @@ def test_the_catalog_keeps_content_and_time(build, toy_folder):
     assert row.fetchone() == (status.st_size, status.st_mtime_ns, 32, None)
 
 
+def test_a_catalog_of_version_0_1_is_read(tmp_path):
+    with sqlite3.connect(tmp_path / "photos.sqlite") as connection:
+        connection.execute(
+            "CREATE TABLE photos (id BLOB PRIMARY KEY, root BLOB, size INTEGER, mtime_ns INTEGER, "
+            "digest BLOB, reason TEXT) WITHOUT ROWID"
+        )
+        rows = [(b"a.jpg", b"/p", 1, 2, b"x", None), (b"b.jpg", b"/p", 3, 4, b"", "broken")]
+        connection.executemany("INSERT INTO photos VALUES (?, ?, ?, ?, ?, ?)", rows)
+    catalog, root = Catalog(tmp_path), Path("/p")
+    found = [(Photo("a.jpg", root / "a.jpg", root, None), FileStat(1, 2))]
+    compared = catalog.compare(found, deleted_from=root)
+    assert [known.same_stat for known in compared.known] == [True]
+    assert [each.id for each in compared.deleted] == ["b.jpg"]
+    assert catalog.skipped() == [("b.jpg", "broken")]
+
+
 @pytest.mark.parametrize("deleted_from", [None, "/photos"])
 def test_comparing_one_file_reads_few_rows(tmp_path, deleted_from):
     """SQLite's own count of steps: a look-up is a matter of dozens, a walk one of 100,000s."""
@@ -383,12 +400,12 @@ def test_comparing_one_file_reads_few_rows(tmp_path, deleted_from):
         connection.set_progress_handler(lambda: steps.append(1), 100)
         return connection
 
-    photo = Photo("000007.jpg", tmp_path / "000007.jpg", tmp_path.__class__("/photos"), None)
+    photo = Photo("000007.jpg", tmp_path / "000007.jpg", Path("/photos"), None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sqlite3, "connect", counting)
         found = catalog.compare(
             [(photo, FileStat(1, 1))],
-            deleted_from=None if deleted_from is None else tmp_path.__class__(deleted_from),
+            deleted_from=None if deleted_from is None else Path(deleted_from),
         )
         assert catalog.skipped() == [] and catalog.count_skipped() == 0
     assert [each.id for each in found.known] == ["000007.jpg"] and not found.new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -253,6 +254,22 @@ def test_bad_input_in_one_line(run, built, saved, toy, toy_folder, tmp_path):
         assert (code, err.count("\n"), out) == (expected, 1, ""), (arguments, err)
         assert message in err and err.startswith("error: ")
     assert not new.exists()
+
+
+def test_a_photo_folder_whose_name_is_not_unicode(run, saved, toy_folder, tmp_path):
+    folder = toy_folder.rename(tmp_path / os.fsdecode(b"ph\xffotos"))
+    out = tmp_path / "i"
+    code, text, err = run("index", "build", saved, folder, "--out", out)
+    assert code == 0 and "48 encoded" in text, err
+    code, text, err = run("index", "build", saved, folder, "--out", out)
+    assert code == 0 and "48 unchanged" in text, err
+    assert run("index", "info", out)[0] == 0 and run("index", "info", out, "--json")[0] == 0
+
+
+def test_more_results_than_there_are_items(run, built, toy_folder):
+    image = toy_folder / "red" / "002.png"
+    code, out, err = run("search", built, image, "-k", 10**12, "--json")
+    assert code == 0 and len(json.loads(out)["hits"]) == 48, err
 
 
 def test_a_pipe_that_closes_is_no_error(built):
