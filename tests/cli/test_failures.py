@@ -189,6 +189,24 @@ def test_a_closed_pipe_ends_quietly_with_zero(places: dict[str, str], command: s
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "err"),
+    [
+        ("--version >&-", 0, ""),
+        ("index info i >&-", 0, ""),
+        ("index info nowhere 2>&-", 1, ""),
+        ("index info nowhere >&-", 1, "error: nowhere holds no index"),
+        ("index info nowhere > /dev/full", 1, "error: nowhere holds no index"),
+    ],
+)
+def test_closed_and_full_streams_do_not_hide_the_outcome(
+    places: dict[str, str], command: str, code: int, err: str
+) -> None:
+    done = _shell(f"hadahash {command}")
+    assert done.returncode == code and done.stderr.startswith(err), done.stderr
+    assert done.stderr.count("\n") == (1 if err else 0)
+
+
 def test_warnings_of_the_package_are_one_line() -> None:
     own, other = str(Path(hadahash.cli.__file__).with_name("train.py")), "/somewhere/else.py"
     for category, file, expected in (

@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -16,28 +17,45 @@ def main() -> None:
     """
     # Threads that spin while they wait slow down every other process on the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _prepare_streams()
+    warnings.formatwarning = _format_warning
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(arguments: list[str]) -> int | str | None:
+    """Run a command and return the exit code."""
     from .failures import Escaped, print_failure
 
-    arguments = sys.argv[1:]
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names of files may be in any encoding
-            stream.reconfigure(errors="backslashreplace")
     try:
         from .app import app
 
-        warnings.formatwarning = _format_warning
-        try:
-            app()
-        finally:
-            sys.stdout.flush()  # here, where a full disk can still be reported
+        code = _call(app)
+        sys.stdout.flush()  # here, where a full disk can still be reported
+        return code
     except Escaped as escaped:
-        sys.exit(print_failure(escaped.error, arguments))
-    except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # rich ends so when its reader has gone
-            sys.exit(print_failure(ended.__context__, arguments))
-        raise
+        return print_failure(escaped.error, arguments)
     except (Exception, KeyboardInterrupt) as error:
-        sys.exit(print_failure(error, arguments))
+        return print_failure(error, arguments)
+
+
+def _call(app: Callable[[], object]) -> int | str | None:
+    try:
+        app()
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # rich exits so when its reader has gone
+            raise ended.__context__ from None
+        return ended.code
+    return 0
+
+
+def _prepare_streams() -> None:
+    """Make printing succeed where streams are closed, or names of files are in another encoding."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until exit
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 _format_any_warning = warnings.formatwarning
