@@ -15,8 +15,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hadahash import code_files
 from hadahash import codes as module
-from hadahash.codes import Codes, Skipped, binarize, hamming, pack, unpack, words
+from hadahash.codes import (
+    Codes,
+    Skipped,
+    as_codes,
+    binarize,
+    hamming,
+    pack,
+    unpack,
+    words,
+    write_skipped,
+)
 from hadahash.errors import (
     HadaHashError,
     MissingExtraError,
@@ -129,7 +140,7 @@ def test_selection_and_joining(rng):
     assert np.array_equal(joined.packed, codes.packed) and joined.ids.tolist() == codes.ids.tolist()
     assert len(Codes.concatenate([codes, codes]).skipped) == 2
     assert np.array_equal(codes.signs(), unpack(codes.packed, 12))
-    with pytest.raises(UsageError, match="cannot be joined"):
+    with pytest.raises(UsageError, match="Cannot concatenate"):
         Codes.concatenate([codes, random_codes(rng, bits=13)])
     with pytest.raises(UsageError):
         Codes.concatenate([])
@@ -143,13 +154,13 @@ def test_ids_default_to_numbers(rng):
 @pytest.mark.parametrize(
     "options, text",
     [
-        ({"bits": 0}, "at least 1 bit"),
+        ({"bits": 0}, "bits must be an integer >= 1, got 0"),
         ({"bits": 7}, "padding bits"),
-        ({"bits": 9}, "packed as uint8 (n, 2)"),
+        ({"bits": 9}, "must be uint8 (n, 2)"),
         ({"packed": np.full((2, 1), 255, np.int64)}, "got int64"),
         ({"packed": np.full(2, 255, np.uint8)}, "got uint8 (2,)"),
         ({"ids": ["a"]}, "2 codes need 2 ids"),
-        ({"ids": [0.5, 1.5]}, "strings or whole numbers"),
+        ({"ids": [0.5, 1.5]}, "all strings or all integers"),
         ({"ids": [["a"], ["b"]]}, "2 codes need 2 ids"),
     ],
 )
@@ -264,7 +275,7 @@ def test_a_wrong_header_is_refused(tmp_path):
 def test_a_file_of_a_later_version_says_so(tmp_path, rng, suffix, monkeypatch):
     path = tmp_path / f"codes{suffix}"
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_FORMAT", 2)
+        patch.setattr(code_files, "_FORMAT", 3)
         random_codes(rng).save(path)
     with pytest.raises(NewerFileError, match="pip install -U") as error:
         Codes.load(path)
@@ -322,13 +333,13 @@ def test_parquet_of_someone_else_is_refused(tmp_path):
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(pyarrow.table({"id": [1]}), tmp_path / "x.parquet")
-    with pytest.raises(StorageError, match="does not hold codes"):
+    with pytest.raises(StorageError, match="is not a code file"):
         Codes.load(tmp_path / "x.parquet")
 
 
 def test_skipped_images_are_listed(tmp_path, rng):
     rows = [("a,b.jpg", "broken"), ("c\n.jpg", 'says "no"'), ("\udcff.jpg", "unreadable")]
-    random_codes(rng, skipped=rows).save_skipped(tmp_path / "skipped.csv")
+    write_skipped(tmp_path / "skipped.csv", [Skipped(*row) for row in rows])
     with (tmp_path / "skipped.csv").open(
         newline="", encoding="utf-8", errors="surrogateescape"
     ) as file:

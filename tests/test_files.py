@@ -73,7 +73,7 @@ def test_the_content_is_on_the_disk_before_the_name_changes(tmp_path, monkeypatc
 def test_a_path_below_a_file_is_refused_with_a_remedy(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        StorageError, match=r"Cannot write .*file/x.json: .*choose another place"
+        StorageError, match=r"Cannot write .*file/x.json: .*choose another folder"
     ) as caught:
         files.write_json(tmp_path / "file" / "x.json", 1)
     one_line(caught.value)
