@@ -73,7 +73,7 @@ def tiny_config(method: str = "hcdh", **changes: Any) -> Config:
 
 
 def fit_in(
-    hasher: Hasher, data: Any, labels: Any = None, *, folder: Path, resume: bool = False
+    hasher: Hasher, data: Any, labels: Any = None, *, folder: Path | None, resume: bool = False
 ) -> Hasher:
     """Fit as `Hasher.fit` does, with log and checkpoints in a folder."""
     images = as_labelled(data, labels)

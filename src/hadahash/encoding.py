@@ -229,7 +229,7 @@ def encode_to_file(
         StorageError: A file cannot be written.
     """
     rows = shard_rows(len(source.images), shard)
-    images = source.take(rows)
+    images = source if shard == (1, 1) else source.take(rows)
     folder = out.with_name(f"{out.name}.parts")
     job = {"model": model_id, "shard": list(shard), "part": part, "source": images.fingerprint()}
     _resume_or_reset(folder, job)

@@ -110,7 +110,7 @@ class RunDir:
                 f"{self.path} holds an unfinished training. "
                 "Continue it with --resume, or start again with --overwrite."
             )
-        if state == "training" and not (self.staging / _REQUEST).exists():
+        if state == "training" and not self._can_resume():
             raise UsageError(
                 f"{self.path} holds an unfinished training of version 0.1, which cannot be "
                 "resumed. Start again with --overwrite."
@@ -120,6 +120,10 @@ class RunDir:
                 f"{self.path} holds a finished run. "
                 "Replace it with --overwrite, or choose another --out."
             )
+
+    def _can_resume(self) -> bool:
+        """Whether the unfinished training was staged, which version 0.1 did not do."""
+        return self.staging.exists()
 
     def begin(self, request: dict[str, Any], split: Split, *, resume: bool) -> Path:
         """Prepare the staging folder of a training.
@@ -209,10 +213,12 @@ class RunDir:
 
     def _what_else(self) -> str:
         train = f"hadahash train DATA --out {self.path}"
-        if self.path.is_file():
-            return "is a file, not the folder of a run. Give the folder given to train as --out."
+        if self.path.exists() and not self.path.is_dir():
+            return f"is a file, not the folder of a run. Give a folder that was written by: {train}"
         if not self.path.exists():
             return f"does not exist. Check the name, or train a run: {train}"
+        if self.state == "training" and not self._can_resume():
+            return f"is an unfinished training of version 0.1. Start again: {train} --overwrite"
         if self.state == "training":
             return (
                 "is a run whose training has not finished (run.json is missing). "
