@@ -161,8 +161,7 @@ def test_encoding_changes_nothing_in_the_network(fitted, pixels):
 def test_mirror_averages_the_image_and_its_mirror_image(model, pixels):
     mirroring = Encoder(model.network, replace(model.preprocess, mirror=True))
     plain, mirrored = (
-        model.encoder().features(ArrayImages(p)).values
-        for p in (pixels, pixels[:, :, ::-1].copy())
+        model.encoder().features(ArrayImages(p)).values for p in (pixels, pixels[:, :, ::-1].copy())
     )
     both = (plain + mirrored) / 2
     torch.testing.assert_close(

@@ -107,9 +107,7 @@ def test_a_folder_of_which_nothing_can_be_read_is_one_line(small, toy_folder):
         small().fit(toy_folder)
     text = one_line(caught.value)
     assert (
-        re.search(
-            r"First failure: blue/\d+\.png: .*empty.*\. Replace unreadable files", text
-        )
+        re.search(r"First failure: blue/\d+\.png: .*empty.*\. Replace unreadable files", text)
         and "Skipped" not in text
     )
     assert caught.value.exit_code == 1
@@ -196,7 +194,10 @@ def test_init_stores_its_arguments_as_given():
 def test_frozen_leaves_the_backbone_as_it_was(toy):
     frozen = tiny_hasher(frozen=True, epochs=4).fit(*toy)
     untouched = tiny_hasher("lsh").fit(*toy)
-    ours, theirs = frozen.model_.network.backbone.state_dict(), untouched.model_.network.backbone.state_dict()
+    ours, theirs = (
+        frozen.model_.network.backbone.state_dict(),
+        untouched.model_.network.backbone.state_dict(),
+    )
     assert any(key.endswith("running_mean") for key in ours)
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
     thawed = tiny_hasher(epochs=1).fit(*toy).model_.network.backbone.state_dict()
@@ -469,7 +470,9 @@ def test_a_manifest_without_content_is_damaged(saved, content):
 )
 def test_weights_of_another_shape_are_named(saved, changes, key):
     _change_manifest(saved, **changes)
-    with pytest.raises(StorageError, match=r"model.json is damaged .*tensors are missing") as caught:
+    with pytest.raises(
+        StorageError, match=r"model.json is damaged .*tensors are missing"
+    ) as caught:
         Hasher.load(saved, device="cpu")
     assert key in one_line(caught.value)
 

@@ -98,11 +98,15 @@ def test_an_evaluated_run_keeps_codes_and_report(toy_folder, tmp_path):
     hasher = train_run(_config(), DataSpec(str(toy_folder)), out)
     report = evaluate_run(out)
     data, split = read_folder(toy_folder), Split.load(out / "split.json")
-    query, database = (Codes.load(out / "evaluation" / f"{part}.npz") for part in ("query", "database"))
+    query, database = (
+        Codes.load(out / "evaluation" / f"{part}.npz") for part in ("query", "database")
+    )
     assert query.ids.tolist() == data.ids[split.query].tolist()
     assert database.ids.tolist() == data.ids[split.database].tolist()
     assert np.array_equal(query.packed, hasher.encode(data.take(split.query)).packed)
-    by_hand = evaluate(query, data.labels.take(split.query), database, data.labels.take(split.database))
+    by_hand = evaluate(
+        query, data.labels.take(split.query), database, data.labels.take(split.database)
+    )
     assert report.map == by_hand.map and report.queries == 4 and report.database == 44
     stored = json.loads((out / "evaluation" / "report.json").read_text())
     assert stored["map"] == pytest.approx(report.map)
@@ -358,7 +362,9 @@ def test_the_depth_is_the_data_sets_own_or_what_is_asked_for(toy_folder, tmp_pat
             lambda: evaluate_run(tmp_path / "run", depth=depth),  # noqa: B023
             lambda: evaluate_files(tmp_path / "query.npz", tmp_path / "database.npz", depth=depth),  # noqa: B023
         ):
-            with pytest.raises(UsageError, match=f"depth must be >= 1 or 'all', got {depth}") as caught:
+            with pytest.raises(
+                UsageError, match=f"depth must be >= 1 or 'all', got {depth}"
+            ) as caught:
                 measure()
             one_line(caught.value)
     assert not (codes / "query.npz").exists(), "it was refused before the work, not after it"

@@ -95,7 +95,10 @@ def test_the_error_says_what_is_allowed():
 
 
 def test_parse_into_gives_each_dataclass_its_own_values():
-    assert parse_into({"colour": "blue", "width": "9"}, Shape, Paint) == [Shape(width=9), Paint("blue")]
+    assert parse_into({"colour": "blue", "width": "9"}, Shape, Paint) == [
+        Shape(width=9),
+        Paint("blue"),
+    ]
 
 
 def test_parse_into_and_from_mapping_refuse_unknown_keys_with_a_suggestion():

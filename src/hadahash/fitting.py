@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +87,8 @@ def fit_model(
         TrainingDivergedError: The loss became NaN or infinite.
     """
     processes = current_processes()  # first: it selects the GPU of this process
+    alone = processes.count == 1  # of several processes only the first has the folder
+    require(not (resume and alone and folder is None), "To resume, give --out.")
     where, config_train = choose_device(device), cast(TrainConfig, config.train)
     data = data.used_classes()
     if len(data.classes) < 2:
@@ -232,7 +233,6 @@ def _checkpoint(
     folder: Path | None, resume: bool, config: Config, data: LabelledImages, seconds: float
 ) -> Checkpoint | None:
     if folder is None:
-        require(not resume, "Resuming needs the folder of the run: give --out.")
         return None
     checkpoint = Checkpoint(folder / CHECKPOINT, fingerprint(config, data), seconds)
     for leftover in folder.glob(f".{CHECKPOINT}.*.part"):  # of a killed process
@@ -244,15 +244,8 @@ def _checkpoint(
 
 def fingerprint(config: Config, data: LabelledImages) -> dict[str, Any]:
     """What must be equal to continue a training: all settings, the images and their labels."""
-    values = config.to_dict()
-    groups = {key: value for key, value in values.items() if isinstance(value, dict)}
-    flat = {key: value for key, value in values.items() if key not in groups}
-    for group in groups.values():
-        flat |= group
-    flat.pop("checkpoint_seconds", None)
-    flat["images"] = data.fingerprint()[:16]
-    flat["labels"] = data.labels.digest()[:16]
-    return dict(json.loads(json.dumps(flat)))
+    images, labels = data.source.fingerprint()[:16], data.labels.digest()[:16]
+    return config.identity() | {"images": images, "labels": labels}
 
 
 def weights_digest(path: str) -> str | None:

@@ -42,7 +42,9 @@ KINDS = {
 def _hasher(kind: str, **changes):
     if KINDS[kind]["backbone"] == "smallest":
         hadahash.building.build_backbone = smallest_backbone
-    return tiny_hasher(**{"checkpoint_seconds": 0, "batch_size": 20, "seed": 7} | KINDS[kind] | changes)
+    return tiny_hasher(
+        **{"checkpoint_seconds": 0, "batch_size": 20, "seed": 7} | KINDS[kind] | changes
+    )
 
 
 def _job(kind: str, out: str) -> None:

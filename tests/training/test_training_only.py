@@ -69,7 +69,9 @@ def test_a_stopped_run_goes_on_with_its_bank(name, tmp_path, monkeypatch):
     assert all(saved[f"network.method.{key}"].any() for key in BANKS[name])
     resumed = fit_in(_hasher(name), *data, folder=tmp_path, resume=True)
     assert tensor_bytes(resumed) == tensor_bytes(whole)
-    ours, theirs = (dict(hasher.model_.network.method.named_buffers()) for hasher in (resumed, whole))
+    ours, theirs = (
+        dict(hasher.model_.network.method.named_buffers()) for hasher in (resumed, whole)
+    )
     assert all(torch.equal(ours[key], theirs[key]) for key in BANKS[name])
 
 
