@@ -314,7 +314,7 @@ class RunDir:
         report: dict[str, Any] = files.read_json(self._report() or self.path)
         record = self.record()
         for key in ("model_id", "split_sha256"):
-            if report.get(key, record.get(key)) != record.get(key):
+            if key in record and report.get(key, record[key]) != record[key]:
                 raise StorageError(
                     f"{self.path} was evaluated with another {key.split('_')[0]} than it has now. "
                     f"Evaluate it again: hadahash evaluate {self.path}"

@@ -126,8 +126,8 @@ def _plan(config: Config, spec: DataSpec, dataset: LabelledImages) -> _Job:
             split.train, dataset.labels, fraction=spec.validation, seed=seed
         )
     request = config.identity() | {"split": split.sha256, "validation": spec.validation}
-    parts = [replace(dataset.take(rows), parts=None) for rows in (train, held_out)]
-    return _Job(split, *parts, request)
+    data = replace(dataset, parts=None)
+    return _Job(split, data.take(train), data.take(held_out), request)
 
 
 def _already_finished(run: RunDir, request: dict[str, Any], device: str, info: Info) -> HashModel:
