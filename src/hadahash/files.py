@@ -5,6 +5,7 @@ After a crash or a full disk a file is old or new, never half written.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -70,7 +71,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     try:
-        path = Path(os.path.realpath(path)) if path.is_symlink() else path
+        path = _follow(path)
         make_folder(path.parent)
         temporary = _new_file(path)
     except OSError as error:
@@ -85,6 +86,16 @@ def replacing(path: str | Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _follow(path: Path) -> Path:
+    """The file that a symbolic link leads to; other paths as they are."""
+    if not path.is_symlink():
+        return path
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return target
 
 
 def _new_file(path: Path) -> Path:
@@ -178,7 +189,7 @@ def require_regular(path: str | Path) -> Path:
     except OSError as error:
         raise from_os_error("read", path, error) from error
     if stat.S_ISDIR(mode):
-        raise from_os_error("read", path, IsADirectoryError(21, "Is a directory"))
+        raise from_os_error("read", path, IsADirectoryError(errno.EISDIR, "Is a directory"))
     if not stat.S_ISREG(mode):
         raise StorageError(f"Cannot read {path}: it is a pipe or a device. Give a regular file.")
     return path
