@@ -16,7 +16,7 @@ from toys import CLASS_NAMES, make_toy, one_line, tiny_config, tiny_hasher, use_
 from hadahash import Hasher
 from hadahash.building import build_network, seeded
 from hadahash.encoding import FeatureCache
-from hadahash.errors import DataError, StorageError, TrainingDivergedError
+from hadahash.errors import DataError, StorageError, TrainingDivergedError, UsageError
 from hadahash.model import HashModel
 from hadahash.model_files import MANIFEST, _digest
 from hadahash.runs import DataSpec, evaluate_run, train_run
@@ -85,11 +85,29 @@ def test_a_failed_first_fit_leaves_no_model(toy, tmp_path, monkeypatch):
         hasher.save(tmp_path)
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
-def test_a_diverged_training_gives_no_model(toy, epochs):
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+def test_a_last_step_that_diverges_gives_no_model(toy, monkeypatch, value, frozen):
+    """The loss is measured before the step, so it does not show it."""
+    step = torch.optim.SGD.step
+
+    def diverging(self, *arguments):
+        step(self, *arguments)
+        with torch.no_grad():
+            self.param_groups[-1]["params"][0].fill_(value)
+            self.param_groups[0]["params"][0].fill_(value)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", diverging)
+    hasher = tiny_hasher("csq", epochs=1, batch_size=160, ema=0, frozen=frozen)
     with pytest.raises(TrainingDivergedError, match="Lower the learning rate") as caught:
-        tiny_hasher(lr=3e38, epochs=epochs, batch_size=160, warmup=0.0, ema=0).fit(*toy)
+        hasher.fit(*toy)
     one_line(caught.value)
+
+
+@pytest.mark.parametrize("lr", [float("inf"), "inf", float("nan"), 0, -1])
+def test_an_impossible_learning_rate_is_refused_before_the_training(lr):
+    with pytest.raises(UsageError, match="lr must be > 0, got"):
+        tiny_hasher(lr=lr)
 
 
 # ------------------------------------------------------------------ loading
