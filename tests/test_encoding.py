@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from toys import make_toy, one_line, tensor_bytes, tiny_hasher, write_folder
 
 from hadahash import Codes, Hasher
@@ -343,3 +344,52 @@ def test_the_cache_tells_images_and_networks_apart(toy, pixels, tmp_path):
     assert np.array_equal(
         pack(one.model_.values(first).values.numpy()), one.encode(as_images(first)).packed
     )
+
+
+# ------------------------------------------------------------------ jobs of other images
+
+
+@pytest.mark.parametrize("kind", ["folder", "array"])
+def test_an_interrupted_job_does_not_continue_with_other_images(model, pixels, tmp_path, kind):
+    """Cameras number their files alike in every folder, and arrays always from 0."""
+    first, second = pixels[:30], pixels[30:60]
+    sources = [first, second]
+    if kind == "folder":
+        sources = [
+            write_folder(tmp_path / name, part, np.zeros(30, int))
+            for name, part in (("a", first), ("b", second))
+        ]
+        assert as_images(sources[0]).ids.tolist() == as_images(sources[1]).ids.tolist()
+    out, encoder = tmp_path / "codes.npz", model.encoder(batch_size=5)
+    _interrupted(encoder, as_images(sources[0]), out, after=15, model_id=model.id)
+    codes = encode_to_file(encoder, as_images(sources[1]), out, model_id=model.id, part=10)
+    assert np.array_equal(codes.packed, encoder.encode(as_images(sources[1])).packed)
+    assert not np.array_equal(codes.packed, encoder.encode(as_images(sources[0])).packed)
+
+
+def test_a_file_that_was_replaced_in_the_meantime_is_encoded_again(model, pixels, tmp_path):
+    folder = write_folder(tmp_path / "photos", pixels[:30], np.zeros(30, int))
+    out, encoder = tmp_path / "codes.npz", model.encoder(batch_size=5)
+    _interrupted(encoder, as_images(folder), out, after=15, model_id=model.id)
+    first = folder / "blue" / "000.png"
+    Image.fromarray(pixels[45]).save(first)
+    codes = encode_to_file(encoder, as_images(folder), out, model_id=model.id, part=10)
+    assert np.array_equal(codes.packed[0], model.encode(first).packed[0])
+
+
+def test_a_damaged_job_file_starts_the_job_again(model, pixels, tmp_path):
+    out, encoder = tmp_path / "codes.npz", model.encoder(batch_size=5)
+    source = as_images(pixels[:30])
+    _interrupted(encoder, source, out, after=15, model_id=model.id)
+    (tmp_path / "codes.npz.parts" / "job.json").write_text("{")
+    codes = encode_to_file(encoder, source, out, model_id=model.id, part=10)
+    assert np.array_equal(codes.packed, encoder.encode(source).packed)
+
+
+def test_a_damaged_part_is_encoded_again(model, pixels, tmp_path):
+    out, encoder = tmp_path / "codes.npz", model.encoder(batch_size=5)
+    source = as_images(pixels[:30])
+    _interrupted(encoder, source, out, after=15, model_id=model.id)
+    (tmp_path / "codes.npz.parts" / "000000.npz").write_bytes(b"PK")
+    codes = encode_to_file(encoder, source, out, model_id=model.id, part=10)
+    assert np.array_equal(codes.packed, encoder.encode(source).packed)

@@ -561,3 +561,65 @@ def test_preprocess_is_stored_with_the_model(fitted, saved, toy_queries):
     assert not torch.allclose(*values, atol=1e-3)
     changed.save(saved)
     assert HashModel.load(saved, device="cpu").preprocess.crop == 0.5
+
+
+# ------------------------------------------------------------------ as an estimator
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "hcdhh"}, "Unknown method 'hcdhh'. Did you mean 'hcdh"),
+        ({"bits": 0}, "bits must be"),
+        ({"epoch": 3}, "Unknown setting 'epoch'. Did you mean 'epochs'"),
+        ({"epochs": 0}, "epochs must be >= 1, got 0."),
+        ({"device": "gpu"}, "Unknown device 'gpu'"),
+        ({"seed": -1}, "seed must be"),
+    ],
+)
+def test_wrong_names_and_values_are_reported_by_the_constructor(arguments, message):
+    with pytest.raises(UsageError) as caught:
+        Hasher(**arguments)
+    assert message in one_line(caught.value)
+
+
+def test_parameters_are_read_and_changed_by_name():
+    hasher = Hasher("lsh", bits=8, epochs=3)
+    assert hasher.get_params() == {
+        "method": "lsh",
+        "bits": 8,
+        "backbone": "efficientnet_lite0",
+        "seed": 0,
+        "weights": "imagenet",
+        "device": "auto",
+        "plugins": (),
+        "epochs": 3,
+    }
+    assert hasher.set_params(bits=16, lr=0.5) is hasher
+    assert (hasher.bits, hasher.settings) == (16, {"epochs": 3, "lr": 0.5})
+    with pytest.raises(UsageError, match="Unknown setting 'bit'"):
+        hasher.set_params(bits=32, bit=3)
+    assert (hasher.bits, hasher.settings) == (16, {"epochs": 3, "lr": 0.5}), "nothing changed"
+
+
+def test_the_repr_names_what_was_chosen():
+    text = repr(Hasher("lsh", bits=8, epochs=3))
+    assert text == "Hasher('lsh', bits=8, backbone='efficientnet_lite0', seed=0, epochs=3)"
+
+
+def test_scikit_learn_clones_an_estimator(fitted):
+    from sklearn.base import clone
+
+    copy = clone(fitted)
+    assert copy is not fitted and copy.get_params() == fitted.get_params()
+    assert not hasattr(copy, "model_")
+
+
+def test_a_hasher_can_be_copied_and_pickled_before_it_is_fitted():
+    hasher = Hasher("lsh", bits=8, epochs=3)
+    assert pickle.loads(pickle.dumps(hasher)).get_params() == hasher.get_params()
+
+
+def test_a_loaded_hasher_can_be_fitted_again(fitted, saved, toy):
+    again = Hasher.load(saved, device="cpu").fit(*toy)
+    assert tensor_bytes(again) == tensor_bytes(fitted)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from toys import make_toy, one_line, tiny_config, write_folder
+from toys import make_toy, one_line, tiny_config, tiny_hasher, write_folder
 
-from hadahash import Hasher
-from hadahash.runs import DataSpec, train_run
+from hadahash import Hasher, fitting
+from hadahash.runs import DataSpec, train_run, training
 from hadahash.training.distributed import (
     DistributedProcesses,
     SingleProcess,
@@ -160,3 +160,44 @@ def test_torchrun_trains_a_run(tmp_path):
     )
     one, two = (weights(Hasher.load(tmp_path / name, device="cpu")) for name in ("one", "two"))
     assert distance(one, two) < 1e-6
+
+
+def test_the_process_group_comes_before_the_network(toy, monkeypatch):
+    """It selects the GPU of the process, on which the network is then built."""
+    order = []
+    processes, backbone = fitting.current_processes, fitting.initial_backbone
+    monkeypatch.setattr(
+        fitting, "current_processes", lambda: (order.append("processes"), processes())[1]
+    )
+    monkeypatch.setattr(
+        fitting,
+        "initial_backbone",
+        lambda config: (order.append("network"), backbone(config))[1],
+    )
+    tiny_hasher(epochs=1).fit(*toy)
+    assert order[:2] == ["processes", "network"] and order.count("network") == 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_opens_the_data_before_the_others(tmp_path, monkeypatch, rank):
+    """So that a data set is downloaded once."""
+    photos = write_folder(tmp_path / "photos", *make_toy(48, seed=2))
+    order, open_dataset = [], training.open_dataset
+
+    class Processes(SingleProcess):
+        def barrier(self):
+            order.append("barrier")
+
+    Processes.rank = rank
+    monkeypatch.setattr(training, "current_processes", Processes)
+    monkeypatch.setattr(
+        training,
+        "open_dataset",
+        lambda *arguments, **options: (
+            order.append("open"),
+            open_dataset(*arguments, **options),
+        )[1],
+    )
+    model = train_run(tiny_config(frozen=True, epochs=1), DataSpec(str(photos)), tmp_path / "run")
+    assert order == (["open", "barrier"] if rank == 0 else ["barrier", "open"])
+    assert len(model.classes) == 4 and (tmp_path / "run").exists() == (rank == 0)
