@@ -43,7 +43,7 @@ class Numbered:
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 100])
 def test_all_images_come_in_order(count):
-    parts = list(decode(Numbered(count, slow=0.0005), PREPROCESS, batch=8, workers=4))
+    parts = list(decode(Numbered(count, slow=0.0005), PREPROCESS, batch_size=8, workers=4))
     rows = np.concatenate([part.rows for part in parts]) if parts else np.empty(0)
     assert rows.tolist() == list(range(count))
     for part in parts:
@@ -54,7 +54,7 @@ def test_all_images_come_in_order(count):
 
 def test_bad_images_are_left_out_and_named():
     bad = frozenset({0, 5, 6, 7, 15, 16, 29})
-    parts = list(decode(Numbered(30, bad), PREPROCESS, batch=8, workers=3))
+    parts = list(decode(Numbered(30, bad), PREPROCESS, batch_size=8, workers=3))
     rows = np.concatenate([part.rows for part in parts])
     assert rows.tolist() == [i for i in range(30) if i not in bad]
     assert all((part.pixels[:, 0, 0, 0] == part.rows).all() for part in parts)
@@ -65,14 +65,14 @@ def test_bad_images_are_left_out_and_named():
 
 
 def test_a_batch_of_bad_images_only_is_empty_but_there():
-    parts = list(decode(Numbered(6, frozenset({2, 3})), PREPROCESS, batch=2))
+    parts = list(decode(Numbered(6, frozenset({2, 3})), PREPROCESS, batch_size=2))
     assert [len(part.rows) for part in parts] == [2, 0, 2]
     assert parts[1].pixels.shape == (0, 3, 8, 8) and parts[1].rows.dtype == np.int64
 
 
 def test_at_most_two_batches_are_decoded_ahead():
     images, batch = Numbered(1000), 10
-    for number, _part in enumerate(decode(images, PREPROCESS, batch=batch, workers=8)):
+    for number, _part in enumerate(decode(images, PREPROCESS, batch_size=batch, workers=8)):
         time.sleep(0.01)  # time enough to run far ahead
         assert len(images.read) <= (number + 3) * batch
         if number == 5:
@@ -88,12 +88,12 @@ def test_an_error_that_is_not_an_images_own_is_not_swallowed():
             raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError, match="a bug"):
-        list(decode(Broken(3), PREPROCESS, batch=2))
+        list(decode(Broken(3), PREPROCESS, batch_size=2))
 
 
 def test_pixels_of_the_right_size_are_only_sliced_and_equal_the_long_way():
     pixels, _ = make_toy(20, seed=0, side=8)
-    short = list(decode(ArrayImages(pixels), PREPROCESS, batch=8))
+    short = list(decode(ArrayImages(pixels), PREPROCESS, batch_size=8))
     assert [part.rows.tolist() for part in short] == [
         list(range(8)),
         list(range(8, 16)),
@@ -107,5 +107,5 @@ def test_pixels_of_the_right_size_are_only_sliced_and_equal_the_long_way():
         def __getitem__(self, index):
             return pixels[index]
 
-    long = list(decode(Plain(20), PREPROCESS, batch=8))
+    long = list(decode(Plain(20), PREPROCESS, batch_size=8))
     assert all(np.array_equal(a.pixels, b.pixels) for a, b in zip(short, long, strict=True))

@@ -172,8 +172,11 @@ def _container_memory() -> int | None:
     folder = Path("/sys/fs/cgroup")
     try:
         limit = int((folder / "memory.max").read_text())
-        return max(0, limit - int((folder / "memory.current").read_text()))
-    except (OSError, ValueError):  # ValueError: "max", no limit
+        used = int((folder / "memory.current").read_text())
+        lines = (folder / "memory.stat").read_text().splitlines()
+        cache = next(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+        return max(0, limit - used + cache)
+    except (OSError, StopIteration, ValueError):  # ValueError: "max", no limit
         return None
 
 
