@@ -17,7 +17,7 @@ from .networks.hash_network import HashNetwork
 from .plugins import load_plugins
 from .settings import require
 
-DEFAULT_METHOD = "hcdh-far"  # our best recipe; "hcdh" is the method of the paper
+DEFAULT_METHOD = "hcdh"  # our best recipe; "hcdh" is the method of the paper
 
 
 def make_config(
@@ -94,7 +94,7 @@ def build_network(
         make = kind.create if create else kind
         method = make(task, config.method_settings)
     network = HashNetwork(backbone, method, config.bits)
-    return network.to(memory_format=torch.channels_last).to(device).eval()  # type: ignore[call-overload,no-any-return]
+    return network.to(memory_format=torch.channels_last).to(device).eval()
 
 
 def initial_backbone(config: Config) -> Backbone:
@@ -111,10 +111,14 @@ def backbone_key(config: Config) -> str:
     return f"{config.backbone} {config.weights}" + (f" seed {config.seed}" if random else "")
 
 
+def _cuda_in_use() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed torch's global generators, which layers initialize from, and restore them afterwards."""
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    devices = list(range(torch.cuda.device_count())) if _cuda_in_use() else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         yield

@@ -24,8 +24,8 @@ def save_codes(codes: Codes, path: Path) -> None:
     if path.suffix != ".npz":
         raise UsageError(f"Codes are saved as .npz or .parquet, got '{path.name}'.")
     buffer = io.BytesIO()
-    header = np.array(json.dumps(_header(codes)))
-    np.savez(buffer, packed=codes.packed, header=header, **_ids_to_arrays(codes.ids))
+    arrays: dict[str, Any] = _ids_to_arrays(codes.ids)
+    np.savez(buffer, packed=codes.packed, header=np.array(json.dumps(_header(codes))), **arrays)
     files.write_bytes(path, buffer.getvalue())
     return None
 

@@ -12,7 +12,7 @@ import numbers
 import os
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, TypeVar
 
@@ -21,7 +21,7 @@ from .errors import UsageError, unknown
 S = TypeVar("S")
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_COMPARISONS = {
+_COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "ge": (">=", lambda value, bound: value >= bound),
     "gt": (">", lambda value, bound: value > bound),
     "le": ("<=", lambda value, bound: value <= bound),

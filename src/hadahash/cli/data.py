@@ -7,7 +7,7 @@ import typer
 
 from ..data import DATASETS, DatasetInfo, make_split
 from ..errors import HadaHashError
-from . import options, show
+from . import options, output
 
 app = typer.Typer(help="Fetch or check the files of a benchmark.", no_args_is_help=True)
 
@@ -24,13 +24,13 @@ def get(
     Example: hadahash data get cifar10
     """
     entry = DATASETS.get(name)
-    place = entry.locate(data_root, download=True, info=show.say)
+    place = entry.locate(data_root, download=True, info=output.info)
     images = entry.read(place)
-    show.result(f"{name}: {len(images):,} images, {len(images.classes)} classes, in {place}")
+    output.result(f"{name}: {len(images):,} images, {len(images.classes)} classes, in {place}")
     sizes = ", ".join(
         f"{part} {size:,}" for part, size in make_split(images, entry.protocol).sizes.items()
     )
-    show.result(f"protocol {entry.protocol}: {sizes}; mAP@{entry.depth or 'all'}")
+    output.result(f"protocol {entry.protocol}: {sizes}; mAP@{entry.depth or 'all'}")
 
 
 @app.command("list")
@@ -42,7 +42,7 @@ def list_(data_root: options.Root = None) -> None:
     for name in DATASETS.names():
         entry = DATASETS.get(name)
         measure = f"protocol {entry.protocol}, mAP@{entry.depth or 'all'}"
-        show.result(f"{name:<20}{measure:<42}{_place(entry, data_root)}")
+        output.result(f"{name:<20}{measure:<42}{_place(entry, data_root)}")
 
 
 def _place(entry: DatasetInfo, root: Path | None) -> str:

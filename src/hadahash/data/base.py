@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -245,6 +245,14 @@ class LabelledImages:
             self.name,
             None if self.parts is None else self.parts[indices],
         )
+
+    def used_classes(self) -> LabelledImages:
+        """The same images without the classes that no image has."""
+        used = np.flatnonzero(self.labels.class_counts())
+        if len(used) == len(self.classes):
+            return self
+        names = tuple(self.classes[number] for number in used)
+        return replace(self, labels=self.labels.restrict(used), classes=names)
 
     def fingerprint(self) -> str:
         """Identify this data set.

@@ -203,6 +203,22 @@ class Labels:
         """Return the number of images of each class, int64 (C,)."""
         return np.bincount(self.indices, minlength=self.count).astype(np.int64)
 
+    def restrict(self, classes: ArrayLike) -> Labels:
+        """Keep some classes and number them anew.
+
+        Args:
+            classes: The class numbers to keep, ascending; every label must be one of them.
+
+        Returns:
+            Labels of the same images with `len(classes)` classes.
+        """
+        kept = np.asarray(classes, np.int64)
+        numbers = np.full(self.count, -1, np.int64)
+        numbers[kept] = np.arange(len(kept))
+        renumbered = numbers[self.indices]
+        _check_numbers(renumbered, len(kept))
+        return Labels(len(kept), renumbered, self.indptr)
+
     def digest(self) -> str:
         """Return the sha256 (hexadecimal) of all labels; equal labels have equal digests."""
         digest = hashlib.sha256(f"{self.count} {self.multilabel} ".encode())

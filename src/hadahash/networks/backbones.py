@@ -80,7 +80,7 @@ def list_backbones() -> list[str]:
 
 
 def build_backbone(
-    name: str, *, weights: str = "imagenet", partial_weights: bool = False
+    name: str, *, weights: str = "imagenet", partial_weights: bool = False, empty: bool = False
 ) -> Backbone:
     """A backbone by name. With `partial_weights` a weights file may leave layers out; they start at random."""
     own = weights == "imagenet"

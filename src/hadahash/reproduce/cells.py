@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..settings import fields_of, make
 from ..data import LabelledImages, Split, open_dataset
 from ..data.decode import in_memory
 from ..data.preprocess import Preprocess
 from ..encoding import FeatureCache
-from ..errors import TrainingDivergedError, HadaHashError, UsageError
+from ..errors import HadaHashError, TrainingDivergedError, UsageError
 from ..evaluation import evaluate
 from ..hasher import Hasher, ModelSettings, choose_preprocess
 from ..runs import Evaluated, Source, evaluate_run, read_evaluated, train_run, validate, versions
+from ..settings import fields_of, make
 from ..visuals.report.measures import measure
 from .recipes import Cell, Recipe
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,14 @@ from numpy.typing import NDArray
 
 from ..codes import Codes
 from ..config import Config
-from ..data import LabelledImages, find_dataset, make_split, open_dataset, validation_split
+from ..data import (
+    LabelledImages,
+    Split,
+    find_dataset,
+    make_split,
+    open_dataset,
+    validation_split,
+)
 from ..encoding import FeatureCache
 from ..errors import DataError
 from ..evaluation import evaluate
@@ -71,7 +79,7 @@ def train_run(
         train, held_out = validation_split(
             split.train, dataset.labels, fraction=spec.validation, seed=seed
         )
-    request = {"config": config.to_dict(), "data": spec.data, "split_sha256": split.sha256}
+    request = _request(config, spec, split)
     if resume and run.state in ("trained", "evaluated"):
         return _already_finished(run, request, device, info)
     writes = current_processes().rank == 0
@@ -110,6 +118,12 @@ def _fit(
         cache=cache,
         info=info,
     )
+
+
+def _request(config: Config, spec: DataSpec, split: Split) -> dict[str, Any]:
+    """What was asked for, as JSON values."""
+    facts = {"config": config.to_dict(), "data": spec.data, "split_sha256": split.sha256}
+    return dict(json.loads(json.dumps(facts)))
 
 
 def _already_finished(run: RunDir, request: dict[str, Any], device: str, info: Info) -> HashModel:

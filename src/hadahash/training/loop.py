@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import cast
 
 import torch
@@ -31,6 +32,7 @@ from .graph import Step, record
 from .interrupt import Interrupt
 from .log import Log
 from .optim import WeightAverage, make_optimizer, rate_factor, set_rates
+from .targets import BatchTargets
 
 StepInputs = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -55,6 +57,11 @@ class TrainingSet:
     def __len__(self) -> int:
         return len(self.inputs)
 
+    @cached_property
+    def targets(self) -> BatchTargets:
+        """Makes the targets of a batch."""
+        return BatchTargets(self.labels, self.device)
+
     @property
     def frozen(self) -> bool:
         """Whether the inputs are features, so the backbone is not trained."""
@@ -68,7 +75,7 @@ class TrainingSet:
     def batch(self, rows: Tensor, augmentations: Tensor) -> StepInputs:
         """The inputs of one step: pixels or features, targets, rows and augmentations."""
         inputs = self.inputs[rows.to(self.inputs.device)].to(self.device)
-        return inputs, self.labels.targets(rows, self.device), rows, augmentations
+        return inputs, self.targets(rows), rows, augmentations
 
 
 @dataclass(frozen=True)
@@ -296,9 +303,8 @@ def _make_step(
     on_gpu = device.type == "cuda"
     half = effective_precision(config, device) == "bf16"
     method = cast(DeepMethod, network.method)
-    backbone = network.backbone
-    if _compiles(config) and on_gpu:
-        backbone = cast("type[backbone]", torch.compile(backbone, dynamic=False))  # type: ignore[valid-type]
+    compiles = _compiles(config) and on_gpu
+    backbone = torch.compile(network.backbone, dynamic=False) if compiles else network.backbone
 
     def step(inputs: Tensor, targets: Tensor, rows: Tensor, table: Tensor) -> dict[str, Tensor]:
         if frozen:
