@@ -343,6 +343,12 @@ def _bombs() -> list[Case]:
         (279, 4, 1, 1),
     ]
     overlapping = [(tag, 7, 400_000, 8) for tag in range(40_000, 50_000)]
+    directory = tiff(basic + overlapping, tail=bytes(400_000))
+    exif_chunk = png_chunk(b"eXIf", directory)
+    plain = encode(picture(), "JPEG")
+    pieces = [directory[start : start + 60_000] for start in range(0, len(directory), 60_000)]
+    segments = [b"\xff\xe1" + struct.pack(">H", len(p) + 8) + b"Exif\0\0" + p for p in pieces]
+    many_segments = plain[:2] + b"".join(segments) + plain[2:]
     bmp = (
         b"BM" + bytes(12) + struct.pack("<IiiHHIIiiII", 40, 60_000, 60_000, 1, 24, 0, 0, 0, 0, 0, 0)
     )
@@ -362,7 +368,14 @@ def _bombs() -> list[Case]:
         Case("bomb-size.webp", webp, "ImageTooLarge"),
         Case("bomb-scans.jpg", scan_bomb(), "ImageTooLarge"),
         Case("bomb-text.png", png(1, 1, 8, 2, pixel, text), "CorruptImage"),
-        Case("bomb-overlapping-tags.tif", tiff(basic + overlapping, tail=bytes(400_000)), "ok"),
+        Case(
+            "bomb-overlapping-tags.tif",
+            tiff(basic + overlapping, tail=bytes(400_000)),
+            "CorruptImage",
+        ),
+        Case("bomb-overlapping-tags.png", png(1, 1, 8, 2, pixel, exif_chunk), "ok", (1, 1)),
+        Case("bomb-overlapping-tags.jpg", many_segments, "ok", (HEIGHT, WIDTH)),
+        Case("bomb-side.png", png(1, 70_000, 8, 2, bytes(4 * 70_000)), "ImageTooLarge"),
         Case("bomb-directory-loop.tif", tiff(basic, following=8), "ok", (1, 1)),
         Case(
             "bomb-nested-directories.tif",

@@ -313,7 +313,7 @@ def test_limits_are_kept(tmp_path):
             open_image(source, limits=small)
     for source in (data, path, Stream(data)):
         few = ImageLimits(max_pixels=picture().shape[0] * picture().shape[1] - 1)
-        with pytest.raises(ImageTooLarge, match="56 x 40 pixels; max_pixels allows 2,239"):
+        with pytest.raises(ImageTooLarge, match="56 x 40 pixels; max_pixels is 2,239"):
             open_image(source, limits=few)
     exact = ImageLimits(max_bytes=len(data), max_pixels=picture().shape[0] * picture().shape[1])
     assert np.array_equal(open_image(data, limits=exact), picture())

@@ -56,7 +56,7 @@ def test_the_longest_image_becomes_a_square_at_no_cost():
         assert (shrink_to_square(np.full((*shape, 3), 7, np.uint8), 224) == 7).all()
     with pytest.raises(UsageError, match="fit"):
         shrink_to_square(picture(), 8, fit="stretch")
-    with pytest.raises(UsageError, match="side=0"):
+    with pytest.raises(UsageError, match="side must be >= 1, got 0"):
         shrink_to_square(picture(), 0)
 
 
