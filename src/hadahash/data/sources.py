@@ -5,6 +5,7 @@ The library, the command line and the service all call `as_images` or `as_labell
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -26,7 +27,7 @@ from .base import (
     name_ids,
 )
 from .datasets import DATASETS, DatasetInfo, list_datasets
-from .folder import list_images, read_folder
+from .folder import no_images, read_folder, scan, warn_of_skipped
 from .labels import Labels
 from .table import is_table, read_paths, read_table, table_protocol
 
@@ -131,16 +132,17 @@ def find_dataset(spec: str | Path) -> DatasetInfo:
         UsageError: There is neither such a data set nor such a folder.
     """
     if isinstance(spec, str) and spec in DATASETS:
-        if Path(spec).is_dir():
+        if os.path.isdir(spec):  # noqa: PTH112
             text = f"'{spec}' names a data set and a folder. Using the data set; write ./{spec}"
             warnings.warn(f"{text} for the folder.", DataWarning, stacklevel=3)
         return DATASETS.get(spec)
     path = Path(spec)
     if is_table(path):
         return DatasetInfo(path.stem, table_protocol(path), None, read_table, _at(path))
-    if isinstance(spec, str) and path.name == spec and not path.exists():
+    if isinstance(spec, str) and path.name == spec and not os.path.lexists(spec):
         raise unknown("data set or folder", spec, list_datasets())
-    return DatasetInfo(path.resolve().name, "holdout", None, read_folder, _at(path))
+    name = Path(os.path.abspath(path)).name  # noqa: PTH100 (Path.resolve fails on links in a loop)
+    return DatasetInfo(name, "holdout", None, read_folder, _at(path))
 
 
 def open_dataset(
@@ -194,8 +196,12 @@ def _from_path(source: str | Path) -> ImageSource:
         raise DataError(f"Cannot read {path}: {reason}. Check the path.") from error
     if not is_folder:
         return ImageSource(FileImages([path]), name_ids([path.name]))
-    paths = list_images(path)
-    return ImageSource(FileImages(paths), name_ids(p.relative_to(path).as_posix() for p in paths))
+    listing = scan(path)
+    if not listing.images:
+        raise no_images(path, listing)
+    warn_of_skipped(path, listing)
+    names = (image.relative_to(path).as_posix() for image in listing.images)
+    return ImageSource(FileImages(listing.images), name_ids(names))
 
 
 def _from_items(items: list[Any]) -> ImageSource:

@@ -27,7 +27,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..base import FileImages, LabelledImages, name_ids
-from ..folder import class_folders, list_images
+from ..folder import class_folders, scan
 from ..labels import Labels
 from ..text import AGAIN, read_text
 from . import DATASETS, DatasetInfo
@@ -130,7 +130,7 @@ def _fits(folder: Path) -> bool:
 
 
 def _images_of(folder: Path) -> list[Path]:
-    images = list_images(folder)
+    images = scan(folder).images
     if not images:
         raise DataError(f"{folder} holds no images. Unpack the data set again.")
     return sorted(images, key=lambda path: path.name)
