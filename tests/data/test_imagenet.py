@@ -237,7 +237,7 @@ def test_the_training_images_are_drawn_from_the_database(tmp_path):
     assert set(split.train) <= set(split.database)
     assert train_on_some(data, "x", 2, seed=0).sha256 == split.sha256
     assert not np.array_equal(train_on_some(data, "x", 2, seed=1).train, split.train)
-    with pytest.raises(DataError, match="takes 7 images of each class, but class 'goldfish' has 6"):
+    with pytest.raises(DataError, match="needs 7 images per class, but class 'goldfish' has 6"):
         train_on_some(data, "x", 7, seed=0)
 
 
@@ -271,7 +271,7 @@ def test_the_official_sizes_are_required():
         make_split(sized(300, 50), "tinyimagenet100")
     with pytest.raises(DataError, match=r"database 73,200 to 130,000; this .* database 50,000"):
         make_split(sized(500, 50), "imagenet100")  # Tiny-ImageNet is not ImageNet
-    with pytest.raises(DataError, match="marked as query or train"):
+    with pytest.raises(DataError, match="needs a data set with parts"):
         plain = sized(400, 50)
         make_split(
             LabelledImages(plain.images, plain.ids, plain.labels, plain.classes), "tinyimagenet100"

@@ -163,7 +163,7 @@ def test_the_protocol_draws_class_by_class():
     assert np.array_equal(other.query, split.query)
     assert np.array_equal(other.train, split.train)
     assert len(other.database) == 17_900
-    with pytest.raises(DataError, match=r"takes 600 images of each class, but class '\d+' has"):
+    with pytest.raises(DataError, match=r"needs 600 images per class, but class '\d+' has"):
         make_split(data.take(np.arange(10_000)), "nuswide21")
     fewer = LabelledImages(images, data.ids, labels[:, :5], data.classes[:5])
     with pytest.raises(

@@ -140,7 +140,7 @@ def test_splits(table):
         "cat/0.png",
         "dog/0.png",
     ]  # fit never sees the queries
-    with pytest.raises(DataError, match="marked as query or train"):
+    with pytest.raises(DataError, match="needs a data set with parts"):
         make_split(read_table(table("path,labels\ncat/0.png,a\ndog/0.png,b\n")), "table")
 
 
