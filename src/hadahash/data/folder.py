@@ -17,7 +17,9 @@ from .base import DataWarning, FileImages, LabelledImages, name_ids
 from .images import IMAGE_SUFFIXES
 from .labels import Labels
 
-_SPLITS = frozenset("train training test testing val valid validation query database".split())
+_SPLITS = frozenset(
+    ("train", "training", "test", "testing", "val", "valid", "validation", "query", "database")
+)
 
 
 @dataclass

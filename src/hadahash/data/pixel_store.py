@@ -185,7 +185,7 @@ def _nbytes(shape: tuple[int, ...]) -> int:
 
 
 def _allocate(folder: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Map a file without a name whose space is reserved: a full disk is an error here, not later."""
+    """Map an unnamed file whose space is reserved: a full disk is an error here, not later."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(prefix=".pixels-", dir=folder) as file:
