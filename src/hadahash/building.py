@@ -101,7 +101,10 @@ def initial_backbone(config: Config) -> Backbone:
     """The backbone of a configuration with its initial weights."""
     with seeded(config.seed):
         return build_backbone(
-            config.backbone, weights=config.weights, partial_weights=config.input.partial_weights
+            config.backbone,
+            weights=config.weights,
+            partial_weights=config.input.partial_weights,
+            img_size=config.input.size,
         )
 
 

@@ -138,7 +138,7 @@ def _read_inputs(
         found = (cache or FeatureCache()).get(encoder, as_images(data), backbone_key(config))
         return _Inputs(found.values, found.rows, to_skipped(found.failed, data.ids))
     store = PixelStore.build(data, preprocess, folder=folder, info=info)
-    return _Inputs(store.pixels, store.kept, store.skipped, store.on_disk)
+    return _Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)
 
 
 def _learn(

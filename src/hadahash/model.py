@@ -277,7 +277,7 @@ def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
     info = dict(manifest.get("info") or {"train_images": manifest.get("train_images")})
     network = build_network(
         config,
-        build_backbone(config.backbone, weights="none", empty=True),
+        build_backbone(config.backbone, empty=True, img_size=config.input.size),
         classes=len(manifest["classes"]),
         multilabel=bool(manifest["multilabel"]),
         train_images=int(info["train_images"]),

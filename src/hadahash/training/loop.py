@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +21,7 @@ from torch import Tensor
 from ..config import AugmentConfig, TrainConfig
 from ..data.augment import augment, mix_targets, sample_augmentations
 from ..data.labels import Labels
+from ..data.pixel_store import Prefetcher
 from ..data.preprocess import Preprocess
 from ..errors import TrainingDivergedError
 from ..methods import Batch, DeepMethod
@@ -229,12 +229,7 @@ class _Run:
         if self.data.resident:
             yield from (self._read(step) for step in steps)
             return
-        with ThreadPoolExecutor(1) as reader:
-            pending: Future[StepInputs] | None = None
-            for step in steps:
-                given = pending.result() if pending else self._read(step)
-                pending = reader.submit(self._read, step + 1) if step + 1 < steps.stop else None
-                yield given
+        yield from Prefetcher(self._read, steps)
 
     def _read(self, step: int) -> StepInputs:
         return self.data.batch(*(self.processes.slice(part) for part in self.plan.at(step)))
