@@ -111,7 +111,8 @@ def test_changed_pixels_or_labels_are_used_with_a_warning(tmp_path, official):
         members["data_batch_2.bin"] = bytes(changed)
         write(tmp_path, members)
         with pytest.warns(
-            ChangedDataWarning, match="not the official CIFAR-10 \(sha256 of its pixels [0-9a-f]{64}"
+            ChangedDataWarning,
+            match="not the official CIFAR-10 \(sha256 of its pixels [0-9a-f]{64}",
         ):
             data = read_cifar10(tmp_path)
         assert len(data) == 24

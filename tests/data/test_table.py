@@ -291,11 +291,11 @@ def test_splits_that_are_wrong(table, rows, message):
         ),
         (
             "path,labels\ncat/0.png,Käse\n".encode("latin-1"),
-            "photos.csv line 2: not UTF-8 text (byte 0xe4). Save the table as CSV",
+            "photos.csv line 2: not UTF-8 (byte 0xe4). Save the table as CSV",
         ),
         (
             "path,labels\ncat/0.png,cat\n".encode("utf-16"),
-            "photos.csv line 1: not UTF-8 text (byte 0xff).",
+            "photos.csv line 1: not UTF-8 (byte 0xff).",
         ),
     ],
 )

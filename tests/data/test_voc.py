@@ -100,7 +100,7 @@ def test_what_is_wrong_is_named(tmp_path):
     path.write_bytes(b"2008_000002 -1\n2010\xe9 1\n")
     with pytest.raises(
         DataError,
-        match=r"cat_val.txt line 2: not UTF-8 text \(byte 0xe9\)\. Get the data set's files again",
+        match=r"cat_val.txt line 2: not UTF-8 \(byte 0xe9\)\. Download the data set again",
     ):
         read_voc2012(root)
     path.write_text("\n")

@@ -1,9 +1,9 @@
 """Copies of data sets as the published results use them.
 
-    voc2012-112px        Pascal VOC 2012 with a short side of 112 pixels: Lanczos resampling, JPEG
-                         of quality 80 with 4:2:0 chroma subsampling
-    tinyimagenet100      100 classes of Tiny-ImageNet with 400 training images each: the classes of
-                         `datasets/tinyimagenet100.txt`, files <wnid>_0.JPEG to <wnid>_399.JPEG
+voc2012-112px        Pascal VOC 2012 with a short side of 112 pixels: Lanczos resampling, JPEG
+                     of quality 80 with 4:2:0 chroma subsampling
+tinyimagenet100      100 classes of Tiny-ImageNet with 400 training images each: the classes of
+                     `datasets/tinyimagenet100.txt`, files <wnid>_0.JPEG to <wnid>_399.JPEG
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def prepare(
 
 def _prepare_voc(source: Path, dest: Path, info: Info) -> int:
     root = locate_voc2012(source)
-    count = len(read_voc2012(root))  # checks the lists and the images
+    data = read_voc2012(root)  # checks the lists and the images
     target = dest / "VOCdevkit" / "VOC2012"
     lists, images = target / "ImageSets" / "Main", target / "JPEGImages"
     images.mkdir(parents=True)
@@ -74,13 +74,10 @@ def _prepare_voc(source: Path, dest: Path, info: Info) -> int:
     for path in sorted((root / "ImageSets" / "Main").glob("*.txt")):
         if path.stem in ("train", "val") or path.stem.endswith(("_train", "_val")):
             shutil.copyfile(path, lists / path.name)
-    names = {name.split("/", 1)[1] for name in read_voc2012(root).ids}
-    info(f"voc2012-112px: shrinking {count:,} images ...")
-    _in_threads(
-        lambda name: _shrink(root / "JPEGImages" / f"{name}.jpg", images / f"{name}.jpg"),
-        sorted(names),
-    )
-    return count
+    info(f"voc2012-112px: shrinking {len(data):,} images ...")
+    sources = list(dict.fromkeys(data.images.paths))  # type: ignore[attr-defined]
+    _in_threads(lambda path: _shrink(path, images / path.name), sources)
+    return len(data)
 
 
 def _prepare_tiny(source: Path, dest: Path, info: Info) -> int:
@@ -88,7 +85,9 @@ def _prepare_tiny(source: Path, dest: Path, info: Info) -> int:
     data = read_wnids(root, "tinyimagenet100")
     missing = sorted(set(classes) - {str(name).split("/")[1] for name in data.ids})
     if missing:
-        raise DataError(f"{root} lacks {len(missing)} of the 100 classes, for example {missing[0]}.")
+        raise DataError(
+            f"{root} lacks {len(missing)} of the 100 classes, for example {missing[0]}."
+        )
     info(f"tinyimagenet100: copying {TRAIN_IMAGES} training images of 100 classes ...")
     count = 0
     for name, path in zip(data.ids, data.images.paths, strict=True):  # type: ignore[attr-defined]
@@ -112,9 +111,9 @@ def _shrink(source: Path, target: Path) -> None:
     small.save(target, "JPEG", quality=QUALITY, subsampling="4:2:0", progressive=True)
 
 
-def _in_threads(work: Callable[[str], None], names: Iterable[str]) -> None:
+def _in_threads(work: Callable[[Path], None], paths: Iterable[Path]) -> None:
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        for _ in pool.map(work, names):
+        for _ in pool.map(work, paths):
             pass  # raises the error of a thread
 
 

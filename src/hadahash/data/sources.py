@@ -186,8 +186,8 @@ def _from_path(source: str | Path) -> ImageSource:
     if isinstance(source, str) and source in DATASETS:
         return open_dataset(source).source
     if is_table(path):
-        names, paths = read_paths(path)
-        return ImageSource(FileImages(paths), name_ids(names))
+        written, paths = read_paths(path)
+        return ImageSource(FileImages(paths), name_ids(written))
     try:
         is_folder = path.is_dir()
         path.stat()
