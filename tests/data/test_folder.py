@@ -105,7 +105,7 @@ def test_the_order_follows_from_the_names_alone(tmp_path):
 
 
 @posix
-def test_any_name_will_do(tmp_path):
+def test_any_file_name_is_accepted(tmp_path):
     names = [
         "ä 猫 😀.png",
         "two words.png",
@@ -130,7 +130,7 @@ def test_names_that_differ_in_case_only_are_different(tmp_path):
 
 
 @posix
-def test_links_are_followed_but_never_in_a_circle(tmp_path):
+def test_links_are_followed_but_never_in_a_loop(tmp_path):
     root = fill(tmp_path / "root", "cat/a.png", "dog/b.png")
     elsewhere = fill(tmp_path / "elsewhere", "c.png")
     (root / "fish").symlink_to(elsewhere)
@@ -141,7 +141,7 @@ def test_links_are_followed_but_never_in_a_circle(tmp_path):
 
 
 @posix
-def test_bad_images_are_listed_and_fail_alone(tmp_path):
+def test_damaged_images_are_listed_and_fail_alone(tmp_path):
     fill(tmp_path, "cat/good.png", "dog/good.png", "dog/folder.png/inside.png")
     (tmp_path / "cat/bad.png").write_bytes(PNG[:40])
     (tmp_path / "cat/gone.png").symlink_to(tmp_path / "nowhere")
@@ -161,7 +161,7 @@ def test_bad_images_are_listed_and_fail_alone(tmp_path):
     assert data.images[2].shape == (4, 6, 3)
 
 
-def test_what_is_wrong_with_a_folder_is_said(tmp_path):
+def test_folders_that_cannot_be_used_are_explained(tmp_path):
     file = tmp_path / "file.png"
     file.write_bytes(PNG)
     (tmp_path / "empty").mkdir()
@@ -189,7 +189,7 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path):
     cases.append((hollow, r"1 class folders of .* hold no images \('fish'\)"))
     (fill(tmp_path / "texts", "cat/a.txt") / ".b").touch()
     cases.append(
-        (tmp_path / "texts", "holds no images. Skipped 1 file of unsupported types \(.txt\)")
+        (tmp_path / "texts", r"holds no images. Skipped 1 file of unsupported types \(.txt\)")
     )
     for root, message in cases:
         with pytest.raises(DataError, match=message) as caught:
@@ -198,7 +198,7 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path):
 
 
 @posix
-def test_a_folder_that_may_not_be_read_is_named(tmp_path):
+def test_a_folder_without_permission_is_named(tmp_path):
     root = fill(tmp_path / "root", "cat/a.png", "dog/b.png")
     me = os.geteuid()
     (root / "dog").chmod(0)

@@ -93,7 +93,7 @@ def devkit(root: Path) -> Path:
 
 
 @pytest.mark.parametrize("layout", [class_folders, publisher, kaggle, devkit])
-def test_every_layout_gives_the_same(tmp_path, layout):
+def test_every_layout_gives_the_same_data(tmp_path, layout):
     data = read_wnids(layout(tmp_path), "imagenet100")
     assert data.ids.tolist() == IDS + VAL_IDS
     assert data.labels.array.tolist() == [0] * 6 + [1] * 6 + [2] * 6 + [0, 0, 1, 1, 2, 2]
@@ -141,7 +141,7 @@ def test_only_the_chosen_classes_are_read(tmp_path):
     assert len(data.classes) == 2
 
 
-def test_it_is_found_by_its_name(tmp_path, monkeypatch):
+def test_it_is_found_in_the_cache_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "cache"))
     with pytest.raises(
         DataError,
@@ -165,7 +165,7 @@ def test_it_is_found_by_its_name(tmp_path, monkeypatch):
     assert find_dataset("imagenet100").depth == find_dataset("tinyimagenet100").depth == 1_000
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     root = publisher(tmp_path / "a")
     (root / "val" / "val_annotations.txt").unlink()
     with pytest.raises(
@@ -187,7 +187,7 @@ def test_what_is_missing_is_named(tmp_path):
     root = devkit(tmp_path / "b")
     meta = root / "ILSVRC2012_devkit_t12" / "data" / "meta.mat"
     meta.write_bytes(b"no matrix" * 50)
-    with pytest.raises(DataError, match="meta.mat is damaged"):
+    with pytest.raises(DataError, match=r"meta.mat is damaged"):
         read_wnids(root, "x")
     meta.unlink()
     with pytest.raises(DataError, match=r"meta.mat, which is missing"):
@@ -201,14 +201,14 @@ def test_what_is_missing_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["classes.txt", "words.txt", "val/val_annotations.txt"])
-def test_text_that_is_not_utf8_is_told_by_its_line(tmp_path, name):
+def test_text_that_is_not_utf8_is_reported_with_its_line(tmp_path, name):
     root = publisher(tmp_path)
     put(root / name, f"{WNIDS[0]}\t{WNIDS[0]}\n\xe9\n".encode("latin-1"))
     with pytest.raises(DataError, match=rf"{name} line 2: not UTF-8 \(byte 0xe9\)"):
         read_wnids(root, "x")
 
 
-def test_an_empty_list_of_classes_is_told(tmp_path):
+def test_an_empty_list_of_classes_is_refused(tmp_path):
     root = publisher(tmp_path)
     put(root / "classes.txt", "\n")
     with pytest.raises(
@@ -217,7 +217,7 @@ def test_an_empty_list_of_classes_is_told(tmp_path):
         read_wnids(root, "x")
 
 
-def test_holes_and_doubles_are_named(tmp_path):
+def test_empty_folders_and_duplicates_are_named(tmp_path):
     root = class_folders(tmp_path)
     put(root / "train" / WNIDS[0] / "images" / f"{WNIDS[0]}_1.JPEG")
     with pytest.raises(

@@ -60,12 +60,12 @@ def make(root: Path, *, halves: bool = False, photos: str = "Flickr") -> Path:
 
 
 @pytest.mark.parametrize(("halves", "photos"), [(False, "Flickr"), (True, "images")])
-def test_both_layouts_give_the_same(tmp_path, halves, photos):
-    said: list[str] = []
+def test_both_layouts_give_the_same_data(tmp_path, halves, photos):
+    messages: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         data = open_dataset(
-            "nuswide21", make(tmp_path, halves=halves, photos=photos), info=said.append
+            "nuswide21", make(tmp_path, halves=halves, photos=photos), info=messages.append
         )
     assert data.classes == tuple(
         c for c in CONCEPTS if c not in ("concept03", "concept07", "concept11")
@@ -74,26 +74,26 @@ def test_both_layouts_give_the_same(tmp_path, halves, photos):
     kept = [c for c in range(24) if c not in (3, 7, 11)]
     assert np.array_equal(data.labels, truth()[:40][:, kept])
     assert data.images[39].shape == (4, 5, 3)
-    assert "40 images have any of the concepts concept00, " in said[0]
-    assert "20 others are left out" in said[0]
+    assert "40 images have any of the concepts concept00, " in messages[0]
+    assert "20 others are left out" in messages[0]
     assert find_dataset("nuswide21").depth == 5_000
 
 
-def test_missing_photographs_are_told_and_listed(tmp_path):
+def test_missing_photographs_are_counted_and_listed(tmp_path):
     root = make(tmp_path)
     for name in (IDS[3], IDS[17], IDS[50]):
         (root / "Flickr" / name).unlink()
     with pytest.warns(
         MissingImagesWarning,
         match=f"^2 of 40 images are not in .*, for example {IDS[3]}. They are left",
-    ) as told:
+    ) as caught:
         data = read_nuswide21(root)
-    assert told[0].message.missing == (IDS[3], IDS[17])  # the other has none of the concepts
+    assert caught[0].message.missing == (IDS[3], IDS[17])  # the other has none of the concepts
     assert data.ids.tolist() == [name for name in IDS[:40] if name not in (IDS[3], IDS[17])]
     assert np.array_equal(data.labels, read_lists(root).labels.array[np.isin(IDS[:40], data.ids)])
 
 
-def test_what_is_wrong_is_named(tmp_path):
+def test_damaged_files_are_named(tmp_path):
     with pytest.raises(
         DataError, match=r"nuswide21 is not in .*ImageList, Groundtruth and Flickr.*https"
     ):

@@ -46,34 +46,34 @@ def test_a_store_without_images_is_empty():
 
 
 def test_a_store_beyond_the_memory_limit_is_a_file_without_a_name(tmp_path, data):
-    told: list[str] = []
+    caught: list[str] = []
     folder = tmp_path / "run"
-    store = PixelStore.build(data, PREPROCESS, folder=folder, info=told.append, memory_limit=100)
-    small = PixelStore.build(data, PREPROCESS, info=told.append)
+    store = PixelStore.build(data, PREPROCESS, folder=folder, info=caught.append, memory_limit=100)
+    small = PixelStore.build(data, PREPROCESS, info=caught.append)
     assert not store.in_memory
     assert small.in_memory
     assert torch.equal(store.pixels, small.pixels)
     assert list(folder.iterdir()) == []
-    assert told == [f"Storing 8 images of 32 px: 0.0 GB in {folder}."]
+    assert caught == [f"Storing 8 images of 32 px: 0.0 GB in {folder}."]
 
 
 def test_the_default_place_of_the_file_is_the_cache_folder(tmp_path, monkeypatch, data):
     monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "cache"))
-    told: list[str] = []
-    PixelStore.build(data, PREPROCESS, info=told.append, memory_limit=0)
-    assert told[0].endswith(f"in {tmp_path / 'cache'}.")
+    caught: list[str] = []
+    PixelStore.build(data, PREPROCESS, info=caught.append, memory_limit=0)
+    assert caught[0].endswith(f"in {tmp_path / 'cache'}.")
 
 
 def test_the_size_is_stated_before_the_disk_is_touched(tmp_path, monkeypatch, data):
-    told: list[str] = []
+    caught: list[str] = []
 
     def full(handle, offset, size):
-        assert told, "the size must be stated first"
+        assert caught, "the size must be stated first"
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(StorageError, match="The disk is full") as error:
-        PixelStore.build(data, PREPROCESS, folder=tmp_path, info=told.append, memory_limit=0)
+        PixelStore.build(data, PREPROCESS, folder=tmp_path, info=caught.append, memory_limit=0)
     assert "GB of decoded images" in one_line(error.value)
     assert list(tmp_path.iterdir()) == []
 

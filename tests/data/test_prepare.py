@@ -70,5 +70,5 @@ def test_tiny_imagenet_keeps_400_training_images_per_class(publisher, tmp_path):
 
 def test_a_missing_class_is_named(publisher, tmp_path):
     (publisher / "train" / "n01443537").rename(publisher / "train" / "n88888888")
-    with pytest.raises(DataError, match="lacks .* of the 100 classes, for example n0"):
+    with pytest.raises(DataError, match=r"lacks .* of the 100 classes, for example n0"):
         prepare("tinyimagenet100", publisher, tmp_path / "small")

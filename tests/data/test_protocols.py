@@ -59,7 +59,7 @@ def test_cifar10_protocols_have_their_sizes(cifar, name):
     assert not set(split.query.tolist()) & set(split.database.tolist())
 
 
-def test_the_protocols_differ_as_named(cifar):
+def test_how_the_protocols_differ(cifar):
     paper, larger, full = (make_split(cifar, name, seed=1) for name in SIZES)
     assert np.array_equal(paper.query, larger.query)
     assert np.array_equal(paper.train, larger.train)
@@ -78,7 +78,7 @@ def test_the_seed_alone_decides(cifar):
     assert len({make_split(cifar, name).sha256 for name in SIZES}) == 3
 
 
-def test_splits_stay_the_same_for_ever():
+def test_splits_never_change():
     """If this fails, splits made by earlier versions cannot be made again: do not change the numbers."""
     split = make_split(labelled(np.arange(40) % 2, 2), "holdout", seed=7)
     assert split.query.tolist() == [6, 12, 25, 35]
@@ -135,7 +135,7 @@ def test_unseen_needs_classes_and_images():
         make_split(labelled(np.arange(8), 8), "unseen")
 
 
-def test_holdout_by_many_labels_is_plain_random():
+def test_holdout_of_multi_label_data_is_random():
     data = labelled(np.random.default_rng(0).integers(0, 2, (200, 5)), 5)
     split = make_split(data, "holdout", seed=2)
     assert split.sizes == {"query": 20, "train": 180, "database": 180}
@@ -160,7 +160,7 @@ def test_validation_comes_from_the_training_images_only(counts, fraction, seed):
     assert np.array_equal(held, again[1])
 
 
-def test_validation_of_many_labels_and_wrong_fractions():
+def test_validation_of_multi_label_data_and_wrong_fractions():
     rest, held = validation_split(np.arange(10, 60), np.ones((100, 4)), fraction=0.2, seed=0)
     assert len(held) == 10
     assert sorted([*rest, *held]) == list(range(10, 60))
@@ -169,7 +169,7 @@ def test_validation_of_many_labels_and_wrong_fractions():
             validation_split(np.arange(10), np.zeros(10), fraction=fraction, seed=0)
 
 
-def test_a_saved_split_comes_back_the_same(cifar, tmp_path):
+def test_a_split_survives_saving_and_loading(cifar, tmp_path):
     split = make_split(cifar, "cifar10", seed=5)
     path = tmp_path / "split.json"
     split.save(path)
@@ -231,7 +231,7 @@ def test_a_changed_or_newer_split_is_refused(tmp_path):
         (([0], [1], [[2]]), "database part"),
     ],
 )
-def test_a_split_that_is_none_is_refused(parts, message):
+def test_a_file_without_a_split_is_refused(parts, message):
     with pytest.raises(DataError, match=message):
         Split("mine", 0, *map(np.array, parts))
 

@@ -21,7 +21,7 @@ def triangle(length: int, start: int, short: int, side: int) -> np.ndarray:
 
 @pytest.mark.parametrize("size", [(40, 56), (56, 40), (51, 50), (16, 80), (300, 211)])
 @pytest.mark.parametrize("side", [16, 50])
-def test_crop_is_the_antialiased_middle(size, side):
+def test_crop_is_the_antialiased_center(size, side):
     image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     short = min(size)
     rows, columns = (triangle(length, (length - short) // 2, short, side) for length in size)
@@ -29,7 +29,7 @@ def test_crop_is_the_antialiased_middle(size, side):
     assert np.abs(shrink_to_square(image, side) - expected).max() < 1.6  # rounded twice
 
 
-def test_shrinking_smooths_and_cuts_exactly():
+def test_shrinking_is_antialiased_and_crops_exactly():
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2] = 255
     assert (
@@ -51,7 +51,7 @@ def test_squash_keeps_the_whole_image():
     assert shrink_to_square(image, 20).max() == 0
 
 
-def test_the_longest_image_becomes_a_square_at_no_cost():
+def test_extreme_aspect_ratios_become_squares():
     for shape in ((1, 10_000), (10_000, 1), (1, 1)):
         assert (shrink_to_square(np.full((*shape, 3), 7, np.uint8), 224) == 7).all()
     with pytest.raises(UsageError, match="fit"):

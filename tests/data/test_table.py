@@ -55,7 +55,7 @@ def error_of(path: Path) -> str:
     return text.replace(str(path), path.name)
 
 
-def test_one_label_each(table, tmp_path, monkeypatch):
+def test_single_label_tables(table, tmp_path, monkeypatch):
     path = table("path,labels\ncat/0.png,cat\ndog/1.png,dog\ncat/3.png,cat\n")
     data = read_table(path)
     assert data.ids.tolist() == ["cat/0.png", "dog/1.png", "cat/3.png"]
@@ -71,7 +71,7 @@ def test_one_label_each(table, tmp_path, monkeypatch):
     )  # from the table's folder on
 
 
-def test_several_labels(table):
+def test_multi_label_tables(table):
     data = read_table(
         table("path,labels\ncat/0.png,cat|indoors\ndog/1.png,dog\ncat/3.png, indoors | cat |dog\n")
     )
@@ -96,7 +96,7 @@ def test_several_labels(table):
         ("T.CSV", "path,labels\ncat\\0.png,cat\ndog\\1.png,dog\n"),  # Windows' paths
     ],
 )
-def test_the_ways_a_table_is_written(table, name, content):
+def test_dialects_of_tables(table, name, content):
     data = read_table(table(content, name))
     assert data.labels.array.tolist() == [0, 1]
     assert data.classes == ("cat", "dog")
@@ -144,7 +144,7 @@ def test_splits(table):
         make_split(read_table(table("path,labels\ncat/0.png,a\ndog/0.png,b\n")), "table")
 
 
-def test_without_a_split_some_are_held_out(table):
+def test_tables_without_a_split_use_holdout(table):
     lines = [f"{name}/{i}.png,{name}" for name in ("cat", "dog") for i in range(10)]
     path = table("path,labels\n" + "\n".join(lines))
     entry = find_dataset(path)
@@ -158,7 +158,7 @@ def test_without_a_split_some_are_held_out(table):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_held_out_images_of_several_labels_leave_every_label_to_learn(table, seed):
+def test_holdout_of_multi_label_tables_keeps_every_label(table, seed):
     lines = [f"cat/{i}.png,cat|only{i}" for i in range(7)] + [
         f"dog/{i}.png,dog|pet" for i in range(10)
     ]
@@ -238,7 +238,7 @@ def test_parquet(table, tmp_path):
         ("", "photos.csv has a header and no rows."),
     ],
 )
-def test_rows_that_are_wrong(table, rows, message):
+def test_wrong_rows_are_reported(table, rows, message):
     assert message in error_of(table("path,labels\n" + rows))
 
 
@@ -267,7 +267,7 @@ def test_rows_that_are_wrong(table, rows, message):
         ),
     ],
 )
-def test_splits_that_are_wrong(table, rows, message):
+def test_wrong_splits_are_reported(table, rows, message):
     assert message in error_of(table("path,labels,split\n" + rows))
 
 
@@ -299,11 +299,11 @@ def test_splits_that_are_wrong(table, rows, message):
         ),
     ],
 )
-def test_tables_that_are_none(table, content, message):
+def test_files_that_are_no_tables_are_refused(table, content, message):
     assert message in error_of(table(content))
 
 
-def test_many_mistakes_are_told_at_once(table):
+def test_problems_are_reported_together(table):
     lines = [f"gone/{i}.png,cat" for i in range(9)] + ["cat/0.png,"]
     text = error_of(table("path,labels\n" + "\n".join(lines)))
     assert text.startswith("photos.csv line 2: image gone/0.png does not exist")
@@ -312,7 +312,7 @@ def test_many_mistakes_are_told_at_once(table):
     assert text.endswith("; and 5 more problems. Fix the table and try again.")
 
 
-def test_a_file_named_in_two_ways_is_there_twice(table, tmp_path, monkeypatch):
+def test_two_names_of_one_file_are_a_duplicate(table, tmp_path, monkeypatch):
     table(f"path,labels\ncat/0.png,cat\ndog/0.png,dog\n{tmp_path / 'cat' / '0.png'},dog\n")
     monkeypatch.chdir(tmp_path)
     assert "photos.csv line 4: " in error_of(Path("photos.csv"))
@@ -320,13 +320,13 @@ def test_a_file_named_in_two_ways_is_there_twice(table, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_lines_may_end_as_on_any_system(table, end):
+def test_line_endings_of_every_system(table, end):
     rows = end.join(["path,labels", "cat/0.png,cat", "dog/0.png,dog", ""])
     assert read_table(table(rows)).labels.array.tolist() == [0, 1]
     assert "photos.csv line 4: there is no label." in error_of(table(rows + f"dog/1.png,{end}"))
 
 
-def test_letters_that_changed_places_are_told(table):
+def test_swapped_letters_are_reported(table):
     lines = [f"{name}/{i}.png,{name}" for name in ("cat", "dog") for i in range(8)]
     with pytest.warns(
         DoubtfulLabelWarning, match="line 18: the label 'dgo' occurs once; did you mean 'dog'"
@@ -334,14 +334,14 @@ def test_letters_that_changed_places_are_told(table):
         read_table(table("path,labels\n" + "\n".join([*lines, "dog/8.png,dgo"])))
 
 
-def test_a_label_that_looks_misspelt_is_told(table):
+def test_labels_that_look_misspelled_are_reported(table):
     lines = [f"cat/{i}.png,kitten" for i in range(8)] + [f"dog/{i}.png,dog" for i in range(8)]
     path = table(
         "path,labels\n" + "\n".join([*lines, "cat/8.png,kiten", "cat/9.png,Dog", "dog/8.png,horse"])
     )
-    with pytest.warns(DoubtfulLabelWarning) as told:
+    with pytest.warns(DoubtfulLabelWarning) as caught:
         data = read_table(path)
-    assert [str(warning.message) for warning in told] == [
+    assert [str(warning.message) for warning in caught] == [
         f"{path} line 18: the label 'kiten' occurs once; did you mean 'kitten' (8 times)? It is used as it is.",
         f"{path} line 19: the label 'Dog' occurs once; did you mean 'dog' (8 times)? It is used as it is.",
     ]
@@ -370,20 +370,20 @@ def test_many_rare_labels_are_compared_in_linear_time(table, monkeypatch):
     rows += [Row(0, "x", (f"another rare tag {number}",), None) for number in range(20_000)]
     rows += [Row(0, "x", ("frequent tg 77",), None)]
     start = time.perf_counter()
-    with pytest.warns(DoubtfulLabelWarning) as told:
+    with pytest.warns(DoubtfulLabelWarning) as caught:
         warn_of_misspellings(rows, Problems(Path("t.csv")))
     assert time.perf_counter() - start < 8
-    assert "did you mean 'frequent tag 77'" in str(told[0].message)
-    assert len(told) == 1
+    assert "did you mean 'frequent tag 77'" in str(caught[0].message)
+    assert len(caught) == 1
 
 
 def test_many_doubtful_labels_are_summarised(table):
     rows = [Row(1, "x", ("kitten",), None)] * 5
     rows += [Row(2, "x", (f"kitten{letter}",), None) for letter in "abcdefghi"]
-    with pytest.warns(DoubtfulLabelWarning) as told:
+    with pytest.warns(DoubtfulLabelWarning) as caught:
         warn_of_misspellings(rows, Problems(Path("t.csv")))
-    assert len(told) == 6
-    assert "4 more labels occur once and look misspelled" in str(told[-1].message)
+    assert len(caught) == 6
+    assert "4 more labels occur once and look misspelled" in str(caught[-1].message)
 
 
 def test_many_classes_are_checked_in_linear_time(tmp_path):

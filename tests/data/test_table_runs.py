@@ -60,7 +60,7 @@ def test_fit_takes_a_table_and_leaves_the_queries_alone(tmp_path):
     assert hasher.model_.classes == CLASS_NAMES
 
 
-def test_the_command_tells_line_and_remedy(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_line_and_remedy(tmp_path, monkeypatch, capsys):
     table = write_table(tmp_path)
     lines = table.read_text().splitlines()
     lines[6] = lines[6].replace(".png", ".jpeg")
@@ -70,8 +70,8 @@ def test_the_command_tells_line_and_remedy(tmp_path, monkeypatch, capsys):
     )
     with pytest.raises(SystemExit) as ended:
         main()
-    told = capsys.readouterr().err
+    caught = capsys.readouterr().err
     assert ended.value.code == 1
-    assert told.startswith(f"error: {table} line 7: image green/005.jpeg does not exist")
-    assert told.count("\n") == 1
+    assert caught.startswith(f"error: {table} line 7: image green/005.jpeg does not exist")
+    assert caught.count("\n") == 1
     assert not (tmp_path / "run").exists()

@@ -76,7 +76,7 @@ def test_the_official_sizes_are_required(tmp_path):
     assert np.array_equal(make_split(whole, "voc2012").query, np.arange(5_717, 11_540))
 
 
-def test_what_is_wrong_is_named(tmp_path):
+def test_damaged_files_are_named(tmp_path):
     with pytest.raises(
         DataError,
         match=r"voc2012 is not in .*JPEGImages and ImageSets/Main, from http.*--data-root",

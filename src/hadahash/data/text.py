@@ -33,7 +33,7 @@ def read_text(path: Path, *, remedy: str = AGAIN) -> str:
 
 
 def decode(content: bytes, path: Path, *, remedy: str = AGAIN) -> str:
-    """Decode UTF-8, with or without a byte order mark.
+    r"""Decode UTF-8, with or without a byte order mark.
 
     Args:
         content: The bytes of the file.
@@ -47,8 +47,8 @@ def decode(content: bytes, path: Path, *, remedy: str = AGAIN) -> str:
         DataError: The content is not UTF-8.
 
     Example:
-        >>> decode(b"a\\r\\nb\\rc", Path("x.txt"))
-        'a\\nb\\nc'
+        >>> decode(b"a\r\nb\rc", Path("x.txt"))
+        'a\nb\nc'
     """
     try:
         text = content.decode("utf-8-sig")

@@ -200,7 +200,7 @@ def _load(folder: Path) -> LabelledImages:
 
 
 def _read_batch(path: Path) -> NDArray[np.uint8]:
-    """uint8 (n, 3073)"""
+    """The records of a batch, uint8 (n, 3073)."""
     try:
         content = np.fromfile(path, np.uint8)
     except OSError as error:

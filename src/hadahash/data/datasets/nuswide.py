@@ -1,6 +1,6 @@
-"""NUS-WIDE with its 21 most frequent concepts: multi-label photographs from Flickr.
+r"""NUS-WIDE with its 21 most frequent concepts: multi-label photographs from Flickr.
 
-    ImageList/Imagelist.txt                        one path per line: actor\\0001_2124494179.jpg
+    ImageList/Imagelist.txt                        one path per line: actor\0001_2124494179.jpg
     Groundtruth/AllLabels/Labels_<concept>.txt     0 or 1 per line, for the images of that list
         or in two parts, training images first:
     ImageList/TrainImagelist.txt, TestImagelist.txt
