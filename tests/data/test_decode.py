@@ -1,4 +1,4 @@
-"""Decoding: everything in order, bad images named and left out, and only a few batches ahead of the reader."""
+"""Decoding: in order, damaged images listed, and at most two batches ahead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREPROCESS = Preprocess(side=8, size=8, crop=1.0)
 
 @dataclass
 class Numbered:
-    """Images that show their own number, some of them broken; counts what is read."""
+    """Images filled with their index, some of them damaged; counts reads."""
 
     count: int
     bad: frozenset[int] = frozenset()

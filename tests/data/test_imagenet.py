@@ -242,7 +242,7 @@ def test_the_training_images_are_drawn_from_the_database(tmp_path):
 
 
 def sized(train: int, val: int) -> LabelledImages:
-    """As many images as a real one has, without files."""
+    """A data set of the real size, without files."""
     labels = np.concatenate([np.repeat(np.arange(100), train), np.repeat(np.arange(100), val)])
     parts = np.repeat(["train", "query"], [100 * train, 100 * val])
     pixels = np.zeros((len(labels), 1, 1, 3), np.uint8)

@@ -1,4 +1,4 @@
-"""Opening images: every odd file is decoded right or refused with one typed error, soon and without eating memory."""
+"""Opening images: decoded correctly or refused with a typed error, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_ten_thousand_frames_cost_no_more_than_the_first(fmt):
 
 @pytest.mark.parametrize("fmt", ["JPEG", "PNG", "GIF", "TIFF", "BMP", "WEBP", "PPM"])
 def test_a_truncated_file_never_gives_other_pixels(fmt):
-    """Wherever a file ends too early it is refused, unless all pixels are there all the same."""
+    """A truncated file is refused, unless all its pixels are complete."""
     random = np.random.default_rng(0)
     data = encode(picture() // 2 + random.integers(0, 99, picture().shape, dtype=np.uint8), fmt)
     whole = open_image(data)
@@ -283,7 +283,7 @@ def test_any_file_name_is_accepted(name, tmp_path):
 
 
 class Stream:
-    """A stream as a web server has it: no seeking, no name."""
+    """A stream without seek and name, as a web server has it."""
 
     def __init__(self, data: bytes) -> None:
         self.data = io.BytesIO(data)

@@ -1,4 +1,4 @@
-"""NUS-WIDE: the lists of its publisher, the 21 most frequent concepts, and photographs that are gone."""
+"""NUS-WIDE: its lists, the 21 most frequent concepts, and missing photographs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONCEPTS = [f"concept{c:02d}" for c in range(24)]
 
 
 def truth() -> np.ndarray:
-    """(60, 24): concept c is on as many images as 24 - c, but 03, 07 and 11 are on none; the last 20 have only those."""
+    """(60, 24): concepts 03, 07 and 11 are the rarest, and the last 20 images have no other."""
     labels = np.zeros((COUNT, 24), np.int64)
     for c in range(24):
         if c not in (3, 7, 11):
@@ -138,7 +138,7 @@ def test_no_photographs_at_all(tmp_path):
 
 
 def by_hand(labels: np.ndarray, seed: int) -> Split:
-    """The paper's draw, one image at a time: each class in turn takes from what no class before has taken."""
+    """The draw of the paper, one image at a time: each class from what earlier ones left."""
     bits, taken, query, train = np.random.PCG64(seed), set(), [], []
     for c in range(labels.shape[1]):
         own = [i for i in range(len(labels)) if labels[i, c] and i not in taken]

@@ -1,4 +1,4 @@
-"""Splits: right sizes, no image in two places, and the same indices for the same seed for ever."""
+"""Splits: sizes, disjoint parts, and indices that follow from the seed and never change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def labelled(labels: np.ndarray, classes: int, *, tests: int = 0) -> LabelledIma
 
 @pytest.fixture(scope="module")
 def cifar() -> LabelledImages:
-    """The labels have the true sizes: 5,000 of each class in the training set, 1,000 in the test set."""
+    """Labels of the official sizes: 5,000 training and 1,000 test images per class."""
     random = np.random.default_rng(0)
     train, test = np.repeat(np.arange(10), 5_000), np.repeat(np.arange(10), 1_000)
     return labelled(
@@ -79,7 +79,7 @@ def test_the_seed_alone_decides(cifar):
 
 
 def test_splits_never_change():
-    """If this fails, splits made by earlier versions cannot be made again: do not change the numbers."""
+    """If this fails, splits of earlier versions cannot be reproduced: keep the numbers."""
     split = make_split(labelled(np.arange(40) % 2, 2), "holdout", seed=7)
     assert split.query.tolist() == [6, 12, 25, 35]
     assert split.sha256 == "b9fab937d9c2ded70c2773ef2dc1f1780ffdc2a5fc8e30a88341f849fb790778"

@@ -1,4 +1,4 @@
-"""The benchmarks themselves, where the environment variable HADAHASH_DATA names a folder that holds them."""
+"""The real data sets, where the variable HADAHASH_DATA names a folder that holds them."""
 
 from __future__ import annotations
 

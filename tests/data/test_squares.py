@@ -1,4 +1,4 @@
-"""Images to squares: cropped or squashed, smoothed as they shrink, and decoded no larger than need be."""
+"""Squares: cropped or squashed, antialiased, and decoded no larger than needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hadahash.errors import UsageError
 
 
 def triangle(length: int, start: int, short: int, side: int) -> np.ndarray:
-    """(side, length): how much each pixel counts when the part start..start+short of a row becomes `side` pixels."""
+    """Weights (side, length) of the pixels when start..start+short of a row becomes `side`."""
     step = short / side
     centres = start + (np.arange(side) + 0.5) * step
     away = np.abs(np.arange(length) + 0.5 - centres[:, None]) / max(step, 1)

@@ -1,4 +1,4 @@
-"""Tables of images: what is read, and what every mistake is answered with."""
+"""Tables of images: what is read, and the message for every mistake."""
 
 from __future__ import annotations
 

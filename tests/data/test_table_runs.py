@@ -22,7 +22,7 @@ CONFIG = make_config(
 
 
 def write_table(folder, *, several: bool = False, split: bool = False):
-    """80 toys in four colours; every fifth is a query."""
+    """80 toy images in four colors; every fifth is a query."""
     pixels, labels = make_toy(80, seed=0)
     write_folder(folder, pixels, labels)
     lines = ["path,labels" + ",split" * split]

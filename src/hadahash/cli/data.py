@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..data import DATASETS, DatasetInfo, make_split
-from ..data import prepare as preparations
 from ..errors import HadaHashError
 from . import options, output
+
+if TYPE_CHECKING:
+    from ..data import DatasetInfo
 
 app = typer.Typer(help="List, download, check or prepare data sets.", no_args_is_help=True)
 
@@ -24,6 +25,8 @@ def get(
 
     Example: hadahash data get cifar10
     """
+    from ..data import DATASETS, make_split
+
     entry = DATASETS.get(name)
     place = entry.locate(data_root, download=True, info=output.info)
     images = entry.read(place)
@@ -39,6 +42,8 @@ def list_(data_root: options.Root = None) -> None:
 
     Example: hadahash data list
     """
+    from ..data import DATASETS
+
     for name in DATASETS.names():
         entry = DATASETS.get(name)
         measure = f"protocol {entry.protocol}, mAP@{entry.depth or 'all'}"
@@ -47,9 +52,7 @@ def list_(data_root: options.Root = None) -> None:
 
 @app.command("prepare")
 def prepare(
-    name: Annotated[
-        str, typer.Argument(help=f"What to prepare: {', '.join(preparations.list_preparations())}.")
-    ],
+    name: Annotated[str, typer.Argument(help="voc2012-112px or tinyimagenet100.")],
     source: Annotated[Path, typer.Argument(help="Folder of the data set as published.")],
     dest: Annotated[Path, typer.Argument(help="Folder for the copy; must be empty or missing.")],
 ) -> None:
@@ -57,6 +60,8 @@ def prepare(
 
     Example: hadahash data prepare voc2012-112px VOCdevkit voc112
     """
+    from ..data import prepare as preparations
+
     count = preparations.prepare(name, source, dest, info=output.info)
     output.result(f"{name}: {count:,} images in {dest}")
 
