@@ -54,7 +54,7 @@ def test_a_store_beyond_the_memory_limit_is_a_file_without_a_name(tmp_path, data
     assert small.in_memory
     assert torch.equal(store.pixels, small.pixels)
     assert list(folder.iterdir()) == []
-    assert caught == [f"Storing 8 images of 32 px: 0.0 GB in {folder}."]
+    assert caught == [f"Storing 8 images of 32 px: 0.0 MB in {folder}."]
 
 
 def test_the_default_place_of_the_file_is_the_cache_folder(tmp_path, monkeypatch, data):
@@ -74,7 +74,7 @@ def test_the_size_is_stated_before_the_disk_is_touched(tmp_path, monkeypatch, da
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(StorageError, match="The disk is full") as error:
         PixelStore.build(data, PREPROCESS, folder=tmp_path, info=caught.append, memory_limit=0)
-    assert "GB of decoded images" in one_line(error.value)
+    assert "MB of decoded images" in one_line(error.value)
     assert list(tmp_path.iterdir()) == []
 
 
