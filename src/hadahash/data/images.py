@@ -157,7 +157,7 @@ def open_image(
         if at_least is not None:
             image.draft(None, (at_least, at_least))
         _load(image, truncated)
-        return _upright(image)  # after loading: a TIFF is turned, and loses its tag, on the way
+        return _upright(image)  # after loading: Pillow rotates a TIFF itself and drops its tag
 
 
 def from_pil(image: Image.Image, *, limits: ImageLimits = LIMITS) -> NDArray[np.uint8]:
@@ -246,9 +246,7 @@ def shrink_to_square(
 def _name(source: ImageInput) -> str:
     if isinstance(source, bytes):
         return "<bytes>"
-    return (
-        str(source) if isinstance(source, (str, Path)) else str(getattr(source, "name", "<stream>"))
-    )
+    return str(source if isinstance(source, (str, Path)) else getattr(source, "name", "<stream>"))
 
 
 @contextmanager

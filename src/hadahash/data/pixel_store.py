@@ -82,7 +82,9 @@ class PixelStore:
         place = cache_folder() if folder is None else Path(folder)
         if not in_memory or _nbytes(shape) >= _STATED:
             where = "memory" if in_memory else str(place)
-            info(f"Storing {len(data):,} images of {preprocess.side} px: {_size(shape)} in {where}.")
+            info(
+                f"Storing {len(data):,} images of {preprocess.side} px: {_size(shape)} in {where}."
+            )
         array = np.empty(shape, np.uint8) if in_memory else _allocate(place, shape)
         filled, rows, failed = 0, [np.empty(0, np.int64)], list[tuple[int, str]]()
         for part in decode(data.images, preprocess, batch_size=256):

@@ -47,9 +47,10 @@ def as_images(source: Any) -> ImageSource:
     Args:
         source: A path to an image file, a folder (searched recursively) or a table (.csv, .tsv,
             .parquet); the name of a data set ("cifar10"); a list, tuple, generator or array of
-            paths; a PIL image, the bytes of an image file, an array (h, w, 3), or a list of any of
-            these; an array (n, h, w, 3); a torch tensor (n, 3, h, w) or (n, h, w, 3); or an
-            `ImageSource` or `LabelledImages`. Pixels are uint8, or floats in [0, 1].
+            paths; a PIL image, the bytes of an image file or the open file, an array (h, w, 3), or
+            a list of any of these; an array (n, h, w, 3); a torch tensor (n, 3, h, w) or
+            (n, h, w, 3); or an `ImageSource` or `LabelledImages`. Pixels are uint8, or floats in
+            [0, 1].
 
     Returns:
         The images. Ids are paths relative to a folder, paths as given in a list or table, the
@@ -67,7 +68,7 @@ def as_images(source: Any) -> ImageSource:
         return source
     if isinstance(source, LabelledImages):
         return source.source
-    if isinstance(source, (str, Path)):
+    if isinstance(source, (str, os.PathLike)):
         return _from_path(source)
     if _is_single(source):
         return _numbered([_pixels(source)])
@@ -105,13 +106,15 @@ def as_labelled(data: Any, labels: ArrayLike | Labels | None = None) -> Labelled
         >>> data.classes, data.labels.array.tolist()
         (('cat', 'dog'), [0, 1])
     """
-    if isinstance(data, (str, Path, LabelledImages)):
+    if isinstance(data, (str, os.PathLike, LabelledImages)):
         if labels is not None:
             raise UsageError(
                 "labels would be ignored: a folder, table or data set has its own. "
                 "Give labels only with a list of files or with pixels."
             )
-        return _train_part(data if isinstance(data, LabelledImages) else open_dataset(data))
+        return _train_part(
+            data if isinstance(data, LabelledImages) else open_dataset(_as_path(data))
+        )
     source = as_images(data)
     if labels is None:
         raise UsageError("labels are missing: images without class folders or a table need them.")
@@ -181,7 +184,11 @@ def _train_part(data: LabelledImages) -> LabelledImages:
     return data.take(np.flatnonzero(data.parts == "train"))
 
 
-def _from_path(source: str | Path) -> ImageSource:
+def _as_path(path: str | os.PathLike[str]) -> str | Path:
+    return path if isinstance(path, str) else Path(path)
+
+
+def _from_path(source: str | os.PathLike[str]) -> ImageSource:
     path = Path(source)
     if isinstance(source, str) and source in DATASETS:
         return open_dataset(source).source
@@ -205,9 +212,11 @@ def _from_path(source: str | Path) -> ImageSource:
 
 
 def _from_items(items: list[Any]) -> ImageSource:
-    if all(isinstance(item, (str, Path)) for item in items):
-        return ImageSource(FileImages([Path(item) for item in items]), name_ids(items))
-    if any(isinstance(item, (str, Path)) for item in items):
+    paths = [isinstance(item, (str, os.PathLike)) for item in items]
+    if all(paths):
+        names = (os.fspath(item) for item in items)
+        return ImageSource(FileImages([Path(item) for item in items]), name_ids(names))
+    if any(paths):
         raise UsageError("A list must hold either paths or images, not both.")
     wrong = [type(item).__name__ for item in items if not _is_item(item)]
     if wrong:
@@ -226,7 +235,8 @@ def _is_single(source: Any) -> bool:
 def _is_item(item: Any) -> bool:
     from PIL.Image import Image
 
-    return isinstance(item, (bytes, bytearray, Image, np.ndarray)) or _is_tensor(item)
+    kinds = (bytes, bytearray, Image, np.ndarray)
+    return isinstance(item, kinds) or _is_tensor(item) or hasattr(item, "read")
 
 
 def _is_tensor(item: Any) -> bool:
@@ -235,8 +245,10 @@ def _is_tensor(item: Any) -> bool:
 
 
 def _pixels(item: Any) -> Any:
-    """One image of a list: bytes and PIL images as they are, arrays and tensors as uint8."""
-    if isinstance(item, bytearray):
+    """One image: PIL images as they are, files as bytes, arrays and tensors as uint8."""
+    if hasattr(item, "read"):
+        item = item.read()
+    if isinstance(item, (bytes, bytearray)):
         return bytes(item)
     return _as_pixels(item, 3) if isinstance(item, np.ndarray) or _is_tensor(item) else item
 
