@@ -53,18 +53,7 @@ class _Image(NamedTuple):
 
 
 def locate_tinyimagenet100(root: str | Path | None = None, **options: Any) -> Path:
-    """Find the folder that holds train/ and val/.
-
-    Args:
-        root: Where to look; None for the cache folder.
-        **options: Ignored.
-
-    Returns:
-        The folder.
-
-    Raises:
-        DataError: There is no such folder.
-    """
+    """Find the folder of Tiny-ImageNet; the arguments are those of `locate_imagenet100`."""
     return locate_dataset(
         "tinyimagenet100", root, _fits, below=("tiny-imagenet-200",), expected=_TINY
     )
@@ -88,32 +77,12 @@ def locate_imagenet100(root: str | Path | None = None, **options: Any) -> Path:
 
 
 def read_tinyimagenet100(root: str | Path) -> LabelledImages:
-    """Read 100 classes of Tiny-ImageNet, images of 64 x 64 pixels.
-
-    Args:
-        root: The folder that holds train/ and val/.
-
-    Returns:
-        The images; those of val/ are the part "query".
-
-    Raises:
-        DataError: Files are missing or damaged.
-    """
+    """Read 100 classes of Tiny-ImageNet, of 64 x 64 pixels, from a folder; see `read_wnids`."""
     return read_wnids(root, "tinyimagenet100")
 
 
 def read_imagenet100(root: str | Path) -> LabelledImages:
-    """Read 100 classes of ILSVRC2012; only the folders of these classes are listed.
-
-    Args:
-        root: The folder that holds train/ and val/.
-
-    Returns:
-        The images; those of val/ are the part "query".
-
-    Raises:
-        DataError: Files are missing or damaged.
-    """
+    """Read 100 classes of ILSVRC2012 from a folder; see `read_wnids`."""
     return read_wnids(root, "imagenet100")
 
 
