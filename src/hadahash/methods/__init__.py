@@ -25,6 +25,17 @@ from .base import METHODS, Batch, DeepMethod, Method, ShallowMethod, Task
 __all__ = ["METHODS", "Batch", "DeepMethod", "Method", "ShallowMethod", "Task", "list_methods"]
 
 
-def list_methods() -> list[str]:
-    """The names of all hashing methods."""
-    return METHODS.names()
+def list_methods(pattern: str = "*") -> list[str]:
+    """List the hashing methods, those of installed packages included.
+
+    Args:
+        pattern: A name with the wildcards * and ?, such as "hcdh*".
+
+    Returns:
+        The matching names in alphabetical order.
+
+    Example:
+        >>> list_methods("hcdh*")
+        ['hcdh', 'hcdh-2', 'hcdh-c', 'hcdh-far', 'hcdh-h']
+    """
+    return METHODS.names(pattern, installed=True)

@@ -207,7 +207,7 @@ def _build_timm(
     if not timm.is_model(name):
         raise unknown("backbone", name, list_backbones())
     fixed = bool(timm.get_pretrained_cfg(name, allow_unregistered=False).fixed_input_size)
-    sized = {"img_size": img_size} if fixed and img_size is not None else {}
+    sized: dict[str, Any] = {"img_size": img_size} if fixed and img_size is not None else {}
 
     def build() -> nn.Module:
         net: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, **sized)
