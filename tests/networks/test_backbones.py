@@ -149,6 +149,11 @@ def test_sizes_that_a_network_cannot_take_are_refused():
         backbone(torch.zeros(1, 3, 80, 80))
 
 
+def test_a_network_without_features_is_refused():
+    with pytest.raises(UsageError, match="'inception_next_atto' gives no features"):
+        build_backbone("inception_next_atto", weights="none", img_size=64)
+
+
 def test_auxiliary_classifiers_of_older_files_are_left_out():
     backbone = build_backbone("googlenet", weights="none", empty=True)
     state = backbone.state_dict()

@@ -112,6 +112,8 @@ class Backbone(nn.Module):
                 f"Backbone '{self.name}' cannot take images of {self.size} pixels. "
                 "Choose another size."
             ) from error
+        if width == 0:
+            raise UsageError(f"Backbone '{self.name}' gives no features. Choose another one.")
         self.train(training)
         return int(width)
 
