@@ -41,8 +41,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from ..config import require
 from ..networks import HashHead
+from ..settings import require
 from .base import METHODS, Batch, DeepMethod, Task
 from .codewords import CodewordMethod, has_label, majority
 from .common import classification_loss, random_signs
