@@ -7,8 +7,8 @@ import math
 import numpy as np
 import torch
 
-from hadahash.config import make
 from hadahash.methods import METHODS, Task
+from hadahash.settings import from_mapping
 
 IMAGES, FEATURES, CLASSES, BITS = 60, 12, 4, 8
 
@@ -29,7 +29,7 @@ def clusters(seed=0, *, multilabel=False, images=IMAGES, noise=0.7):
 def shallow_method(name, *, bits=BITS, width=FEATURES, images=IMAGES, **settings):
     method_type = METHODS.get(name)
     task = Task(bits, CLASSES, width, train_images=images)
-    return method_type.create(task, make(method_type.Settings, settings))
+    return method_type.create(task, from_mapping(method_type.Settings, settings))
 
 
 def fit_shallow(name, features, targets, *, seed=0, **arguments):

@@ -85,7 +85,9 @@ def test_an_evaluated_run_keeps_codes_and_report(toy_folder, tmp_path):
     assert query.ids.tolist() == data.ids[split.query].tolist()
     assert database.ids.tolist() == data.ids[split.database].tolist()
     assert np.array_equal(query.packed, hasher.encode(data.take(split.query)).packed)
-    by_hand = evaluate(query, data.labels.take(split.query), database, data.labels.take(split.database))
+    by_hand = evaluate(
+        query, data.labels.take(split.query), database, data.labels.take(split.database)
+    )
     assert report.map == by_hand.map and report.queries == 4 and report.database == 44
     stored = json.loads((out / "report.json").read_text())
     assert stored["map"] == pytest.approx(report.map)

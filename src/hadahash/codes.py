@@ -34,6 +34,11 @@ class Skipped(NamedTuple):
     reason: str
 
 
+def is_one(values: Any) -> Any:
+    """The definition of a bit: 1 where the value is >= 0; for numpy arrays and torch tensors."""
+    return values >= 0
+
+
 def binarize(values: ArrayLike) -> NDArray[np.bool_]:
     """Turn real values into bits.
 
@@ -60,7 +65,7 @@ def binarize(values: ArrayLike) -> NDArray[np.bool_]:
     if values.dtype.kind == "f" and np.isnan(values).any():
         row = np.argwhere(np.isnan(values))[0].tolist()
         raise UsageError(f"Cannot binarize NaN (at {row}). The output of the network diverged.")
-    return np.asarray(values >= 0)
+    return np.asarray(is_one(values))
 
 
 def pack(values: ArrayLike) -> NDArray[np.uint8]:

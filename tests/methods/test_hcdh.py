@@ -235,7 +235,7 @@ def test_c_without_its_only_loss_is_refused():
     one_line(caught.value)
 
 
-@pytest.mark.parametrize("lam, rule", [(-1.0, ">= 0"), (math.inf, "finite"), (math.nan, ">= 0")])
+@pytest.mark.parametrize("lam, rule", [(-1.0, ">= 0"), (math.inf, ">= 0"), (math.nan, ">= 0")])
 def test_lambda_must_be_in_range(lam, rule):
     with pytest.raises(UsageError, match=rf"^lam must be {rule}, got {lam}\.$"):
         HCDHSettings(lam=lam)

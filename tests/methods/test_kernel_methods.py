@@ -71,7 +71,7 @@ def _problem(seed=0, *, multilabel=False, images=IMAGES, anchors=20):
 
 
 def _first_guess(kernel, residual):
-    return ksh.first_guess(kernel, residual, ksh.whitening(kernel))
+    return ksh.relaxed_solution(kernel, residual, ksh.whitening(kernel))
 
 
 def _gain(kernel, residual, direction):
@@ -246,7 +246,7 @@ def _watch(monkeypatch, **settings):
         settings.pop("seed", 0), multilabel=settings.pop("multilabel", False)
     )
     method = fit_shallow("sdh", features, targets, **settings)
-    return method, method.kernel(features).double().numpy(), targets.double().numpy(), calls
+    return method, method.phi(features).double().numpy(), targets.double().numpy(), calls
 
 
 @pytest.mark.parametrize("multilabel", [False, True])

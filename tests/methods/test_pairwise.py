@@ -66,7 +66,7 @@ def test_long_codes_weigh_less_by_pair(bits, parts):
     outputs = torch.randn(5, bits, generator=generator)
     targets = torch.nn.functional.one_hot(torch.arange(5) % CLASSES, CLASSES).float()
     batch = Batch(outputs, targets, torch.arange(5))
-    bank.keep(outputs, batch)
+    bank.store(outputs, batch)
     known = {j: (outputs[j].tolist(), targets[j].tolist()) for j in range(5)}
     expected = _likelihood(outputs.tolist(), targets.tolist(), known) / parts
     assert bank.likelihood(outputs, batch).item() == pytest.approx(expected, rel=1e-5)
@@ -98,10 +98,10 @@ def test_dpsh_loss_is_the_formula(multilabel):
         for turn, batch in enumerate(_batches(seed, multilabel)):
             parts = method.loss(batch)
             outputs, labels = _remember(bank, method, batch)
-            quantisation = _distance(outputs, [[_sign(u) for u in row] for row in outputs])
+            quantization = _distance(outputs, [[_sign(u) for u in row] for row in outputs])
             expected = {
                 "pairs": _likelihood(outputs, labels, bank),
-                "quantisation": (0.1 + seed / 50) * quantisation,
+                "quantization": (0.1 + seed / 50) * quantization,
             }
             assert_parts(parts, expected)
             _drift(method, seed + turn)
@@ -139,9 +139,9 @@ def test_dpsh_gradient_is_the_documented_one(multilabel):
         [[share(y, z) for z in method.bank.targets.tolist()] for y in batch.targets.tolist()]
     ).double()
     likelihood = (torch.sigmoid(U0 @ U.T / 2) - S) @ U / 2 / S.numel()
-    quantisation = 2 * 0.3 * (U0 - torch.where(U0 >= 0, 1.0, -1.0)) / U0.numel()
+    quantization = 2 * 0.3 * (U0 - torch.where(U0 >= 0, 1.0, -1.0)) / U0.numel()
     assert likelihood.abs().max() > 1e-3
-    torch.testing.assert_close(outputs.grad, likelihood + quantisation, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(outputs.grad, likelihood + quantization, rtol=1e-9, atol=1e-12)
     assert not U.requires_grad
 
 
@@ -156,7 +156,7 @@ def test_gradients_are_those_of_the_loss_with_the_bank_held_fixed(name, multilab
     method.loss(batch)
     if name == "dsdh":
         method.before_step(40, 100)
-    method.bank.keep = lambda outputs, batch: None
+    method.bank.store = lambda outputs, batch: None
     assert_gradcheck(method, batch)
 
 

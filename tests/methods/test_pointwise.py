@@ -147,7 +147,7 @@ def test_csq_loss_is_the_formula(multilabel):
         labelled = max(1, sum(any(label) for label in batch.targets.tolist())) * BITS
         assert_parts(
             method.loss(batch),
-            {"center": entropy / labelled, "quantisation": (0.01 + seed / 100) * distance / count},
+            {"center": entropy / labelled, "quantization": (0.01 + seed / 100) * distance / count},
         )
 
 

@@ -13,7 +13,7 @@ from toys import one_line
 
 from hadahash import codebook
 from hadahash.errors import UsageError
-from hadahash.methods.itq import turn
+from hadahash.methods.itq import update_rotation
 
 # ------------------------------------------------------------------ LSH
 
@@ -78,7 +78,7 @@ def test_a_turn_of_itq_is_the_best_rotation_and_stays_one():
     V = torch.randn(50, BITS, generator=generator, dtype=torch.float64)
     R = torch.linalg.qr(torch.randn(BITS, BITS, generator=generator, dtype=torch.float64)).Q
     for _ in range(20):
-        B, turned = signs(V @ R), turn(V, R)
+        B, turned = signs(V @ R), update_rotation(V, R)
         np.testing.assert_allclose(
             turned.numpy(), scipy.linalg.orthogonal_procrustes(V.numpy(), B)[0], atol=1e-9
         )
@@ -119,7 +119,7 @@ def test_itq_does_not_look_at_the_labels_or_build_a_square_of_the_images():
 
 @pytest.mark.parametrize("bits", [13, 64, 256])
 def test_itq_refuses_more_bits_than_features(bits):
-    with pytest.raises(UsageError, match=rf"{bits} bits.* got 12") as caught:
+    with pytest.raises(UsageError, match=rf"bits must be <= 12 for itq, .* got {bits}\.") as caught:
         shallow_method("itq", bits=bits)
     one_line(caught.value)
 

@@ -1,7 +1,8 @@
 """Hashing methods, one file each. Importing a file registers its methods.
 
-Each file says where its method differs from its authors' paper and code. In one thing they all do: the authors' recipes
-(optimiser, rates, batches, crops, backbone) are not copied; all methods are trained by the same loop and compared in it.
+Each file lists the deviations from its authors' paper and code. One is common to all: the authors'
+training recipes (optimizer, learning rates, batches, crops, backbone) are not copied. All methods
+are trained by the same loop and compared in it.
 """
 
 from . import (

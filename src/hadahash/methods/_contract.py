@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..errors import HadaHashError
 from .base import Batch, DeepMethod, Method, ShallowMethod, Task
+from .common import sign
 
 Check = Callable[[type[Method]], None]
 Function = TypeVar("Function", bound=Callable[..., None])
@@ -305,7 +306,7 @@ def _codewords_are_distinct_signs_or_none(kind: type[Method]) -> None:
         f"codewords must have the shape (classes, bits), got {tuple(codewords.shape)}",
     )
     expect((codewords.abs() == 1).all(), "codewords must be +1 and -1")
-    expect(len(codewords.unique(dim=0)) == CLASSES, "codewords of two classes must differ")
+    expect(len(torch.unique(codewords, dim=0)) == CLASSES, "codewords of two classes must differ")
 
 
 @_check
@@ -342,8 +343,8 @@ def _classes_are_separated(kind: type[Method]) -> None:
             parts = method.loss(Batch(features, targets, torch.arange(IMAGES)))
             torch.stack(list(parts.values())).sum().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-    bits = _values(method.eval(), features) >= 0
-    distances = (bits[:, None] != bits[None]).float().mean(-1)
+    codes = sign(_values(method.eval(), features))
+    distances = (codes[:, None] != codes[None]).float().mean(-1)
     same = labels[:, None] == labels[None]
     within, between = float(distances[same].mean()), float(distances[~same].mean())
     expect(

@@ -24,20 +24,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from ..settings import Checked, setting
 from .base import METHODS, Batch, DeepMethod, Task
 from .codewords import CodewordMethod, has_label, majority
 from .common import random_signs
 
 
 @dataclass(frozen=True)
-class CSQSettings:
-    """Settings of CSQ.
+class CSQSettings(Checked):
+    """Settings of CSQ."""
 
-    Attributes:
-        csq_quantisation: Weight of the term that pulls the outputs to +-1.
-    """
-
-    csq_quantisation: float = 1e-4
+    csq_quantisation: float = setting(1e-4, "Weight of the term that pulls outputs to +-1.", ge=0)
 
 
 @METHODS.register("csq")
@@ -77,7 +74,7 @@ class CSQ(CodewordMethod, DeepMethod):
         quantization = (self.relaxed(values).abs() - 1).square().mean()
         return {
             "center": (weight * entropy).sum() / (weight.sum() * self.task.bits).clamp(min=1),
-            "quantisation": self.settings.csq_quantisation * quantization,
+            "quantization": self.settings.csq_quantisation * quantization,
         }
 
     def _target_codes(self, targets: Tensor) -> tuple[Tensor, Tensor]:

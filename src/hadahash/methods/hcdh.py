@@ -35,46 +35,38 @@ The deviations of the codebook from the paper's Algorithm 1 are listed in
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
 
 from ..networks import HashHead
-from ..settings import require
+from ..settings import Checked, require, setting
 from .base import METHODS, Batch, DeepMethod, Task
 from .codewords import CodewordMethod, has_label, majority
 from .common import classification_loss, random_signs
 
 
 @dataclass(frozen=True)
-class HCDHSettings:
-    """Settings of HCDH.
+class HCDHSettings(Checked):
+    """Settings of HCDH."""
 
-    Attributes: lam: Weight of the classification loss, the paper's lambda. codebook: Codebook
-        design: paper, far, csq or random. codebook_seed: Seed of the codebook; None takes the run's
-        seed. reduction: Reduction of L_H: the mean over images and bits, or the paper's half sum
-        over bits. multilabel_target: Target of a multi-label image, made of the codewords of its
-        labels.
-    """
-
-    lam: float = 1.0
-    codebook: str = "paper"
-    codebook_seed: int | None = None
-    reduction: Literal["mean", "sum"] = "mean"
-    multilabel_target: Literal["sign", "masked", "mean", "sum"] = "sign"
-
-    def __post_init__(self) -> None:
-        require(self.lam >= 0, f"lam must be >= 0, got {self.lam}.")
-        require(math.isfinite(self.lam), f"lam must be finite, got {self.lam}.")
+    lam: float = setting(1.0, "Weight lambda of the classification loss.", ge=0)
+    codebook: str = setting("paper", "Codebook design: paper, far, csq or random.")
+    codebook_seed: int | None = setting(None, "Seed of the codebook; none: the run's seed.", ge=0)
+    reduction: Literal["mean", "sum"] = setting(
+        "mean", "Reduction of L_H: mean over images and bits, or the paper's half sum over bits."
+    )
+    multilabel_target: Literal["sign", "masked", "mean", "sum"] = setting(
+        "sign", "Target of a multi-label image, made of the codewords of its labels."
+    )
 
 
 @dataclass(frozen=True)
 class HCDHFarSettings(HCDHSettings):
     """Settings of HCDH-far: those of HCDH with another default codebook."""
 
-    codebook: str = "far"
+    codebook: str = setting("far", "Codebook design: paper, far, csq or random.")
 
 
 @METHODS.register("hcdh")
