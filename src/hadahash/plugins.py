@@ -32,24 +32,43 @@ def load_plugins(paths: Iterable[str | Path]) -> None:
         hadahash.errors.UsageError: There is no plugin file no_such_file.py.
     """
     for path in paths:
-        text = str(path)
-        is_file = isinstance(path, Path) or text.endswith(".py") or "/" in text or "\\" in text
-        key = str(Path(path).expanduser().resolve()) if is_file else text
-        if key in _loaded:
+        name = plugin_name(path)
+        if name in _loaded:
             continue
         try:
-            if is_file:
-                _import_file(text, Path(key))
+            if _is_file(name):
+                _import_file(str(path), Path(name))
             else:
-                importlib.import_module(text)
+                importlib.import_module(name)
         except UsageError:
             raise
         except Exception as error:
             reason = " ".join(str(error).split())
             raise UsageError(
-                f"Cannot load the plugin {text}: {type(error).__name__}: {reason}"
+                f"Cannot load the plugin {path}: {type(error).__name__}: {reason}"
             ) from error
-        _loaded.add(key)
+        _loaded.add(name)
+
+
+def plugin_name(path: str | Path) -> str:
+    """Return the form in which a plugin is recorded, so that it is found from any folder.
+
+    Args:
+        path: Path of a .py file, or name of a module.
+
+    Returns:
+        The absolute path of a file, or the name of a module as it is.
+
+    Example:
+        >>> plugin_name("my_package.hinge")
+        'my_package.hinge'
+    """
+    is_file = isinstance(path, Path) or _is_file(path)
+    return str(Path(path).expanduser().resolve()) if is_file else str(path)
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".py") or "/" in name or "\\" in name
 
 
 def _import_file(given: str, path: Path) -> None:

@@ -21,9 +21,20 @@ from . import (
     sdh,  # noqa: F401
     ssdh,  # noqa: F401
 )
-from .base import METHODS, Batch, DeepMethod, Method, ShallowMethod, Task
+from .base import METHODS, Batch, DeepMethod, Method, NoSettings, ShallowMethod, Task
+from .codewords import CodewordMethod
 
-__all__ = ["METHODS", "Batch", "DeepMethod", "Method", "ShallowMethod", "Task", "list_methods"]
+__all__ = [
+    "METHODS",
+    "Batch",
+    "CodewordMethod",
+    "DeepMethod",
+    "Method",
+    "NoSettings",
+    "ShallowMethod",
+    "Task",
+    "list_methods",
+]
 
 
 def list_methods(pattern: str = "*") -> list[str]:
