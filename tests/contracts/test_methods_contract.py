@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
+import typing
 
 import pytest
 import torch
 from toys import tiny_hasher
 
 from hadahash import evaluate
+from hadahash.errors import UsageError
 from hadahash.methods import METHODS, ShallowMethod, Task
 from hadahash.methods._contract import make_batch, make_trained, method_checks
 from hadahash.networks import Backbone
@@ -86,3 +89,30 @@ def test_the_docstrings_name_the_source_of_the_method(name):
     kind = METHODS.get(name)
     module = __import__(kind.__module__, fromlist=["x"]).__doc__ or ""
     assert kind.__doc__ and len(f"{kind.__doc__} {module}".split()) > 20
+
+
+def _numbers(name):
+    hints = typing.get_type_hints(METHODS.get(name).Settings)
+    return [
+        field
+        for field in dataclasses.fields(METHODS.get(name).Settings)
+        if {int, float} & {hints[field.name], *typing.get_args(hints[field.name])}
+    ]
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_number_among_the_settings_has_a_range(name):
+    for field in _numbers(name):
+        bounds = field.metadata["bounds"]
+        low = min(bounds[key] for key in ("ge", "gt") if key in bounds)
+        with pytest.raises(
+            UsageError, match=rf"^{field.name} must be >=? {low:g}.*, got {low - 1}"
+        ):
+            METHODS.get(name).Settings(**{field.name: low - 1})
+        METHODS.get(name).Settings(**{field.name: low + 1})
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_setting_has_a_help_text(name):
+    for field in dataclasses.fields(METHODS.get(name).Settings):
+        assert field.metadata["help"].endswith(".")

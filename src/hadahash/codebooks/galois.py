@@ -69,7 +69,7 @@ def powers(p: int, k: int) -> NDArray[np.int64]:
 
 
 def _times_x(element: tuple[int, ...], rule: tuple[int, ...], p: int) -> tuple[int, ...]:
-    """x times an element, where x^k is the sum of rule[i] x^i."""
+    """Multiply an element by x, where x^k is the sum of rule[i] x^i."""
     top = element[-1]
     return tuple((low + top * c) % p for low, c in zip((0, *element[:-1]), rule, strict=True))
 
