@@ -317,15 +317,11 @@ def _config_v1(manifest: Mapping[str, Any]) -> Config:
 
 def _fill(network: HashNetwork, stored: StoredModel) -> None:
     """Copy stored tensors into an empty network; all names and shapes must agree."""
-    method, prefix = cast(Method, network.method), "method."
-    tensors = dict(stored.tensors)
-    own = {key: tensors.pop(key) for key in [*tensors] if key.startswith(prefix)}
-    own = method.upgrade_state({key.removeprefix(prefix): value for key, value in own.items()})
-    tensors |= {f"{prefix}{key}": value for key, value in own.items()}
+    tensors = network.upgrade_state(dict(stored.tensors))
     wanted = network.state_dict()
-    for name, _ in method.named_buffers():  # version 0.1 saved buffers that only training needs
-        if f"{prefix}{name}" not in wanted:
-            tensors.pop(f"{prefix}{name}", None)
+    for name, _ in network.named_buffers():  # version 0.1 saved buffers that only training needs
+        if name not in wanted:
+            tensors.pop(name, None)
     shapes = {key: value.shape for key, value in tensors.items()}
     expected = {key: value.shape for key, value in wanted.items()}
     wrong = sorted(key for key in {*shapes, *expected} if shapes.get(key) != expected.get(key))

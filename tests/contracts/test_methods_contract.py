@@ -76,7 +76,7 @@ def _mean_colors(name, **_options):
 def test_the_toy_classes_are_learned(name, toy, toy_queries, monkeypatch):
     """Deep methods train a random network; shallow ones are given features that separate the classes."""
     if issubclass(METHODS.get(name), ShallowMethod):
-        monkeypatch.setattr("hadahash.hasher.build_backbone", _mean_colors)
+        monkeypatch.setattr("hadahash.building.build_backbone", _mean_colors)
     started = time.process_time()
     hasher = tiny_hasher(name, epochs=12).fit(*toy)
     assert time.process_time() - started < 20
