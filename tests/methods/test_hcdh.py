@@ -272,6 +272,13 @@ def test_the_codebook_follows_its_seed_and_design():
         _method(codebook="papr")
 
 
+def test_a_permuted_codebook_has_the_same_codewords_in_another_order():
+    plain, permuted = (_method(codebook_permutation=seed).codebook for seed in (None, 1))
+    assert not torch.equal(plain, permuted)
+    assert {tuple(row) for row in plain.tolist()} == {tuple(row) for row in permuted.tolist()}
+    assert torch.equal(permuted, _method(codebook_permutation=1).codebook)
+
+
 def test_the_default_codebook_is_the_papers_and_far_has_its_own_name():
     for name in ("hcdh", "hcdh-h", "hcdh-2"):
         expected = torch.from_numpy(codebook(CLASSES, BITS, design="paper", seed=3)).double()

@@ -188,6 +188,11 @@ def test_csq_codewords_follow_the_seed():
         )
 
 
+def test_csq_takes_other_codebooks():
+    expected = torch.from_numpy(codebook(CLASSES, BITS, design="far")).double()
+    assert torch.equal(deep_method("csq", codebook="far").codewords(), expected)
+
+
 def test_too_many_csq_codewords_are_refused_in_one_line():
     with pytest.raises(
         UsageError, match=r"only 70 distinct codewords of 8 bits for 71 classes\. Use more bits"

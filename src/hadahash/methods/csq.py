@@ -34,6 +34,7 @@ from .common import random_signs
 class CSQSettings(Checked):
     """Settings of CSQ."""
 
+    codebook: str = setting("csq", "Codebook design: csq, far, paper or random.")
     csq_quantisation: float = setting(1e-4, "Weight of the term that pulls outputs to +-1.", ge=0)
 
 
@@ -48,10 +49,6 @@ class CSQ(CodewordMethod, DeepMethod):
         super().__init__(task, settings)
         self.hash = nn.Linear(task.features, task.bits)
         self.register_buffer("tie_break", random_signs(task.bits, seed=task.seed))
-
-    def design(self) -> str:
-        """Return "csq", the design of the paper."""
-        return "csq"
 
     def upgrade_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Rename the codewords, which version 0.1 stored as "centers"."""

@@ -36,8 +36,9 @@ The deviations of the codebook from the paper's Algorithm 1 are listed in
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 from torch import Tensor
 
 from ..networks import HashHead
@@ -45,6 +46,9 @@ from ..settings import Checked, require, setting
 from .base import METHODS, Batch, DeepMethod, Task
 from .codewords import CodewordMethod, has_label, majority
 from .common import classification_loss, random_signs
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,9 @@ class HCDHSettings(Checked):
     lam: float = setting(1.0, "Weight lambda of the classification loss.", ge=0)
     codebook: str = setting("paper", "Codebook design: paper, far, csq or random.")
     codebook_seed: int | None = setting(None, "Seed of the codebook; none: the run's seed.", ge=0)
+    codebook_permutation: int | None = setting(
+        None, "Seed of a random assignment of codewords to classes; none: as designed.", ge=0
+    )
     reduction: Literal["mean", "sum"] = setting(
         "mean", "Reduction of L_H: mean over images and bits, or the paper's half sum over bits."
     )
@@ -82,6 +89,26 @@ class HCDH(CodewordMethod, DeepMethod):
         self.register_buffer("tie_break", random_signs(task.bits, seed=self.seed()))
         classes = task.classes if settings.lam > 0 else 0
         self.head = HashHead(task.features, task.bits, classes, streams=self.streams)
+
+    @classmethod
+    def create(cls, task: Task, settings: HCDHSettings) -> Self:
+        """Make the method with its codebook, permuted over the classes if the settings ask for it.
+
+        Args:
+            task: The sizes to build for, and the seed.
+            settings: The settings.
+
+        Returns:
+            The method before training.
+
+        Raises:
+            UsageError: If the codebook cannot be made.
+        """
+        method = super().create(task, settings)
+        if settings.codebook_permutation is not None:
+            rng = np.random.default_rng(settings.codebook_permutation)
+            method.codebook.copy_(method.codebook[rng.permutation(task.classes)])
+        return method
 
     def seed(self) -> int:
         """Return the seed of the codebook: `codebook_seed`, or the run's seed if it is None."""
