@@ -288,7 +288,10 @@ def test_mistakes_are_refused(rng, engine, tmp_path):
         (lambda: Index.build(clustered(rng, 2, 513)), "bits must be between 8 and 512, got 513"),
         (lambda: Index.build(codes, engine=engine[:-1]), f"Did you mean '{engine}'"),
         (lambda: Index.build(codes, engine=engine, codeword=1), "option"),
-        (lambda: Index.build(codes, engine=engine, codewords=np.ones((3, 17))), "codewords must have the shape"),
+        (
+            lambda: Index.build(codes, engine=engine, codewords=np.ones((3, 17))),
+            "codewords must have the shape",
+        ),
     ]
     for call, message in mistakes:
         with pytest.raises(UsageError, match=message):
