@@ -133,7 +133,7 @@ class Engine(ABC):
 
     @abstractmethod
     def _search(self, request: SearchRequest) -> Hits:
-        """Answer with at most `request.k` columns, padded to the longest row."""
+        """Answer with at most min(k, number of items) columns, padded to the longest row."""
 
     def _neighbors(self, request: SearchRequest) -> list[list[Neighbor]]:
         """Answer a request with whole items. Engines override it if they can do it in one pass."""

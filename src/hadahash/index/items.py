@@ -236,9 +236,9 @@ def _array(ids: Any) -> NDArray[Any]:
 def _strings(array: NDArray[Any]) -> Ids:
     """Ids that are not an integer array as an object array of plain `str`."""
     values = array.tolist()
-    wrong = next((value for value in values if not isinstance(value, str)), None)
-    if wrong is not None:
-        raise UsageError(f"Ids must be all strings or all integers, got {wrong!r} among them.")
+    wrong = [value for value in values if not isinstance(value, str)]
+    if wrong:
+        raise UsageError(f"Ids must be all strings or all integers, got {wrong[0]!r} among them.")
     strings = np.empty(len(values), object)
     strings[:] = values
     return strings

@@ -241,7 +241,10 @@ def delete_ids(segments: Sequence[Segment], ids: Ids) -> tuple[Segment, ...]:
 def search_segments(
     segments: Sequence[Segment], request: SearchRequest, queries: Rows
 ) -> SegmentHits:
-    """The best `request.k` items of all segments."""
+    """The best `request.k` items of all segments, at most as many as are not deleted."""
+    count = sum(segment.live_count for segment in segments)
+    if request.k > count:
+        request = replace(request, k=count)
     limits: Keys = np.empty(len(queries), np.uint64)
     limits.fill((request.radius + 1) << 32)
     parts: list[SegmentHits] = []
