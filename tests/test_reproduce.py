@@ -15,7 +15,7 @@ from toys import make_toy
 import hadahash.reproduce.cells as cells
 from hadahash import files
 from hadahash.data import ArrayImages, LabelledImages
-from hadahash.errors import DataError, FellApart, HadaHashError, UsageError
+from hadahash.errors import DataError, TrainingDivergedError, HadaHashError, UsageError
 from hadahash.reproduce import (
     Bench,
     Cell,
@@ -216,7 +216,7 @@ def test_a_loss_that_is_no_number_leaves_no_result(
     toy_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def diverge(*args: object, **options: object) -> None:
-        raise FellApart("The loss is nan.")
+        raise TrainingDivergedError("The loss is nan.")
 
     bench, cell = _bench(tmp_path, []), toy_recipe.cells[0]
     run_recipes([(toy_recipe, [cell])], bench)

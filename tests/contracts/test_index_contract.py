@@ -299,7 +299,7 @@ def test_invalid_arguments_are_refused(rng, engine):
         (lambda: index.search(codes, radius=1.5), "radius must be an integer"),
         (lambda: index.search(codes, radius=-1), "radius must be an integer >= 0, got -1"),
         (lambda: index.search(codes, probes=0), "probes must be an integer >= 1, got 0"),
-        (lambda: index.search(codes.packed[:, :1]), "packed as uint8"),
+        (lambda: index.search(codes.packed[:, :1]), r"must be uint8 \(n, 2\), got"),
         (lambda: Index.build(clustered(rng, 2, 7)), "bits must be between 8 and 512, got 7"),
         (lambda: Index.build(clustered(rng, 2, 513)), "bits must be between 8 and 512, got 513"),
         (lambda: Index.build(codes, engine=engine[:-1]), f"Did you mean '{engine}'"),

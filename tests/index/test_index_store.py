@@ -94,7 +94,12 @@ def test_a_trailing_nul_makes_another_id(make, tmp_path):
     assert index.has(["a\0"]).tolist() == [False]
     with pytest.raises(UsageError, match=r"does not have 'a\\x00'"):
         index.remove(["a\0"])
-    assert len(index) == 1
+    index.add(make(1, 64, ["a\0"]))
+    index.save(tmp_path / "i")
+    opened = Index.open(tmp_path / "i")
+    assert opened.ids.tolist() == opened.codes().ids.tolist() == ["a", "a\0"]
+    opened.remove(["a\0"])
+    assert opened.ids.tolist() == ["a"]
 
 
 MEMORY = """

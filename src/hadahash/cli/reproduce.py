@@ -7,7 +7,7 @@ import typer
 
 from .. import reproduce as room
 from ..errors import UsageError
-from . import options, show
+from . import options, output
 
 
 def reproduce(
@@ -71,7 +71,7 @@ def reproduce(
         weights=weights,
         device=device,
         jobs=jobs,
-        say=show.say,
+        say=output.info,
     )
     if smoke:
         bench, docs = room.in_folder(Path("smoke"), bench)
@@ -81,7 +81,7 @@ def reproduce(
         return all(not allowed or value in allowed for allowed, value in rules)
 
     for path in room.reproduce(names or ["all"], bench, docs, run=run, smoke=smoke, wanted=wanted):
-        show.result(f"written: {path}")
+        output.result(f"written: {path}")
 
 
 def _roots(pairs: list[str]) -> dict[str, str]:

@@ -8,25 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import codes as codes_module
-from ..codes import Codes, pack
+from ..codes import Codes, as_codes, pack
 from ..errors import UsageError
-from .items import Ids, ItemTable, id_array, id_type_of, item_table, quote_ids
-
-
-def as_codes(codes: Any) -> Codes:
-    """`Codes` from anything that `hadahash.codes.as_codes` takes.
-
-    Raises:
-        UsageError: The value holds no codes.
-    """
-    if isinstance(codes, Codes):
-        return codes
-    convert = getattr(codes_module, "as_codes", None)
-    if convert is None:
-        raise UsageError(f"Expected hadahash.Codes, got {type(codes).__name__}.")
-    converted: Codes = convert(codes)
-    return converted
+from .items import ItemTable, id_array, item_table, quote_ids
 
 
 def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
@@ -45,12 +29,6 @@ def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
             f"This index holds codes of {bits} bits, got codes of {checked.bits} bits."
         )
     return checked.packed
-
-
-def make_codes(packed: NDArray[np.uint8], bits: int, ids: Ids) -> Codes:
-    """`Codes` with ids of an index."""
-    strings = id_type_of(ids) is str
-    return Codes(packed=packed, bits=bits, ids=np.array(ids.tolist(), str) if strings else ids)
 
 
 def sorted_items(

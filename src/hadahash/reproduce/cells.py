@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..config import fields_of, make
 from ..data import LabelledImages, Split, open_dataset
 from ..data.decode import in_memory
 from ..data.preprocess import Preprocess
 from ..encoding import FeatureCache
-from ..errors import FellApart, HadaHashError, UsageError
+from ..errors import HadaHashError, TrainingDivergedError, UsageError
 from ..evaluation import evaluate
 from ..hasher import Hasher, ModelSettings, choose_preprocess
 from ..runs import Evaluated, Source, evaluate_run, read_evaluated, train_run, validate, versions
+from ..settings import fields_of, make
 from ..visuals.report.measures import measure
 from .recipes import Cell, Recipe
 
@@ -125,7 +125,7 @@ class Opened:
     def get(self, cell: Cell) -> LabelledImages:
         if cell.dataset not in self._files:
             root = self._bench.roots.get(cell.dataset)
-            self._files[cell.dataset] = open_dataset(cell.dataset, root, say=self._bench.say)
+            self._files[cell.dataset] = open_dataset(cell.dataset, root, info=self._bench.say)
         data = self._files[cell.dataset]
         model = make(
             ModelSettings,
@@ -157,14 +157,14 @@ def _next(cell: Cell) -> str:
     except HadaHashError as error:
         failure = f"{cell.dataset} {cell.name}: {error}"
         bench.say(f"failed: {failure}")
-        if isinstance(error, FellApart) and not cell.validation:
+        if isinstance(error, TrainingDivergedError) and not cell.validation:
             mishap = {"settings": cell.settings, "reason": str(error), "train_map": error.train_map}
             mishap |= {"command": cell.command(bench.weights), "versions": versions()}
             files.write_json(
                 cell.mishap_path(bench.results), [*cell.mishaps(bench.results), mishap]
             )
             return ""
-        if not cell.validation or not isinstance(error, (FellApart, UsageError)):
+        if not cell.validation or not isinstance(error, (TrainingDivergedError, UsageError)):
             return failure
         result = {
             "validation_map": 0.0,
@@ -199,7 +199,7 @@ def run_cell(
         train_map = _train_map(hasher, Split.load(out / "split.json"), dataset)
         if train_map < cell.least:
             text = f"Its training images find each other with an mAP of {train_map:.3f} only, not {cell.least:.3f}."
-            raise FellApart(text, train_map)
+            raise TrainingDivergedError(text, train_map)
         evaluate_run(out, hasher=hasher, dataset=dataset, cache=cache)
     about = files.read_json(out / "run.json")
     for private in ("data", "root"):
