@@ -295,3 +295,16 @@ def test_rows_and_back(rng):
         assert rows.dtype == (np.uint32 if bits <= 32 else np.uint64)
         assert np.array_equal(tables.packed_of(rows, bits), packed)
     assert native.available() or native.describe() == "numpy"
+
+
+def test_misaligned_rows_are_copied_or_refused(rng):
+    """C code reads words: an address that is not a multiple of 8 is undefined behaviour."""
+    packed = pack(rng.choice([-1, 1], (50, 64)))
+    shifted = np.frombuffer(b"x" + packed.tobytes(), np.uint8, offset=1).reshape(50, 8)
+    rows = tables.rows_of(shifted)
+    assert rows.flags.aligned and np.array_equal(rows, tables.rows_of(packed))
+    with pytest.raises(UsageError, match="aligned"):
+        tables.Table(shifted.view(np.uint64))
+    with pytest.raises(UsageError, match="aligned"):
+        limits = limits_of(packed, 64)
+        search.nearest(tables.Table(rows), shifted.view(np.uint64), k=1, limits=limits)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..codes import Codes, as_codes, pack
 from ..errors import UsageError
-from .items import ItemTable, id_array, item_table, quote_ids
+from .items import ItemTable, item_table, quote_ids
 
 
 def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
@@ -40,7 +40,7 @@ def sorted_items(
         UsageError: The codes, ids, labels or paths are invalid, or an id is repeated.
     """
     codes = as_codes(codes)
-    packed, ids = packed_queries(codes, bits), id_array(codes.ids)
+    packed, ids = packed_queries(codes, bits), codes.ids
     table = item_table(ids, paths=paths, labels=labels)
     if len(ids) > 1 and not (ids[:-1] < ids[1:]).all():
         order = np.argsort(ids, kind="stable")
@@ -57,6 +57,8 @@ def whole_number(name: str, value: Any, least: int) -> int:
     Raises:
         UsageError: It is not.
     """
+    if type(value) is int and value >= least:
+        return value
     try:
         number = operator.index(value)
     except TypeError:

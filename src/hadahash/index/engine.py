@@ -80,7 +80,7 @@ class Engine(ABC):
     @property
     @abstractmethod
     def id_type(self) -> type[Id] | None:
-        """int or str; None while the index is empty."""
+        """Type of the ids, int or str; None while the index is empty."""
 
     @property
     @abstractmethod

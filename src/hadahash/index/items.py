@@ -46,7 +46,7 @@ class Items(Protocol):
 
     @property
     def id_type(self) -> type[Id]:
-        """int or str."""
+        """Type of the ids, int or str."""
         ...
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ class ItemTable:
 
     @property
     def id_type(self) -> type[Id]:
-        """int or str."""
+        """Type of the ids, int or str."""
         return id_type_of(self.ids)
 
     def __len__(self) -> int:
@@ -245,7 +245,7 @@ def _strings(array: NDArray[Any]) -> Ids:
 
 
 def id_type_of(ids: Ids) -> type[Id]:
-    """int or str, the type of the ids in an array of `id_array`."""
+    """Type of the ids in an array of `id_array`, int or str."""
     return int if ids.dtype.kind == "i" else str
 
 

@@ -96,7 +96,7 @@ class LocalIndex(Index):
 
     @property
     def id_type(self) -> type[Id] | None:
-        """int or str; None while the index is empty."""
+        """Type of the ids, int or str; None while the index is empty."""
         segments = self._segments
         return segments[0].items.id_type if segments else None
 

@@ -242,9 +242,9 @@ def search_segments(
     segments: Sequence[Segment], request: SearchRequest, queries: Rows
 ) -> SegmentHits:
     """The best `request.k` items of all segments, at most as many as are not deleted."""
-    count = sum(segment.live_count for segment in segments)
-    if request.k > count:
-        request = replace(request, k=count)
+    if segments and request.k > segments[0].live_count:
+        count = sum(segment.live_count for segment in segments)
+        request = request._replace(k=min(request.k, count))
     limits: Keys = np.empty(len(queries), np.uint64)
     limits.fill((request.radius + 1) << 32)
     parts: list[SegmentHits] = []

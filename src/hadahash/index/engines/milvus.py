@@ -238,7 +238,7 @@ class MilvusIndex(Index):
 
     @property
     def id_type(self) -> type[Id] | None:
-        """int or str; None while the collection is empty."""
+        """Type of the ids, int or str; None while the collection is empty."""
         filled = self._exists() and self._query("", ["id"], limit=1)
         return self._stored_type if filled else None
 

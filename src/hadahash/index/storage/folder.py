@@ -254,6 +254,8 @@ class IndexFolder:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
+        except OSError as error:
+            raise files.storage_error("write", self.path, error) from error
         finally:
             os.close(handle)
 
