@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from brute_force import LOCAL_ENGINES, BruteForce, as_lists
@@ -11,7 +9,8 @@ from brute_force import LOCAL_ENGINES, BruteForce, as_lists
 from hadahash import native
 from hadahash.codes import Codes, pack, unpack
 from hadahash.errors import UsageError
-from hadahash.index import Index, list_engines, routed
+from hadahash.index import ENGINES as REGISTRY
+from hadahash.index import Hits, Index, list_engines, routed
 from hadahash.index._contract import engine_checks
 
 BITS = [8, 12, 16, 24, 32, 33, 48, 64, 96, 128, 255, 512]
@@ -75,7 +74,26 @@ def assert_same(index, brute, queries, k, **options):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("check", engine_checks().values(), ids=engine_checks().keys())
 def test_the_contract_of_an_engine(check, engine):
-    check(partial(Index.build, engine=engine))
+    check(REGISTRY.get(engine))
+
+
+class ForgetfulIndex(REGISTRY.get("exact")):
+    """An engine that never finds its first item."""
+
+    def _search(self, request):
+        hits = super()._search(request)
+        return Hits(np.where(hits.ids == 0, -1, hits.ids), hits.distances, hits.exact_rows)
+
+
+def test_the_checks_find_a_broken_engine():
+    broken = []
+    for name, check in engine_checks().items():
+        try:
+            check(ForgetfulIndex)
+        except AssertionError as error:
+            broken.append(name)
+            assert "breaks its contract" in str(error)
+    assert "search equals an exhaustive search" in broken
 
 
 @pytest.mark.parametrize("engine", ENGINES)

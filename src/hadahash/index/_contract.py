@@ -1,8 +1,7 @@
 """Checks that every index engine must pass, for the engines of this package and those of users.
 
-`engine_checks` returns functions of a builder: a callable that takes codes, labels and paths, and
-returns a new index of the engine (`Index.build` with the engine's options). A check raises
-AssertionError if the engine breaks the contract.
+A check takes the class of an engine, and raises AssertionError if it breaks the contract.
+`hadahash.testing.check_engine` runs all of them.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from ..errors import HadaHashError, UsageError
 from .api import Index
 from .items import Id, Label
 from .query import Hits
+from .storage.folder import IndexFolder
 
-Builder = Callable[..., Index]
-Check = Callable[[Builder], None]
+Engine = type[Index]
+Check = Callable[[Engine], None]
 
 _BITS = 48
 _Row = list[tuple[int, Id]]  # (distance, id) of one query
@@ -32,12 +32,12 @@ def engine_checks() -> dict[str, Check]:
     """The checks by name.
 
     Returns:
-        Functions that take a builder `build(codes, labels=None, paths=None) -> Index`. Each call of
-        the builder must give an independent index.
+        Functions of the class of an engine. They create empty indexes with default options.
 
     Example:
+        >>> from hadahash.index import ENGINES
         >>> for check in engine_checks().values():
-        ...     check(Index.build)
+        ...     check(ENGINES.get("exact"))
     """
     return {
         "search equals an exhaustive search": _check_search,
@@ -89,10 +89,10 @@ def check_search(
 # ---- the checks ----------------------------------------------------------------------------------
 
 
-def _check_search(build: Builder) -> None:
+def _check_search(engine: Engine) -> None:
     for ids in (None, [f"photo {number}" for number in range(200)]):
         codes, queries = _codes(200, 1, ids), _codes(4, 2)
-        index = build(codes)
+        index = _build(engine, codes)
         _expect(len(index) == 200 and index.bits == _BITS, "size and bits")
         _expect(index.id_type is (int if ids is None else str), "type of the ids")
         for k in (0, 1, 17, 200, 10**12):
@@ -100,9 +100,9 @@ def _check_search(build: Builder) -> None:
         check_search(index, codes, queries[:0], 3)
 
 
-def _check_filters(build: Builder) -> None:
+def _check_filters(engine: Engine) -> None:
     codes, queries, labels = _codes(150, 3), _codes(3, 4), _labels(150)
-    index = build(codes, labels)
+    index = _build(engine, codes, labels)
     for radius in (0, 4, 12, _BITS, 1000):
         check_search(index, codes, queries, 20, radius=radius)
     for wanted in (["cat"], [7], ["cat", 7], ["unknown"], []):
@@ -117,17 +117,17 @@ def _check_filters(build: Builder) -> None:
     _expect(found == true, "within() returns all items in the radius")
 
 
-def _check_exact_rows(build: Builder) -> None:
+def _check_exact_rows(engine: Engine) -> None:
     codes, queries = _codes(300, 5), _codes(10, 6)
-    index = build(codes)
+    index = _build(engine, codes)
     true, fast = index.search(queries, 5), index.search(queries, 5, probes=1)
     same = (true.ids == fast.ids).all(axis=1)
     _expect(bool(same[fast.exact_rows].all()), "rows marked exact are exact")
 
 
-def _check_changes(build: Builder) -> None:
+def _check_changes(engine: Engine) -> None:
     codes, more, queries = _codes(120, 7), _codes(60, 8, np.arange(100, 160)), _codes(3, 9)
-    index = build(codes)
+    index = _build(engine, codes)
     index.remove(np.arange(0, 50))
     for _ in range(2):  # an update is idempotent
         index.update(more, [["new"]] * 60)
@@ -140,10 +140,10 @@ def _check_changes(build: Builder) -> None:
     _expect(index.label_counts() == {"new": 60}, "label counts after changes")
 
 
-def _check_neighbors(build: Builder) -> None:
+def _check_neighbors(engine: Engine) -> None:
     codes, queries, labels = _codes(80, 11), _codes(4, 12), _labels(80)
     paths = [None if number % 3 else f"{number}.jpg" for number in range(80)]
-    index = build(codes, labels, paths)
+    index = _build(engine, codes, labels, paths)
     hits, rows = index.search(queries, 7), index.neighbors(queries, 7)
     for row, found in enumerate(rows):
         _expect([(each.distance, each.id) for each in found] == _rows(hits)[row], "same hits")
@@ -155,9 +155,9 @@ def _check_neighbors(build: Builder) -> None:
     _expect(index.neighbors(queries, 3, labels=["unknown"]) == [[]] * 4, "no neighbors")
 
 
-def _check_items(build: Builder) -> None:
+def _check_items(engine: Engine) -> None:
     codes = _codes(3, 13, ["b", "a", "c"])
-    index = build(codes, [["x", 7], [], ["y"]], ["/p/b.jpg", None, "/p/c.jpg"])
+    index = _build(engine, codes, [["x", 7], [], ["y"]], ["/p/b.jpg", None, "/p/c.jpg"])
     expected = [("c", "/p/c.jpg", ("y",)), ("b", "/p/b.jpg", (7, "x")), ("a", None, ())]
     _expect(index.get(["c", "b", "a"]) == expected, "items in the order asked for")
     stored = index.codes(["c", "c", "b"])
@@ -166,26 +166,26 @@ def _check_items(build: Builder) -> None:
     _expect(index.codes().ids.tolist() == ["a", "b", "c"], "all codes in the order of ids")
 
 
-def _check_storage(build: Builder) -> None:
+def _check_storage(engine: Engine) -> None:
     codes, queries, labels = _codes(90, 14), _codes(3, 15), _labels(90)
-    index = build(codes, labels)
+    index = _build(engine, codes, labels)
     index.meta["owner"] = {"name": "check"}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.index"
         index.save(path)
-        opened = Index.open(path)
+        opened = _open(engine, path)
         opened.verify()
         _expect(type(opened) is type(index) and opened.engine == index.engine, "engine")
         _expect(opened.meta == {"owner": {"name": "check"}}, "meta")
         check_search(opened, codes, queries, 12, labels=labels, labels_wanted=["dog"])
         opened.remove([0, 1])
         opened.save(path)
-        check_search(Index.open(path), codes[2:], queries, 100)
+        check_search(_open(engine, path), codes[2:], queries, 100)
 
 
-def _check_refusals(build: Builder) -> None:
+def _check_refusals(engine: Engine) -> None:
     codes = _codes(5, 16)
-    index = build(codes)
+    index = _build(engine, codes)
     short = Codes(packed=np.zeros((1, 2), np.uint8), bits=16, ids=np.array([9]))
     calls: dict[str, Callable[[], object]] = {
         "a known id is added": lambda: index.add(codes),
@@ -213,9 +213,9 @@ def _check_refusals(build: Builder) -> None:
     _expect(index.ids.tolist() == [0, 1, 2, 3, 4], "nothing was changed")
 
 
-def _check_empty(build: Builder) -> None:
+def _check_empty(engine: Engine) -> None:
     for ids in ([4, 2], ["b", "a"]):
-        index = build(_codes(0, 19))
+        index = _build(engine, _codes(0, 19))
         _expect(len(index) == 0 and index.id_type is None, "an empty index")
         _expect(len(index.ids) == len(index.codes()) == 0, "no ids and codes")
         _expect(index.search(_codes(2, 20), 3).ids.shape == (2, 0), "no hits")
@@ -225,9 +225,9 @@ def _check_empty(build: Builder) -> None:
         _expect(len(index) == 0 and index.search(_codes(1, 22), 3).counts.tolist() == [0], "empty")
 
 
-def _check_ownership(build: Builder) -> None:
+def _check_ownership(engine: Engine) -> None:
     codes = _codes(50, 23)
-    index = build(codes)
+    index = _build(engine, codes)
     before = index.codes().packed.copy()
     codes.packed[:] = 0
     _expect(np.array_equal(index.codes().packed, before), "the index copies its codes")
@@ -241,12 +241,27 @@ def _expect(condition: bool, message: str) -> None:
         raise AssertionError(f"The engine breaks its contract: {message}.")
 
 
+def _build(engine: Engine, codes: Codes, labels: Any = None, paths: Any = None) -> Index:
+    index = engine._create(codes.bits, _centroids())
+    index.add(codes, labels, paths)
+    return index
+
+
+def _open(engine: Engine, path: Path) -> Index:
+    """Open an index of an engine that may not be registered."""
+    return engine._load(IndexFolder(path).open())
+
+
+def _centroids() -> NDArray[np.int64]:
+    return np.random.default_rng(99).choice([-1, 1], (5, _BITS))
+
+
 def _codes(count: int, seed: int, ids: Any = None) -> Codes:
     """Codes around 5 centroids, so that there are many ties."""
-    centroids = np.random.default_rng(99).choice([-1, 1], (5, _BITS))
     rng = np.random.default_rng(seed)
     flips = rng.choice([1, -1], (count, _BITS), p=[0.9, 0.1])
-    return Codes(packed=pack(centroids[rng.integers(0, 5, count)] * flips), bits=_BITS, ids=ids)
+    packed = pack(_centroids()[rng.integers(0, 5, count)] * flips)
+    return Codes(packed=packed, bits=_BITS, ids=ids)
 
 
 def _labels(count: int) -> list[list[Label]]:
