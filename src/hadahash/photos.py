@@ -176,7 +176,7 @@ class PhotoIndex:
         book = getattr(hasher.network.method, "codebook", None)
         codes = Codes(packed=np.zeros((0, -(-hasher.bits // 8)), np.uint8), bits=hasher.bits)
         index = Index.build(
-            codes, engine=engine, codebook=None if book is None else book.cpu().numpy(), **options
+            codes, engine=engine, codewords=None if book is None else book.cpu().numpy(), **options
         )
         index.meta |= {
             "model": hasher.weights_sha256,
@@ -275,7 +275,7 @@ class PhotoIndex:
         """Which of the ids the index does not have."""
         there = (
             self.index.has(np.array(ids))
-            if ids and self.index.ids_are is not None
+            if ids and self.index.id_type is not None
             else [False] * len(ids)
         )
         return {each for each, known in zip(ids, there, strict=True) if not known}

@@ -54,7 +54,7 @@ def _measure(count: int, bits: int, queries: int, seed: int) -> dict[str, Any]:
     asked, asked_labels = _made(max(queries, _BATCH), book, rng)
     engines = {
         "exact": Index.build(database),
-        "routed": Index.build(database, engine="routed", codebook=book),
+        "routed": Index.build(database, engine="routed", codewords=book),
     }
     found = [index.search(asked[:_BATCH], k=_K).distances for index in engines.values()]
     figures: dict[str, Any] = {"engines agree": "yes" if (found[0] == found[1]).all() else "NO"}

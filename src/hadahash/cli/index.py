@@ -104,7 +104,7 @@ def remove(
 
 def _typed(index: AnyIndex, ids: list[str]) -> list[Any]:
     """Ids as the index has them."""
-    numbers = index.ids_are is int and all(each.removeprefix("-").isdecimal() for each in ids)
+    numbers = index.id_type is int and all(each.removeprefix("-").isdecimal() for each in ids)
     return [int(each) for each in ids] if numbers else list(ids)
 
 
@@ -124,7 +124,7 @@ def info(
     opened = AnyIndex.open(index)
     if verify:
         opened.verify()
-    kind = opened.ids_are
+    kind = opened.id_type
     figures: dict[str, Any] = {
         "items": len(opened),
         "bits": opened.bits,

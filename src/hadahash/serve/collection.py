@@ -88,7 +88,7 @@ class Snapshot:
 
     def find(self, text: Id) -> Item | None:
         """The item with this id; ids that are numbers may come as text."""
-        kind = self.index.ids_are
+        kind = self.index.id_type
         if kind is int and isinstance(text, str):
             if not (text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 19):
                 return None

@@ -309,7 +309,7 @@ class Service:
     def _added(self, parameters: ItemParameters, packed: Packed) -> Snapshot:
         """A change is made to a copy from the disk: what is served is the index before it, or after it is saved."""
         fresh = Snapshot.open(self.sources, self.settings.map_points)
-        wanted = _as_kind(parameters.id, fresh.index.ids_are)
+        wanted = _as_kind(parameters.id, fresh.index.id_type)
         if fresh.find(wanted) is not None:
             raise Problem(
                 409,
@@ -356,7 +356,7 @@ def _search_together(snapshot: Snapshot, questions: Sequence[Question]) -> list[
     for row, question in enumerate(questions):
         count = min(question.k, int(hits.counts[row]))
         ids, distances = hits.ids[row, :count].tolist(), hits.distances[row, :count].tolist()
-        found.append(Found(snapshot, ids, distances, bool(hits.certain[row])))
+        found.append(Found(snapshot, ids, distances, bool(hits.exact_rows[row])))
     return found
 
 
