@@ -97,7 +97,7 @@ def _build_index(out: Path, dataset: LabelledImages, hasher: Hasher) -> None:
         (images / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(dataset.images[row]).save(images / name)
     shutil.rmtree(folder, ignore_errors=True)
-    index = PhotoIndex.make(folder, hasher, run, images, engine="routed").index
+    index = PhotoIndex.create(folder, hasher, run, images, engine="routed").index
     index.update(
         Codes(codes.packed, codes.bits, np.array(names)),
         labels,

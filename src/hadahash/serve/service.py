@@ -17,7 +17,7 @@ from ..data.base import ArrayImages
 from ..errors import HadaHashError
 from ..hasher import Hasher
 from ..index import Index, Item
-from ..photos import check_model, model_of
+from ..photos import check_model, load_model_of
 from .batching import Batcher, Gate
 from .collection import Id, Snapshot, Sources, label_values, stamp_of
 from .decoding import DecodePool, Picture
@@ -102,7 +102,7 @@ class Service:
 
     def _open(self) -> tuple[Hasher, Snapshot]:
         index = Index.open(self.sources.index)
-        hasher = model_of(index, self.sources.index, self.sources.run, device=self.settings.device)
+        hasher = load_model_of(index, self.sources.index, self.sources.run, device=self.settings.device)
         side = hasher.preprocess.side
         _encode(
             hasher, [np.zeros((side, side, 3), np.uint8)]
