@@ -136,7 +136,7 @@ def compare(
             times.setdefault(f"hadahash, {threads} thread(s)", []).append(
                 (time.perf_counter() - start) / ours
             )
-        exact = hh.evaluate(queries[rows], query_labels[rows], database, labels).ap
+        exact = hh.evaluate(queries[rows], query_labels[rows], database, labels).average_precision
         for name, loop in loops.items():
             start = time.perf_counter()
             ap = [
