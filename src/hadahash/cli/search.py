@@ -5,14 +5,10 @@ from typing import Annotated
 
 import typer
 
-from ..data import open_image, shrink_to_square
-from ..errors import ImageError
 from ..index import Index
-from ..photos import Found, find, model_of
-from ..visuals.html import Shown, paragraph, sheet, write_page
+from ..photos import find, model_of
+from ..visuals.search_sheet import write_search_sheet
 from . import options, output
-
-_SIDE = 132  # pixels of a picture on a sheet
 
 
 def search(
@@ -46,7 +42,8 @@ def search(
         labels=label or (),
     )
     if page is not None:
-        _write_sheet(page, image, found)
+        for problem in write_search_sheet(page, image, found, bits=opened.bits):
+            output.info(f"not on the sheet: {problem}")
     if json:
         output.as_json({"image": str(image), "hits": [hit._asdict() for hit in found]})
         return
@@ -57,19 +54,3 @@ def search(
         )
     if page is not None:
         output.info(f"pictures in {page}")
-
-
-def _write_sheet(page: Path, image: Path, found: list[Found]) -> None:
-    shown = [_picture(image, image.name)]
-    for hit in found:
-        caption = " ".join([*map(str, hit.labels), str(hit.distance)])
-        try:
-            shown.append(_picture(Path(hit.path or str(hit.id)), caption, right=True))
-        except ImageError as error:
-            output.info(f"not on the sheet: {error}")
-    note = f"The {len(found)} images nearest to {image.name}, which stands first. Under each: its label, and the bits that differ."
-    write_page(page, f"Nearest to {image.name}", [paragraph(note), sheet([shown])])
-
-
-def _picture(path: Path, caption: str, *, right: bool | None = None) -> Shown:
-    return Shown(shrink_to_square(open_image(path), _SIDE), caption, right)

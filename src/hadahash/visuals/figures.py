@@ -1,8 +1,9 @@
-"""The figures of the paper, drawn: arrays in, a matplotlib figure out, one style throughout.
+"""Figures of the paper: arrays in, a matplotlib figure out, one style throughout.
 
-Widths are those of a printed column or page and no letter is smaller than 8 points there. Colours are those of Okabe and
-Ito, which colour-blind people can tell apart; where they are not enough, dashes or the shape of a mark differ too. No
-window is opened and matplotlib is loaded only when something is drawn.
+Widths are those of a printed column or page, and no letter is smaller than 8 points there. Colours
+are those of Okabe and Ito, which colour-blind readers can tell apart; where they are not enough,
+dashes or markers differ too. No window is opened, and matplotlib is imported only when a figure is
+drawn.
 """
 
 from __future__ import annotations
@@ -63,8 +64,14 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-class Line(NamedTuple):
-    """How a method is drawn in every figure."""
+class LineStyle(NamedTuple):
+    """How a method is drawn in every figure.
+
+    Attributes:
+        colour: Colour of the line.
+        dashes: Line style of matplotlib.
+        width: Line width in points.
+    """
 
     colour: str
     dashes: Any = "-"
@@ -72,27 +79,27 @@ class Line(NamedTuple):
 
 
 _DASH, _DOT, _DASHDOT, _LONG = (0, (4, 1.6)), (0, (1, 1.3)), (0, (5, 1.4, 1, 1.4)), (0, (8, 2))
-# The method of the paper is bold; its variants share its colour; methods without a network of their own are thin and grey.
-LINES = {
-    "hcdh": Line(_BLUE, "-", 2.6),
-    "hcdh-h": Line(_BLUE, _DASH),
-    "hcdh-c": Line(_BLUE, _DASHDOT),
-    "hcdh-2": Line(_BLUE, _DOT),
-    "mihash": Line(_RED),
-    "hashnet": Line(_GREEN),
-    "dpsh": Line(_ORANGE),
-    "dsdh": Line(_ORANGE, _DASH),
-    "ssdh": Line(_PINK),
-    "csq": Line(_BLACK),
-    "orthohash": Line(_BLACK, _DASH),
-    "classify": Line(_BLACK, _DOT),
-    "hcsdh": Line(_SKY, _DASH),
-    "sdh": Line(_GREY, "-", 0.9),
-    "ksh": Line(_GREY, _LONG, 0.9),
-    "itq": Line(_GREY, _DASHDOT, 0.9),
-    "lsh": Line(_GREY, _DOT, 0.9),
+# The method of the paper is bold, its variants share its colour, shallow methods are thin and grey.
+LINE_STYLES = {
+    "hcdh": LineStyle(_BLUE, "-", 2.6),
+    "hcdh-h": LineStyle(_BLUE, _DASH),
+    "hcdh-c": LineStyle(_BLUE, _DASHDOT),
+    "hcdh-2": LineStyle(_BLUE, _DOT),
+    "mihash": LineStyle(_RED),
+    "hashnet": LineStyle(_GREEN),
+    "dpsh": LineStyle(_ORANGE),
+    "dsdh": LineStyle(_ORANGE, _DASH),
+    "ssdh": LineStyle(_PINK),
+    "csq": LineStyle(_BLACK),
+    "orthohash": LineStyle(_BLACK, _DASH),
+    "classify": LineStyle(_BLACK, _DOT),
+    "hcsdh": LineStyle(_SKY, _DASH),
+    "sdh": LineStyle(_GREY, "-", 0.9),
+    "ksh": LineStyle(_GREY, _LONG, 0.9),
+    "itq": LineStyle(_GREY, _DASHDOT, 0.9),
+    "lsh": LineStyle(_GREY, _DOT, 0.9),
 }
-# Ten kinds of points: eight colours are all that Okabe and Ito give, so shapes differ too.
+# Okabe and Ito give only eight colours, so markers differ too.
 _MARKS = [
     (_BLUE, "o"),
     (_ORANGE, "s"),
@@ -109,7 +116,11 @@ _MARKS = [
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Our style inside, the caller's outside, whatever the caller's is."""
+    """Apply the style of this module inside the block, independent of the caller's settings.
+
+    Yields:
+        Nothing.
+    """
     import matplotlib
 
     with matplotlib.rc_context():
@@ -120,7 +131,19 @@ def style() -> Iterator[None]:
 
 @style()
 def save(figure: Figure, stem: Path, *, title: str) -> list[Path]:
-    """Write <stem>.png (200 dots an inch) and <stem>.svg (text as text), the same bytes from the same figure."""
+    """Write a figure as PNG (200 dpi) and SVG (text as text). Equal figures give equal bytes.
+
+    Args:
+        figure: The figure.
+        stem: Path without suffix.
+        title: Title in the metadata.
+
+    Returns:
+        The two files.
+
+    Raises:
+        StorageError: If a file cannot be written.
+    """
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
     for path in paths:
         kind = path.suffix[1:]
@@ -135,9 +158,16 @@ def save(figure: Figure, stem: Path, *, title: str) -> list[Path]:
 
 
 class Curve(NamedTuple):
-    """Precision and recall of one method over growing Hamming radius."""
+    """Precision and recall of one method at growing Hamming radius.
 
-    method: str  # its name in LINES
+    Attributes:
+        method: Name in LINE_STYLES.
+        label: Text in the legend.
+        precision: (radii,).
+        recall: (radii,).
+    """
+
+    method: str
     label: str
     precision: ArrayLike
     recall: ArrayLike
@@ -145,10 +175,20 @@ class Curve(NamedTuple):
 
 @style()
 def precision_recall(curves: Sequence[Curve], *, title: str, legend: str) -> Figure:
-    """One line a method, in the order of the legend; a dot marks the smallest radius that finds anything at all."""
+    """Precision-recall curves, one line per method.
+
+    Args:
+        curves: The curves in the order of the legend. A dot marks the smallest radius that finds
+            any relevant item.
+        title: Title of the figure.
+        legend: Title of the legend.
+
+    Returns:
+        The figure.
+    """
     figure, (axes,) = _panels(PAGE, 3.9)
     for order, curve in enumerate(reversed(curves)):
-        line = LINES.get(curve.method, Line(_BLACK, "-", 0.9))
+        line = LINE_STYLES.get(curve.method, LineStyle(_BLACK, "-", 0.9))
         precision, recall = np.asarray(curve.precision), np.asarray(curve.recall)
         first = int(np.argmax(recall > 0))
         options: Any = {"color": line.colour, "zorder": 2 + line.width + order / 100}
@@ -174,17 +214,31 @@ def precision_recall(curves: Sequence[Curve], *, title: str, legend: str) -> Fig
 
 
 class Points(NamedTuple):
-    """Codes on a plane."""
+    """Codes projected to a plane.
+
+    Attributes:
+        title: Title of the panel.
+        xy: (n, 2).
+        names: Names of the classes in colour, at most ten.
+        classes: (n,), index of each point's class in `names`; -1: another class.
+    """
 
     title: str
-    xy: ArrayLike  # (n, 2)
-    names: Sequence[str]  # of the classes in colour, at most ten
-    classes: ArrayLike  # (n,): the number of a point's class in `names`; -1: another one
+    xy: ArrayLike
+    names: Sequence[str]
+    classes: ArrayLike
 
 
 @style()
 def scatter(panels: Sequence[Points]) -> Figure:
-    """Panels side by side, one colour and shape for each class; points of other classes are pale."""
+    """Scatter plots side by side, with one colour and marker per class.
+
+    Args:
+        panels: The projected codes. Points of other classes are pale.
+
+    Returns:
+        The figure.
+    """
     kinds = dict(
         zip(dict.fromkeys(name for panel in panels for name in panel.names), _MARKS, strict=False)
     )
@@ -222,10 +276,17 @@ def _mark(axes: Axes, xy: np.ndarray[Any, Any], **options: Any) -> Any:
 
 @style()
 def distribution(panels: Sequence[tuple[str, str, Histogram]]) -> Figure:
-    """(method, title, histogram) side by side on one scale, with the share of values that are nearly +1 or -1."""
+    """Histograms of outputs before binarisation, side by side on one scale.
+
+    Args:
+        panels: (method, title, histogram).
+
+    Returns:
+        The figure, with the fraction of outputs beyond +-0.9 in each panel.
+    """
     figure, row = _panels(PAGE, 2.5, columns=len(panels), sharey=True)
     for axes, (method, title, found) in zip(row, panels, strict=True):
-        colour = LINES.get(method, Line(_BLACK)).colour
+        colour = LINE_STYLES.get(method, LineStyle(_BLACK)).colour
         axes.stairs(100 * np.asarray(found.shares), found.edges, fill=True, color=colour)
         axes.text(
             0.5,
@@ -238,13 +299,13 @@ def distribution(panels: Sequence[tuple[str, str, Histogram]]) -> Figure:
         low, high = found.edges[0], found.edges[-1]
         axes.set(
             title=title,
-            xlabel="value before sign",
+            xlabel="output before binarisation",
             xlim=(low, high),
             xticks=np.linspace(low, high, 5),
         )
         axes.xaxis.set_major_formatter("{x:.2g}")
         axes.grid(axis="x", visible=False)
-    row[0].set_ylabel("share of values (%)")
+    row[0].set_ylabel("fraction of values (%)")
     return figure
 
 
@@ -252,13 +313,26 @@ def distribution(panels: Sequence[tuple[str, str, Histogram]]) -> Figure:
 def confusion_matrix(
     matrix: ArrayLike, classes: Sequence[str], *, title: str, xlabel: str
 ) -> Figure:
-    """Rows sum to 1. Numbers (per cent) stand in up to 20 classes, names beside up to 40; the colours spread small shares."""
+    """A confusion matrix as a heat map.
+
+    Args:
+        matrix: (classes, classes); rows sum to 1.
+        classes: Names. Up to 40 classes are named on the axes; up to 20 have their percentage in
+            each cell.
+        title: Title of the figure.
+        xlabel: Title of the x axis.
+
+    Returns:
+        The figure. The colour scale is stretched for small values.
+    """
     from matplotlib.colors import PowerNorm
 
-    shares, count = 100 * np.asarray(matrix), len(classes)
+    percentages, count = 100 * np.asarray(matrix), len(classes)
     side = COLUMN if count <= 10 else (5.2 if count <= 20 else 4.2)
     figure, (axes,) = _panels(side, side * (1.04 if count <= 40 else 0.86))
-    picture = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 100), interpolation="none")
+    picture = axes.imshow(
+        percentages, cmap="Blues", norm=PowerNorm(0.5, 0, 100), interpolation="none"
+    )
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
@@ -269,14 +343,14 @@ def confusion_matrix(
     else:
         axes.set(xticks=[], yticks=[])
     if count <= 20:
-        _write_shares(axes, shares)
+        _write_percentages(axes, percentages)
     else:
         figure.colorbar(picture, ax=axes, ticks=[0, 5, 20, 50, 100], format="%g %%", shrink=0.9)
     return figure
 
 
-def _write_shares(axes: Axes, shares: np.ndarray[Any, Any]) -> None:
-    for (row, column), value in np.ndenumerate(shares):
+def _write_percentages(axes: Axes, percentages: np.ndarray[Any, Any]) -> None:
+    for (row, column), value in np.ndenumerate(percentages):
         if value >= 0.5:
             axes.text(
                 column,
@@ -289,21 +363,28 @@ def _write_shares(axes: Axes, shares: np.ndarray[Any, Any]) -> None:
 
 
 @style()
-def balance(shares: Mapping[int, ArrayLike], *, title: str) -> Figure:
-    """For each length the share of +1 (below) and of -1 (above) in every bit; `shares[length]` is that of +1."""
-    rows = -(-len(shares) // 2)
+def balance(fractions: Mapping[int, ArrayLike], *, title: str) -> Figure:
+    """Fraction of +1 (below) and of -1 (above) of every bit, one panel per code length.
+
+    Args:
+        fractions: For each code length, the fraction of +1 of each bit.
+        title: Title of the figure.
+
+    Returns:
+        The figure.
+    """
+    rows = -(-len(fractions) // 2)
     figure, grid = _panels(PAGE, 1.8 * rows + 0.4, columns=2, rows=rows, sharey=True)
-    for axes, (bits, given) in zip(grid, sorted(shares.items()), strict=False):
+    for axes, (bits, given) in zip(grid, sorted(fractions.items()), strict=False):
         plus, edges = 100 * np.asarray(given), np.arange(bits + 1)
         axes.stairs(plus, edges, fill=True, color=_BLUE, label="+1")
         axes.stairs(
             np.full(bits, 100.0), edges, baseline=plus, fill=True, color=_ORANGE, label="−1"
         )
         axes.axhline(50, color=_BLACK, lw=0.6, ls=_DOT)
-        axes.set_title(
-            f"{bits} bits: +1 in {plus.mean():.1f} %, single bits {plus.min():.1f} to {plus.max():.1f} %",
-            size=8,
-        )
+        low, high = plus.min(), plus.max()
+        summary = f"+1 in {plus.mean():.1f} %, single bits {low:.1f} to {high:.1f} %"
+        axes.set_title(f"{bits} bits: {summary}", size=8)
         axes.set(
             xlim=(0, bits),
             ylim=(0, 100),
@@ -311,10 +392,10 @@ def balance(shares: Mapping[int, ArrayLike], *, title: str) -> Figure:
             xticks=np.linspace(0, bits, 5).astype(int),
         )
         axes.grid(visible=False)
-    for axes in grid[len(shares) :]:
+    for axes in grid[len(fractions) :]:
         axes.set_axis_off()
     figure.supxlabel("bit", size=8.5)
-    figure.supylabel("share of the codes (%)", size=8.5)
+    figure.supylabel("fraction of codes (%)", size=8.5)
     figure.suptitle(title, size=9, x=0.01, ha="left")
     figure.legend(
         *grid[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, handlelength=1
@@ -323,17 +404,32 @@ def balance(shares: Mapping[int, ArrayLike], *, title: str) -> Figure:
 
 
 class Sweep(NamedTuple):
-    """mAP of one data set over the values of a setting."""
+    """Values of mAP for one data set over the values of a setting.
+
+    Attributes:
+        label: Text in the legend.
+        values: Values of the setting.
+        mean: Mean of mAP over seeds at each value.
+        deviation: Standard deviation over seeds; 0 if there is only one.
+    """
 
     label: str
     values: Sequence[float]
     mean: Sequence[float]
-    spread: Sequence[float]  # the standard deviation over seeds; 0 where there is only one
+    deviation: Sequence[float]
 
 
 @style()
 def sensitivity(sweeps: Sequence[Sweep], *, xlabel: str) -> Figure:
-    """mAP over a setting on a logarithmic axis; 0 stands at its left end, beyond a gap. The best value has a ring."""
+    """Plot mAP over a setting on a logarithmic axis; a ring marks the best value.
+
+    Args:
+        sweeps: One curve per data set.
+        xlabel: Title of the x axis.
+
+    Returns:
+        The figure. The value 0 is at the left end, beyond a gap.
+    """
     figure, (axes,) = _panels(COLUMN, 2.9)
     above = sorted({value for sweep in sweeps for value in sweep.values if value > 0})
     zero = np.log10(above[0]) - 0.55 if above else 0.0
@@ -344,8 +440,8 @@ def sensitivity(sweeps: Sequence[Sweep], *, xlabel: str) -> Figure:
         solid, mean = np.array(sweep.values) > 0, np.array(sweep.mean)
         axes.plot(x, mean, color=colour, ls=_DOT, marker=mark, ms=4)
         axes.plot(x[solid], mean[solid], color=colour, marker=mark, ms=4, label=sweep.label)
-        if any(sweep.spread):
-            axes.errorbar(x, mean, sweep.spread, color=colour, fmt="none", capsize=2.5, lw=1)
+        if any(sweep.deviation):
+            axes.errorbar(x, mean, sweep.deviation, color=colour, fmt="none", capsize=2.5, lw=1)
         axes.plot(x[mean.argmax()], mean.max(), "o", ms=9, mfc="none", mec=colour, mew=1)
     axes.set_xticks(
         [zero, *np.log10(above)], ["0", *(f"{value:g}".removeprefix("0") for value in above)]
