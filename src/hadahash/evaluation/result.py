@@ -171,6 +171,7 @@ class Report:
             "Ties are averaged over all orders; a query without any relevant item "
             f"{treatment[self.empty_queries]}."
         )
+        lines.append(self._denominator_note())
         if self.queries_without_relevant:
             count = self.queries_without_relevant
             verb = "query has" if count == 1 else "queries have"
@@ -182,14 +183,22 @@ class Report:
 
     def _headline(self) -> str:
         depth = "all" if self.depth is None else f"{self.depth:,}"
-        notes = [] if math.isnan(self.chance) else [f"by chance: {self.chance:.4f}"]
-        if self.depth is not None:
-            other = "possible" if self.denominator == "found" else "found"
-            notes.append(f"divided by relevant items {self.denominator}")
-            if other in self.map_by_denominator:
-                notes.append(f"by those {other}: {self.map_by_denominator[other]:.4f}")
-        notes.append(f"{self.queries:,} queries, {self.database:,} codes of {self.bits} bits")
-        return f"mAP@{depth} {self.map:.4f}  ({'; '.join(notes)})"
+        chance = "" if math.isnan(self.chance) else f"by chance: {self.chance:.4f}; "
+        sizes = f"{self.queries:,} queries, {self.database:,} codes of {self.bits} bits"
+        return f"mAP@{depth} {self.map:.4f}  ({chance}{sizes})"
+
+    def _denominator_note(self) -> str:
+        """How average precision is divided; it matters only with a rank cut-off."""
+        if self.depth is None:
+            return ""
+        texts = {"found": "relevant items found", "possible": "relevant items possible"}
+        note = (
+            f"Average precision is divided by the {texts[self.denominator]} within {self.depth:,}"
+        )
+        other = "possible" if self.denominator == "found" else "found"
+        if other not in self.map_by_denominator:
+            return f"{note}."
+        return f"{note}; divided by those {other}, mAP is {self.map_by_denominator[other]:.4f}."
 
 
 def _plain(value: Any) -> Any:

@@ -108,9 +108,10 @@ def describe_distance(distance: int, bits: int | None = None) -> str:
     """
     if distance == 0:
         return "same code"
-    if bits is not None:
-        return f"{distance} of {bits} bits differ"
-    return "1 bit differs" if distance == 1 else f"{distance} bits differ"
+    count = (
+        f"{distance} of {bits} bits" if bits else "1 bit" if distance == 1 else f"{distance} bits"
+    )
+    return f"{count} differs" if distance == 1 else f"{count} differ"
 
 
 def _picture(file: Path, *, labels: str = "", distance: str = "") -> SheetPicture:

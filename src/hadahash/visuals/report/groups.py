@@ -70,7 +70,7 @@ class Comparison:
     """Groups that can be compared.
 
     Attributes:
-        title: Data set and protocol.
+        title: Data set, protocol and rank cut-off.
         groups: The groups, highest mAP first.
     """
 
@@ -143,7 +143,7 @@ def compare(runs: Sequence[EvaluatedRun]) -> list[Comparison]:
         by_comparison.setdefault(_comparison_key(own[0]), []).append(_group(own))
     return [
         Comparison(
-            f"{own[0].settings['dataset']}, protocol {own[0].settings['protocol']}",
+            _title(own[0].settings),
             tuple(sorted(_with_names(own), key=lambda group: -group.mean_map)),
         )
         for own in by_comparison.values()
@@ -174,6 +174,11 @@ def _group(runs: Sequence[EvaluatedRun]) -> Group:
     ordered = tuple(sorted(runs, key=_seed))
     reports = tuple(Report.from_dict(run.report) for run in ordered)
     return Group("", settings_of(ordered[0]), ordered, reports)
+
+
+def _title(settings: Settings) -> str:
+    depth = "" if settings["depth"] == "all" else f", mAP@{settings['depth']:,}"
+    return f"{settings['dataset']}, protocol {settings['protocol']}{depth}"
 
 
 def _seed(run: EvaluatedRun) -> int:
