@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toys import make_toy, one_line, smallest_backbone, tiny_hasher
+from toys import make_toy, one_line, tiny_hasher
 
 import hadahash.visuals.report as report_page
 from hadahash import Codes, codebook
@@ -21,7 +21,7 @@ from hadahash.codes import pack
 from hadahash.data import ArrayImages, LabelledImages
 from hadahash.errors import StorageError, UsageError
 from hadahash.evaluation import Report
-from hadahash.runs import Evaluated, Source, evaluate_run, read_evaluated, train_run
+from hadahash.runs import DataSpec, EvaluatedRun, evaluate_run, read_evaluated_run, train_run
 from hadahash.visuals.report import read_runs, write_report
 from hadahash.visuals.report.groups import compare, differing, settings_of
 from hadahash.visuals.report.measures import measure, read_codebook, saturated
@@ -66,10 +66,11 @@ def _several_labels() -> LabelledImages:
 
 
 def _run(out: Path, dataset: LabelledImages, data: Path, **changes: Any) -> Path:
-    hasher = tiny_hasher(**{"backbone": "smallest", "epochs": 2, "batch": 16} | changes)
+    config = tiny_hasher(**{"epochs": 2, "batch_size": 16} | changes).config
     data.mkdir(exist_ok=True)
-    train_run(hasher, Source(str(data), protocol="holdout"), out, dataset=dataset)
-    evaluate_run(out, hasher=hasher, dataset=dataset)
+    spec = DataSpec(str(data), protocol="holdout")
+    model = train_run(config, spec, out, dataset=dataset, device="cpu")
+    evaluate_run(out, model=model, dataset=dataset)
     return out
 
 
@@ -77,15 +78,13 @@ def _run(out: Path, dataset: LabelledImages, data: Path, **changes: Any) -> Path
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of hcdh (three seeds, another lambda), lsh, multi-label images, and a hostile class name."""
     place = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hadahash.hasher.build_backbone", smallest_backbone)
-        toys = _dataset()
-        for seed in (0, 1, 2):
-            _run(place / f"s{seed}", toys, place / "toys", seed=seed)
-        _run(place / "weak", toys, place / "toys", lam=0.25)
-        _run(place / "lsh", toys, place / "toys", method="lsh")
-        _run(place / "many", _several_labels(), place / "many-photos")
-        _run(place / "evil", _dataset((EVIL, "green", "red", "yellow")), place / "evil-photos")
+    toys = _dataset()
+    for seed in (0, 1, 2):
+        _run(place / f"s{seed}", toys, place / "toys", seed=seed)
+    _run(place / "weak", toys, place / "toys", lam=0.25)
+    _run(place / "lsh", toys, place / "toys", method="lsh")
+    _run(place / "many", _several_labels(), place / "many-photos")
+    _run(place / "evil", _dataset((EVIL, "green", "red", "yellow")), place / "evil-photos")
     return place
 
 
@@ -134,13 +133,16 @@ class Page(HTMLParser):
 
 
 def test_runs_that_differ_only_in_their_seed_form_a_group(runs):
-    (found,) = compare([read_evaluated(runs / name) for name in ("lsh", "s2", "weak", "s0", "s1")])
+    (found,) = compare(
+        [read_evaluated_run(runs / name) for name in ("lsh", "s2", "weak", "s0", "s1")]
+    )
     groups = {group.name: group for group in found.groups}
     assert set(groups) == {"hcdh, 16 bits, lam 1", "hcdh, 16 bits, lam 0.25", "lsh, 16 bits"}
     own = groups["hcdh, 16 bits, lam 1"]
     assert own.seeds == [0, 1, 2] and [run.folder.name for run in own.runs] == ["s0", "s1", "s2"]
     maps = [
-        json.loads((runs / f"s{seed}" / "report.json").read_text())["map"] for seed in (0, 1, 2)
+        json.loads((runs / f"s{seed}" / "evaluation" / "report.json").read_text())["map"]
+        for seed in (0, 1, 2)
     ]
     assert own.map_text() == f"{np.mean(maps):.4f} ± {np.std(maps, ddof=1):.4f} (3)"
     assert (
@@ -154,9 +156,9 @@ def test_runs_that_differ_only_in_their_seed_form_a_group(runs):
 def test_a_group_name_has_only_the_settings_that_distinguish_it(runs):
     from dataclasses import replace
 
-    first, weak, lsh = (read_evaluated(runs / name) for name in ("s0", "weak", "lsh"))
-    faster = replace(lsh, about=lsh.about | {"backbone": "other"})
-    weak = replace(weak, about=weak.about | {"settings": weak.about["settings"] | {"lr": 0.5}})
+    first, weak, lsh = (read_evaluated_run(runs / name) for name in ("s0", "weak", "lsh"))
+    faster = replace(lsh, record=lsh.record | {"backbone": "other"})
+    weak = replace(weak, record=weak.record | {"settings": weak.record["settings"] | {"lr": 0.5}})
     (found,) = compare([first, faster])
     assert {group.name for group in found.groups} == {"hcdh, 16 bits", "lsh, 16 bits"}
     (found,) = compare([first, weak, faster])
@@ -169,17 +171,17 @@ def test_a_group_name_has_only_the_settings_that_distinguish_it(runs):
 
 def test_runs_on_other_images_or_with_another_depth_are_not_compared(runs, tmp_path):
     shutil.copytree(runs / "s1", tmp_path / "deep")
-    report = json.loads((tmp_path / "deep" / "report.json").read_text())
-    (tmp_path / "deep" / "report.json").write_text(json.dumps(report | {"depth": 5}))
+    report = json.loads((tmp_path / "deep" / "evaluation" / "report.json").read_text())
+    (tmp_path / "deep" / "evaluation" / "report.json").write_text(json.dumps(report | {"depth": 5}))
     found = compare(
-        [read_evaluated(path) for path in (runs / "s0", tmp_path / "deep", runs / "many")]
+        [read_evaluated_run(path) for path in (runs / "s0", tmp_path / "deep", runs / "many")]
     )
     assert [len(comparison.groups) for comparison in found] == [1, 1, 1]
     assert [comparison.first.folder.name for comparison in found] == ["s0", "deep", "many"]
 
 
 def test_settings_that_a_method_does_not_use_are_ignored(runs):
-    hcdh, lsh = (settings_of(read_evaluated(runs / name)) for name in ("s0", "lsh"))
+    hcdh, lsh = (settings_of(read_evaluated_run(runs / name)) for name in ("s0", "lsh"))
     assert (
         "lr" in hcdh and "lam" in hcdh and not {"lr", "lam", "epochs", "flip", "frozen"} & set(lsh)
     )
@@ -189,18 +191,18 @@ def test_settings_that_a_method_does_not_use_are_ignored(runs):
 # ------------------------------------------------------------------ figures
 
 
-def ap_of(run: Evaluated) -> Any:
+def ap_of(run: EvaluatedRun) -> Any:
     return Report.from_dict(run.report).average_precision
 
 
 def _evaluated(
     database: Codes, labels: list[Any], classes: tuple[str, ...], folder: Path
-) -> Evaluated:
+) -> EvaluatedRun:
     query = database[:1]
     values = query.signs().astype(np.float16)
     array = np.array(labels, np.int64)
     report = {"map": 0.5, "depth": None}
-    return Evaluated(
+    return EvaluatedRun(
         folder, {"seed": 0}, report, query, database, array[:1], array, classes, values
     )
 
@@ -234,8 +236,8 @@ def test_majority_codes_of_multilabel_images_use_every_image_of_a_label(tmp_path
 
 def test_codebook_is_read_from_the_saved_model(runs, tmp_path):
     book = read_codebook(runs / "s1")
-    assert np.array_equal(book, codebook(4, 16, seed=1))
-    figures = measure(read_evaluated(runs / "s1"))
+    assert np.array_equal(book, codebook(4, 16, design="paper", seed=1))
+    figures = measure(read_evaluated_run(runs / "s1"))
     assert figures.book.minimum_distance == min(
         (book[a] != book[b]).sum() for a in range(4) for b in range(a)
     )
@@ -266,7 +268,7 @@ def test_hardest_queries_come_first_and_others_depend_on_the_seed():
 
 
 def test_neighbours_are_ordered_by_distance_then_id(runs):
-    run = read_evaluated(runs / "s0")
+    run = read_evaluated_run(runs / "s0")
     (row,) = neighbour_rows(run, Pictures(_dataset()), [3], ap_of(run))
     distances = (run.query.signs()[3] != run.database.signs()).sum(axis=1)
     order = sorted(range(len(distances)), key=lambda i: (distances[i], run.database.ids[i]))[:10]
@@ -284,7 +286,7 @@ def test_neighbours_are_ordered_by_distance_then_id(runs):
 
 
 def test_multilabel_images_are_relevant_if_they_share_a_label(runs):
-    run = read_evaluated(runs / "many")
+    run = read_evaluated_run(runs / "many")
     place = int(np.flatnonzero(run.query_labels[:, 2])[0])
     (row,) = neighbour_rows(run, Pictures(_several_labels()), [place], ap_of(run))
     assert row[0].caption.startswith("red, warm, bright +1\n")
@@ -343,7 +345,7 @@ def test_differing_settings_are_shown_and_equal_ones_folded(written):
     assert "lam" in head and "method" in head and "lr" not in head and "backbone" not in head
     assert "0, 1, 2" in page.row("hcdh, 16 bits, lam 1", "toys")
     folded = page.html.split("<details>", 1)[1]
-    assert "<td>backbone</td><td>smallest</td>" in folded
+    assert "<td>backbone</td><td>test_efficientnet</td>" in folded
     assert "<td>lr</td><td>0.1 (only: hcdh)</td>" in folded
 
 
@@ -365,7 +367,8 @@ def test_numbers_are_those_of_the_runs(written, runs):
     page, figures = written
     group = next(own for own in figures["comparisons"][0]["groups"] if own["map"]["n"] == 3)
     maps = [
-        json.loads((runs / f"s{seed}" / "report.json").read_text())["map"] for seed in (0, 1, 2)
+        json.loads((runs / f"s{seed}" / "evaluation" / "report.json").read_text())["map"]
+        for seed in (0, 1, 2)
     ]
     assert group["map"]["mean"] == pytest.approx(np.mean(maps)) and group["map"][
         "sd"
@@ -381,7 +384,7 @@ def test_of_many_classes_the_hardest_and_easiest_are_shown(runs):
 
     from hadahash.visuals.report.sections import class_content
 
-    run = read_evaluated(runs / "s0")
+    run = read_evaluated_run(runs / "s0")
     names = tuple(f"c{number:02d}" for number in range(30))
     run = replace(
         run, classes=names, report=run.report | {"per_class": {str(n): n / 30 for n in range(30)}}
@@ -442,7 +445,7 @@ def test_page_is_deterministic(runs, tmp_path):
 
 def test_reports_of_version_0_1_are_read(runs, tmp_path):
     shutil.copytree(runs / "s0", tmp_path / "old")
-    path = tmp_path / "old" / "report.json"
+    path = tmp_path / "old" / "evaluation" / "report.json"
     report = json.loads(path.read_text())
     old = {"ap": report["average_precision"], "empty": report["empty_queries"]} | {
         name: report[name]
@@ -461,7 +464,7 @@ def test_reports_of_version_0_1_are_read(runs, tmp_path):
 
 def test_page_has_a_plain_summary_and_the_chance_level(written, runs):
     page, _ = written
-    report = Report.load(runs / "many" / "report.json")
+    report = Report.load(runs / "many" / "evaluation" / "report.json")
     assert report.summary() in page.text and "by chance" in report.summary()
     assert page.text.count("random ranking") == 3
     assert f"{report.chance:.4f}" in page.text and "distinct codes" in page.text
@@ -473,7 +476,7 @@ def test_page_has_a_plain_summary_and_the_chance_level(written, runs):
 def test_all_runs_without_an_evaluation_are_named(runs, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(runs / "s0", tmp_path / name)
-        (tmp_path / name / "report.json").unlink()
+        (tmp_path / name / "evaluation" / "report.json").unlink()
     with pytest.raises(
         StorageError, match=r"a has not been evaluated. Do it with: hadahash evaluate .*a$"
     ) as caught:
@@ -494,10 +497,10 @@ def test_all_runs_without_an_evaluation_are_named(runs, tmp_path):
 def test_a_damaged_evaluation_is_a_one_line_error(runs, tmp_path, damage):
     shutil.copytree(runs / "s0", tmp_path / "run")
     if damage == "report":
-        (tmp_path / "run" / "report.json").write_text('{"map": 1}')
+        (tmp_path / "run" / "evaluation" / "report.json").write_text('{"map": 1}')
     else:
         np.savez(
-            tmp_path / "run" / "codes" / "labels.npz",
+            tmp_path / "run" / "evaluation" / "labels.npz",
             query=np.zeros(1, int),
             database=np.zeros(1, int),
             classes=["a"],

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-from .codebooks import codebook
+from .building import make_config
 from .codes import Codes
 from .data import LabelledImages, open_dataset
 from .encoding import FeatureCache
 from .errors import HadaHashError
 from .evaluation import Report
-from .hasher import Hasher
-from .photos import PhotoIndex
-from .runs import Source, evaluate_run, read_evaluated, train_run
+from .index import Index
+from .model import HashModel
+from .runs import DataSpec, evaluate_run, read_evaluated_run, train_run
 from .visuals.demo_page import DemoResult, write_demo_page
 from .visuals.report.neighbours import Pictures, neighbour_rows
 
@@ -88,68 +89,78 @@ def run_demo(settings: DemoSettings, info: Info) -> Path:
         HadaHashError: If a step fails. Without CIFAR-10 the demo uses scikit-learn's digits.
     """
     started = time.monotonic()
-    dataset, source = _open_images(settings, info)
-    cache, reports, hashers = FeatureCache(), {}, []
+    dataset, spec = _open_images(settings, info)
+    cache, reports, models = FeatureCache(), {}, []
     for compared in COMPARED_METHODS:
         info(f"{compared.title} ...")
-        hasher = Hasher(
+        run = settings.out / compared.method
+        config = make_config(
             compared.method,
             bits=settings.bits,
             seed=settings.seed,
-            size=settings.size,
-            **compared.settings,
+            settings=compared.settings | {"size": settings.size},
         )
-        run = settings.out / compared.method
-        train_run(hasher, source, run, dataset=dataset, cache=cache)
-        reports[compared.title] = evaluate_run(run, hasher=hasher, dataset=dataset, cache=cache)
+        known: Any = {"dataset": dataset, "cache": cache}
+        model = train_run(config, spec, run, overwrite=True, **known)
+        reports[compared.title] = evaluate_run(run, model=model, **known)
         info(f"  mAP {reports[compared.title].map:.4f}")
-        hashers.append(hasher)
+        models.append(model)
     page = settings.out / "index.html"
-    _write_page(page, settings, dataset, reports)
-    _build_index(settings.out, dataset, hashers[0])
+    _write_page(page, settings, dataset, reports, models[0].codewords())
+    _build_index(settings.out, dataset, models[0])
     info(f"done in {time.monotonic() - started:.0f} s")
     return page
 
 
-def _build_index(out: Path, dataset: LabelledImages, hasher: Hasher) -> None:
+def _build_index(out: Path, dataset: LabelledImages, model: HashModel) -> None:
     """Index the database, with its images as files, so that it can be searched and served."""
-    run = out / COMPARED_METHODS[0].method
-    codes, images, folder = Codes.load(run / "codes" / "database.npz"), out / "images", out / INDEX
+    run, images, folder = out / COMPARED_METHODS[0].method, out / "images", out / INDEX
+    codes = read_evaluated_run(run).database
     row_of = {name: row for row, name in enumerate(dataset.ids)}
     rows = [row_of[name] for name in codes.ids]
-    labels = [dataset.classes[dataset.labels[row]] for row in rows]
+    labels = [dataset.classes[label] for label in dataset.labels.take(rows).array]
     names = [
-        f"{label}/{name.replace('/', '-')}.png"
+        f"{label}/{str(name).replace('/', '-')}.png"
         for label, name in zip(labels, codes.ids, strict=True)
     ]
     for row, name in zip(rows, names, strict=True):
         (images / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(dataset.images[row]).save(images / name)
     shutil.rmtree(folder, ignore_errors=True)
-    index = PhotoIndex.make(folder, hasher, run, images, engine="routed").index
-    index.update(
+    index = Index.build(
         Codes(codes.packed, codes.bits, np.array(names)),
         labels,
         [str((images / name).resolve()) for name in names],
+        engine="routed",
+        codebook=model.codewords(),
     )
+    index.meta |= {"model": model.id, "run": str(run.resolve()), "images": str(images.resolve())}
     index.save(folder)
 
 
-def _open_images(settings: DemoSettings, info: Info) -> tuple[LabelledImages, Source]:
+def _open_images(settings: DemoSettings, info: Info) -> tuple[LabelledImages, DataSpec]:
     """CIFAR-10 with a small protocol, or scikit-learn's digits if it is not available."""
     try:
-        dataset = open_dataset("cifar10", settings.root, say=info)
-        return dataset, Source("cifar10", protocol="cifar10-demo")
+        dataset = open_dataset("cifar10", settings.root, info=info)
+        return dataset, DataSpec("cifar10", _root(settings), protocol="cifar10-demo")
     except HadaHashError as error:
         info(f"CIFAR-10 is not available: {error}")
         info("Using scikit-learn's digits instead: 1,797 images of 8 x 8 pixels.")
-        return open_dataset("digits"), Source("digits")
+        return open_dataset("digits"), DataSpec("digits")
+
+
+def _root(settings: DemoSettings) -> str | None:
+    return None if settings.root is None else str(settings.root)
 
 
 def _write_page(
-    page: Path, settings: DemoSettings, dataset: LabelledImages, reports: dict[str, Report]
+    page: Path,
+    settings: DemoSettings,
+    dataset: LabelledImages,
+    reports: dict[str, Report],
+    codewords: NDArray[np.int8] | None,
 ) -> None:
-    run = read_evaluated(settings.out / COMPARED_METHODS[0].method)
+    run = read_evaluated_run(settings.out / COMPARED_METHODS[0].method)
     shown = np.linspace(0, len(run.query) - 1, QUERIES).astype(int)
     ap = next(iter(reports.values())).average_precision
     result = DemoResult(
@@ -157,7 +168,7 @@ def _write_page(
         description=f"Features of EfficientNet-Lite0 at {settings.size} px, seed {settings.seed}.",
         reports=reports,
         rows=neighbour_rows(run, Pictures(dataset, photo=False), shown.tolist(), ap),
-        codebook=codebook(len(dataset.classes), settings.bits, seed=settings.seed),
+        codebook=codewords,
         classes=dataset.classes,
     )
     write_demo_page(page, result)

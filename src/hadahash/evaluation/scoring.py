@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import codes as codes_module
-from ..codes import Codes, words
+from ..codes import Codes, as_codes, words
 from ..errors import UsageError, unknown
 from . import metrics
 from .counting import count
@@ -42,7 +41,8 @@ def evaluate(
     copy of the codes; no table of queries by database items is made.
 
     Args:
-        query_codes: `Codes`, or an array (n, bits) of +-1, 0/1 or booleans.
+        query_codes: Whatever `codes.as_codes` takes: `Codes`, an array (n, bits) of +-1, 0/1 or
+            booleans, or packed bytes.
         query_labels: (n,) integers, strings or other hashable labels, or (n, C) of 0 and 1 for
             several classes per item, or `hadahash.data.Labels`. An item is relevant to a query if
             they share a class.
@@ -232,13 +232,10 @@ def _check_codes(query_codes: Any, database_codes: Any) -> tuple[Codes, Codes]:
 
 
 def _as_codes(given: Any, side: str) -> Codes:
-    convert = getattr(codes_module, "as_codes", None)
-    codes = convert(given) if convert is not None else given
-    if not isinstance(codes, Codes):
-        raise UsageError(
-            f"The {side} codes must be hadahash.Codes, got {type(given).__name__}. "
-            "Use Codes(packed, bits)."
-        )
+    try:
+        codes = as_codes(given)
+    except UsageError as error:
+        raise UsageError(f"Invalid {side} codes. {error}") from None
     if len(codes) == 0:
         raise UsageError(f"There are no {side} codes. Encode at least one image.")
     return codes

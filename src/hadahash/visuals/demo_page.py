@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from ..codebooks import codebook_quality
@@ -27,7 +28,7 @@ class DemoResult:
         description: One line about network, input size and seed.
         reports: Evaluation of each compared method by its title, the best method first.
         rows: For each query: its thumbnail, then those of the nearest images.
-        codebook: int8 (classes, bits) of +-1.
+        codebook: int8 (classes, bits) of +-1; None if the method has no codewords.
         classes: Names of the classes.
     """
 
@@ -35,7 +36,7 @@ class DemoResult:
     description: str
     reports: Mapping[str, Report]
     rows: Sequence[Sequence[Thumbnail]]
-    codebook: NDArray[np.int8]
+    codebook: NDArray[np.int8] | None
     classes: Sequence[str]
 
 
@@ -55,7 +56,7 @@ def write_demo_page(path: str | Path, result: DemoResult) -> None:
         (title, f"{report.map:.4f}", *(f"{report.precision_at[k]:.4f}" for k in cuts))
         for title, report in result.reports.items()
     ]
-    quality = codebook_quality(result.codebook).to_dict()
+    chance = ("random ranking", f"{first.chance:.4f}", *(f"{first.prevalence:.4f}" for _ in cuts))
     write_page(
         path,
         "demo.html.j2",
@@ -63,10 +64,19 @@ def write_demo_page(path: str | Path, result: DemoResult) -> None:
         result=result,
         report=first,
         score_head=("method", "mAP", *(f"P@{k}" for k in cuts)),
-        scores=[
-            *scores,
-            ("random ranking", f"{first.chance:.4f}", *[f"{first.prevalence:.4f}"] * len(cuts)),
-        ],
-        codewords=list(zip(result.classes, map(bit_strip, result.codebook), strict=True)),
-        quality=[(name.replace("_", " "), f"{value:.4g}") for name, value in quality.items()],
+        scores=[*scores, chance],
+        codewords=_codewords(result),
+        quality=_quality(result.codebook),
     )
+
+
+def _codewords(result: DemoResult) -> list[tuple[str, Markup]]:
+    """Name and codeword of each class."""
+    if result.codebook is None:
+        return []
+    return list(zip(result.classes, map(bit_strip, result.codebook), strict=True))
+
+
+def _quality(codebook: NDArray[np.int8] | None) -> list[tuple[str, str]]:
+    values = {} if codebook is None else codebook_quality(codebook).to_dict()
+    return [(name.replace("_", " "), f"{value:.4g}") for name, value in values.items()]

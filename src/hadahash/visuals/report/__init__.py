@@ -9,8 +9,7 @@ from typing import Any
 from ...data import open_dataset
 from ...errors import HadaHashError, StorageError, UsageError
 from ...evaluation import Report
-from ...runs import Evaluated as EvaluatedRun
-from ...runs import read_evaluated as read_evaluated_run
+from ...runs import EvaluatedRun, RunDir, find_run_data, read_evaluated_run
 from ..templating import write_page
 from .groups import Comparison, compare
 from .measures import Measured, measure
@@ -128,11 +127,12 @@ class _Library:
 
     def pictures(self, comparison: Comparison) -> Pictures | str:
         """The images of a comparison, or why they cannot be shown."""
-        about = comparison.first.about
-        data, root = str(about["data"]), self._root or about.get("root")
-        key = data, str(root)
+        record = comparison.first.record
+        root = self._root or record.get("root")
+        key = str(record.get("data_path") or record["data"]), str(root)
         if key not in self._opened:
             try:
+                data = find_run_data(RunDir(comparison.first.folder), record)
                 self._opened[key] = Pictures(open_dataset(data, root, download=False))
             except HadaHashError as error:
                 self._opened[key] = str(error)

@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from ...data.preprocess import AugmentSettings
+from ...config import AugmentConfig, TrainConfig
 from ...evaluation import Report
-from ...runs import Evaluated as EvaluatedRun
-from ...training import TrainSettings
+from ...runs import EvaluatedRun
 
 _CORE = ("dataset", "protocol", "method", "bits", "backbone", "weights", "epochs", "validation")
 _ALWAYS_NAMED = ("method", "bits")  # every name begins with these
 _MAX_NAMED = 3  # other settings in a name
 _IGNORED = ("checkpoint_seconds", "compile", "epochs")  # no effect on the result, or in _CORE
-_TRAINING_ONLY = {
-    field.name for kind in (TrainSettings, AugmentSettings) for field in fields(kind)
-} - {"threshold"} | {"frozen"}
+# Version 0.1 recorded these for methods that are not trained by gradient descent, too.
+_TRAINING_ONLY = {each.name for kind in (TrainConfig, AugmentConfig) for each in fields(kind)} - {
+    "threshold"
+} | {"batch"}
 
 Settings = dict[str, Any]
 
@@ -93,12 +93,12 @@ def settings_of(run: EvaluatedRun) -> Settings:
         Settings by name. For a method that is not trained by gradient descent, the settings that
         only training uses are left out.
     """
-    core = {name: run.about.get(name) for name in _CORE} | {"depth": run.report["depth"] or "all"}
+    core = {name: run.record.get(name) for name in _CORE} | {"depth": run.report["depth"] or "all"}
     trained = core["epochs"] is not None
     unused = {*_IGNORED, *(() if trained else _TRAINING_ONLY)}
     if not trained:
         del core["epochs"]
-    stored = run.about.get("settings", {})
+    stored = run.record.get("settings", {})
     return core | {name: value for name, value in stored.items() if name not in unused}
 
 
@@ -182,14 +182,14 @@ def _title(settings: Settings) -> str:
 
 
 def _seed(run: EvaluatedRun) -> int:
-    return int(run.about["seed"])
+    return int(run.record["seed"])
 
 
 def _comparison_key(run: EvaluatedRun) -> tuple[str, ...]:
     """What must agree for a comparison: images, protocol and depth of mAP."""
-    about, depth = run.about, run.report["depth"]
+    record, depth = run.record, run.report["depth"]
     names = ("dataset", "protocol", "ids_sha256")
-    return (*(str(about.get(name, "")) for name in names), str(depth))
+    return (*(str(record.get(name, "")) for name in names), str(depth))
 
 
 def _with_names(groups: Sequence[Group]) -> list[Group]:

@@ -6,19 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import safetensors
 from numpy.typing import NDArray
 
-from ... import files
 from ...codebooks import CodebookQuality, codebook_quality
 from ...codebooks.quality import bit_correlation
 from ...codes import Codes, hamming, pack
-from ...errors import StorageError
+from ...errors import HadaHashError
 from ...evaluation.analysis import histogram
-from ...runs import Evaluated as EvaluatedRun
+from ...model import HashModel
+from ...runs import EvaluatedRun
 
 _ROWS = 1 << 14  # codes unpacked at once
-_CODEBOOKS = ("method.codebook", "method.centers")  # tensors of a model that hold codewords
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,24 +77,18 @@ def measure(run: EvaluatedRun) -> CodeFigures:
 
 
 def read_codebook(folder: Path) -> NDArray[np.int8] | None:
-    """Codewords of a saved model, without loading the network.
+    """Codewords of the saved model of a run.
 
     Args:
         folder: Folder of the run.
 
     Returns:
-        int8 (classes, bits); None if the method has no codewords or the model is missing.
+        int8 (classes, bits); None if the method has no codewords or the model cannot be loaded.
     """
     try:
-        weights = folder / files.read_json(folder / "hasher.json")["weights_file"]
-        with safetensors.safe_open(weights, framework="numpy") as stored:
-            for name in {*stored.keys()}.intersection(_CODEBOOKS):
-                book = stored.get_tensor(name)
-                if book.ndim == 2 and len(book) > 1 and (np.abs(book) == 1).all():
-                    return np.asarray(book, np.int8)
-    except (StorageError, OSError, KeyError, TypeError, safetensors.SafetensorError):
+        return HashModel.load(folder, device="cpu").codewords()
+    except HadaHashError:
         return None
-    return None
 
 
 def class_distances(majority: NDArray[np.int8]) -> NDArray[np.int32]:

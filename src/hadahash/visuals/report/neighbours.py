@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...codes import hamming
 from ...data import LabelledImages
 from ...errors import ImageError
-from ...runs import Evaluated as EvaluatedRun
+from ...runs import EvaluatedRun
 from ..thumbnails import Pixels, Thumbnail, shrink
 
 NEIGHBOURS = 10

@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ...evaluation.analysis import histogram
-from ...runs import Evaluated as EvaluatedRun
+from ...runs import EvaluatedRun
 from ..charts import Series, bit_bars, dot_strip, heat_map, histogram_bars, line_chart, swatch
 from .groups import Comparison, Group, differing, format_setting
 from .measures import CodeFigures, Measured, class_distances, nearest_classes, saturated
@@ -410,7 +410,7 @@ def _shared(name: str, groups: Sequence[Group]) -> str:
 
 
 def _run_row(run: EvaluatedRun) -> tuple[object, ...]:
-    values = (run.about.get(name) for name in _RUN_COLUMNS)
+    values = (run.record.get(name) for name in _RUN_COLUMNS)
     blanks = ("–" if value is None else value for value in values)
     return (str(run.folder), f"{run.report['map']:.4f}", *blanks)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...evaluation import Report
-from ...runs import Evaluated as EvaluatedRun
+from ...runs import EvaluatedRun
 from .groups import Comparison, Group
 from .measures import CodeFigures, Measured, saturated
 
@@ -28,8 +28,8 @@ def summarize(out: str | Path, comparisons: list[Comparison], measured: Measured
         "page": str(out),
         "comparisons": [
             {
-                "dataset": comparison.first.about["dataset"],
-                "protocol": comparison.first.about["protocol"],
+                "dataset": comparison.first.record["dataset"],
+                "protocol": comparison.first.record["protocol"],
                 "depth": comparison.first.report["depth"],
                 "groups": [_group(group, measured) for group in comparison.groups],
             }
@@ -58,7 +58,7 @@ def _group(group: Group, measured: Measured) -> dict[str, Any]:
 def _run(run: EvaluatedRun, report: Report, figures: CodeFigures) -> dict[str, Any]:
     return {
         "folder": str(run.folder),
-        "seed": run.about["seed"],
+        "seed": run.record["seed"],
         "map": report.map,
         "chance": None if np.isnan(report.chance) else report.chance,
         **_codes(figures),
