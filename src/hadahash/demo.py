@@ -103,7 +103,8 @@ def run_demo(settings: DemoSettings, info: Info) -> Path:
         known: Any = {"dataset": dataset, "cache": cache}
         model = train_run(config, spec, run, overwrite=True, **known)
         reports[compared.title] = evaluate_run(run, model=model, **known)
-        info(f"  mAP {reports[compared.title].map:.4f}")
+        report = reports[compared.title]
+        info(f"  mAP {report.map:.4f}. {report.summary()}")
         models.append(model)
     page = settings.out / "index.html"
     _write_page(page, settings, dataset, reports, models[0].codewords())

@@ -17,6 +17,7 @@ from hadahash.codes import pack
 from hadahash.data import Labels
 from hadahash.errors import StorageError, UsageError
 from hadahash.evaluation import evaluate, reference, scoring
+from hadahash.evaluation.labels import check_class_numbers
 from hadahash.native import available
 
 
@@ -493,3 +494,11 @@ def test_evaluate_does_not_import_torch():
 def test_docstring_examples():
     outcome = doctest.testmod(scoring)
     assert outcome.attempted > 2 and outcome.failed == 0
+
+
+def test_boolean_and_byte_label_matrices_are_not_copied():
+    for kind in (bool, np.uint8):
+        matrix = np.eye(3, dtype=kind)
+        assert np.shares_memory(check_class_numbers(matrix, 3, "query"), matrix)
+    with pytest.raises(UsageError, match="only 0 and 1"):
+        check_class_numbers(np.full((3, 3), 2, np.uint8), 3, "query")

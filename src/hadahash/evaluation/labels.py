@@ -121,7 +121,12 @@ def _read(labels: LabelsLike, count: int, side: str) -> LabelArray | list[Hashab
 
 
 def _matrix(array: NDArray[Any], side: str) -> NDArray[np.bool_]:
-    if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
+    """A label matrix as booleans, without a copy where its type allows; it can be large."""
+    if array.dtype == bool:
+        return array
+    if array.dtype == np.uint8 and array.max() <= 1:
+        return array.view(bool)
+    if array.dtype.kind not in "iuf" or not ((array == 0) | (array == 1)).all():
         hint = " For class numbers use labels[:, 0]." if array.shape[1] == 1 else ""
         raise UsageError(
             f"A {side} label matrix (n, C) must hold only 0 and 1, "
