@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ..demo import INDEX, DemoSettings, run_demo
 from . import options, output
 
 
@@ -26,6 +25,8 @@ def demo(
 
     Example: hadahash demo
     """
+    from ..demo import INDEX, DemoSettings, run_demo
+
     page = run_demo(DemoSettings(out, data_root, bits, size, seed), output.info)
     output.result(f"Open this page in a browser: {page.resolve().as_uri()}")
     output.result(f"Search the images:           hadahash serve {out / INDEX}")

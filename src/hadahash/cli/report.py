@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ..visuals import report as report_page
 from . import options, output
 
 
@@ -24,7 +23,9 @@ def report(
 
     Example: hadahash report runs/hcdh runs/lsh --out report.html
     """
-    numbers = report_page.write_report(runs, out, root=data_root)
+    from ..visuals.report import write_report
+
+    numbers = write_report(runs, out, root=data_root)
     if json:
         output.as_json(numbers)
         return
