@@ -19,8 +19,8 @@ from .data import LabelledImages, open_dataset
 from .encoding import FeatureCache
 from .errors import HadaHashError
 from .evaluation import Report
-from .index import Index
 from .model import HashModel
+from .photos import PhotoIndex
 from .runs import DataSpec, evaluate_run, read_evaluated_run, train_run
 from .visuals.demo_page import DemoResult, write_demo_page
 from .visuals.report.neighbours import Pictures, neighbour_rows
@@ -128,14 +128,12 @@ def _build_index(out: Path, dataset: LabelledImages, model: HashModel) -> None:
         (images / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(dataset.images[row]).save(images / name)
     shutil.rmtree(folder, ignore_errors=True)
-    index = Index.build(
+    index = PhotoIndex.create(folder, model, run, images, engine="routed").index
+    index.update(
         Codes(codes.packed, codes.bits, np.array(names)),
         labels,
         [str((images / name).resolve()) for name in names],
-        engine="routed",
-        codebook=model.codewords(),
     )
-    index.meta |= {"model": model.id, "run": str(run.resolve()), "images": str(images.resolve())}
     index.save(folder)
 
 
