@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import hadahash.demo as demo
-from hadahash import Codes, Hasher, Index
+from hadahash import Hasher, Index
 from hadahash.data import open_dataset
 from hadahash.errors import DataError
+from hadahash.runs import read_evaluated_run
 
 
 def test_demo_uses_digits_without_cifar10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +39,7 @@ def test_demo_uses_digits_without_cifar10(tmp_path: Path, monkeypatch: pytest.Mo
     )
     assert text.count('<figure class="query">') == 20 and text.count("data:image/png") == 20 * 11
     index = Index.open(tmp_path / demo.INDEX)
-    codes = Codes.load(tmp_path / "hcdh" / "codes" / "database.npz")
+    codes = read_evaluated_run(tmp_path / "hcdh").database
     assert len(index) == len(codes) == len(list((tmp_path / "images").rglob("*.png")))
     one = index.ids[0]
     again = Hasher.load(tmp_path / "hcdh").encode(tmp_path / "images" / str(one))
