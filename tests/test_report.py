@@ -436,6 +436,18 @@ def test_report_without_images_lacks_only_the_pictures(runs, tmp_path, monkeypat
     )
 
 
+def test_moved_images_are_found_with_data(runs, tmp_path, monkeypatch):
+    opened = []
+
+    def open_dataset(data, root, *, download):
+        opened.append(data)
+        return _dataset()
+
+    monkeypatch.setattr(report_page, "open_dataset", open_dataset)
+    write_report([runs / "s0"], tmp_path / "r.html", data=tmp_path / "moved")
+    assert opened == [tmp_path / "moved"] and "figure" in Page(tmp_path / "r.html").tags
+
+
 def test_page_is_deterministic(runs, tmp_path):
     for name in ("a.html", "b.html"):
         write_report([runs / "s0", runs / "lsh", runs / "s0"], tmp_path / name)

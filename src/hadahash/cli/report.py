@@ -13,6 +13,9 @@ from . import options, output
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of evaluated runs.")],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    data: Annotated[
+        Path | None, typer.Option(help="Where the images are now, if they have moved.")
+    ] = None,
     data_root: options.Root = None,
     json: options.Json = False,
 ) -> None:
@@ -25,7 +28,7 @@ def report(
     """
     from ..visuals.report import write_report
 
-    numbers = write_report(runs, out, root=data_root)
+    numbers = write_report(runs, out, data=data, root=data_root)
     if json:
         output.as_json(numbers)
         return

@@ -24,6 +24,7 @@ def write_report(
     runs: Iterable[str | Path],
     out: str | Path = "report.html",
     *,
+    data: str | Path | None = None,
     root: str | Path | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -32,8 +33,9 @@ def write_report(
     Args:
         runs: Folders of the runs.
         out: The page to write.
-        root: Folder that holds the data sets now, if they have moved since training. Without its
-            images, a run is shown without pictures.
+        data: Where the images are now, if they have moved since training. Runs whose images are
+            not found are shown without pictures.
+        root: Folder with the files of named data sets; None: as in training.
         seed: Random seed of the queries shown besides the hardest.
 
     Returns:
@@ -47,7 +49,7 @@ def write_report(
     evaluated = read_runs(runs)
     comparisons = compare(evaluated)
     measured: Measured = {run.folder: measure(run) for run in evaluated}
-    library = _Library(root)
+    library = _Library(data, root)
     contents = [
         comparison_content(comparison, number, measured, library.pictures(comparison), seed)
         for number, comparison in enumerate(comparisons)
@@ -121,8 +123,8 @@ def _checked(run: EvaluatedRun) -> EvaluatedRun:
 class _Library:
     """Opens each data set once."""
 
-    def __init__(self, root: str | Path | None) -> None:
-        self._root = root
+    def __init__(self, data: str | Path | None, root: str | Path | None) -> None:
+        self._data, self._root = data, root
         self._opened: dict[tuple[str, str], Pictures | str] = {}
 
     def pictures(self, comparison: Comparison) -> Pictures | str:
@@ -132,7 +134,7 @@ class _Library:
         key = str(record.get("data_path") or record["data"]), str(root)
         if key not in self._opened:
             try:
-                data = find_run_data(RunDir(comparison.first.folder), record)
+                data = self._data or find_run_data(RunDir(comparison.first.folder), record)
                 self._opened[key] = Pictures(open_dataset(data, root, download=False))
             except HadaHashError as error:
                 self._opened[key] = str(error)
