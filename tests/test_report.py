@@ -407,7 +407,7 @@ def test_only_the_best_of_many_groups_have_pictures(runs, tmp_path, monkeypatch)
 
 
 def test_further_equally_close_classes_are_counted(runs, tmp_path):
-    from hadahash.visuals.report.sections import distance_card
+    from hadahash.visuals.report.code_sections import distance_card
 
     signs = np.array([[1] * 8, [1] * 8, [1] * 8, [-1] * 8, [1] * 8])
     run = _evaluated(Codes(pack(signs), 8), [0, 1, 2, 3, 4], ("a", "b", "c", "d", "e"), tmp_path)

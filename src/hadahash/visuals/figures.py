@@ -1,160 +1,51 @@
-"""Figures of the paper: arrays in, a matplotlib figure out, one style throughout.
-
-Widths are those of a printed column or page, and no letter is smaller than 8 points there. Colours
-are those of Okabe and Ito, which colour-blind readers can tell apart; where they are not enough,
-dashes or markers differ too. No window is opened, and matplotlib is imported only when a figure is
-drawn.
-"""
+"""Figures of the paper: arrays in, a matplotlib figure out. Their style is in `figure_style`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import files
 from ..evaluation.analysis import Histogram
+from .figure_style import (
+    BLACK,
+    BLUE,
+    COLUMN,
+    DOT,
+    GREEN,
+    LINE_STYLES,
+    MARKERS,
+    ORANGE,
+    PAGE,
+    PALE,
+    RED,
+    LineStyle,
+    make_panels,
+    save,
+    style,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMN, PAGE = 3.4, 7.0  # inches
-_BLACK, _ORANGE, _SKY, _GREEN, _BLUE, _RED, _PINK = (
-    "#000000",
-    "#e69f00",
-    "#56b4e9",
-    "#009e73",
-    "#0072b2",
-    "#d55e00",
-    "#cc79a7",
-)
-_GREY, _PALE, _LINE = "#7f7f7f", "#d4d4d4", "#9a9a9a"
-_STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial"],
-    "font.size": 8,
-    "axes.titlesize": 9,
-    "axes.labelsize": 8.5,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _LINE,
-    "axes.linewidth": 0.8,
-    "xtick.color": _LINE,
-    "ytick.color": _LINE,
-    "xtick.labelcolor": _BLACK,
-    "ytick.labelcolor": _BLACK,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#ebebeb",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "lines.linewidth": 1.2,
-    "savefig.dpi": 200,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "hadahash",
-}
-
-
-class LineStyle(NamedTuple):
-    """How a method is drawn in every figure.
-
-    Attributes:
-        colour: Colour of the line.
-        dashes: Line style of matplotlib.
-        width: Line width in points.
-    """
-
-    colour: str
-    dashes: Any = "-"
-    width: float = 1.2
-
-
-_DASH, _DOT, _DASHDOT, _LONG = (0, (4, 1.6)), (0, (1, 1.3)), (0, (5, 1.4, 1, 1.4)), (0, (8, 2))
-# The method of the paper is bold, its variants share its colour, shallow methods are thin and grey.
-LINE_STYLES = {
-    "hcdh": LineStyle(_BLUE, "-", 2.6),
-    "hcdh-h": LineStyle(_BLUE, _DASH),
-    "hcdh-c": LineStyle(_BLUE, _DASHDOT),
-    "hcdh-2": LineStyle(_BLUE, _DOT),
-    "mihash": LineStyle(_RED),
-    "hashnet": LineStyle(_GREEN),
-    "dpsh": LineStyle(_ORANGE),
-    "dsdh": LineStyle(_ORANGE, _DASH),
-    "ssdh": LineStyle(_PINK),
-    "csq": LineStyle(_BLACK),
-    "orthohash": LineStyle(_BLACK, _DASH),
-    "classify": LineStyle(_BLACK, _DOT),
-    "hcsdh": LineStyle(_SKY, _DASH),
-    "sdh": LineStyle(_GREY, "-", 0.9),
-    "ksh": LineStyle(_GREY, _LONG, 0.9),
-    "itq": LineStyle(_GREY, _DASHDOT, 0.9),
-    "lsh": LineStyle(_GREY, _DOT, 0.9),
-}
-# Okabe and Ito give only eight colours, so markers differ too.
-_MARKS = [
-    (_BLUE, "o"),
-    (_ORANGE, "s"),
-    (_GREEN, "^"),
-    (_RED, "D"),
-    (_PINK, "v"),
-    (_SKY, "P"),
-    (_BLACK, "X"),
-    ("#5d3a9b", "p"),
-    ("#f0c808", "<"),
-    ("#8c510a", ">"),
+__all__ = [
+    "COLUMN",
+    "LINE_STYLES",
+    "PAGE",
+    "Curve",
+    "Points",
+    "Sweep",
+    "balance",
+    "confusion_matrix",
+    "distribution",
+    "precision_recall",
+    "save",
+    "scatter",
+    "sensitivity",
 ]
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """Apply the style of this module inside the block, independent of the caller's settings.
-
-    Yields:
-        Nothing.
-    """
-    import matplotlib
-
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
-
-
-@style()
-def save(figure: Figure, stem: Path, *, title: str) -> list[Path]:
-    """Write a figure as PNG (200 dpi) and SVG (text as text). Equal figures give equal bytes.
-
-    Args:
-        figure: The figure.
-        stem: Path without suffix.
-        title: Title in the metadata.
-
-    Returns:
-        The two files.
-
-    Raises:
-        StorageError: If a file cannot be written.
-    """
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
-    for path in paths:
-        kind = path.suffix[1:]
-        about = (
-            {"Title": title, "Software": None}
-            if kind == "png"
-            else {"Title": title, "Date": None, "Creator": None}
-        )
-        with files.replacing(path) as temporary:
-            figure.savefig(temporary, format=kind, metadata=about)
-    return paths
 
 
 class Curve(NamedTuple):
@@ -186,9 +77,9 @@ def precision_recall(curves: Sequence[Curve], *, title: str, legend: str) -> Fig
     Returns:
         The figure.
     """
-    figure, (axes,) = _panels(PAGE, 3.9)
+    figure, (axes,) = make_panels(PAGE, 3.9)
     for order, curve in enumerate(reversed(curves)):
-        line = LINE_STYLES.get(curve.method, LineStyle(_BLACK, "-", 0.9))
+        line = LINE_STYLES.get(curve.method, LineStyle(BLACK, "-", 0.9))
         precision, recall = np.asarray(curve.precision), np.asarray(curve.recall)
         first = int(np.argmax(recall > 0))
         options: Any = {"color": line.colour, "zorder": 2 + line.width + order / 100}
@@ -240,14 +131,14 @@ def scatter(panels: Sequence[Points]) -> Figure:
         The figure.
     """
     kinds = dict(
-        zip(dict.fromkeys(name for panel in panels for name in panel.names), _MARKS, strict=False)
+        zip(dict.fromkeys(name for panel in panels for name in panel.names), MARKERS, strict=False)
     )
-    figure, row = _panels(PAGE, 3.95, columns=max(2, len(panels)))
+    figure, row = make_panels(PAGE, 3.95, columns=max(2, len(panels)))
     handles: dict[str, Any] = {}
     for axes, panel in zip(row, panels, strict=False):
         xy, numbers = np.asarray(panel.xy), np.asarray(panel.classes)
         if (numbers < 0).any():
-            handles["others"] = _mark(axes, xy[numbers < 0], color=_PALE, s=5)
+            handles["others"] = _mark(axes, xy[numbers < 0], color=PALE, s=5)
         for number, name in enumerate(panel.names):
             colour, mark = kinds[name]
             handles[name] = _mark(
@@ -284,9 +175,9 @@ def distribution(panels: Sequence[tuple[str, str, Histogram]]) -> Figure:
     Returns:
         The figure, with the fraction of outputs beyond +-0.9 in each panel.
     """
-    figure, row = _panels(PAGE, 2.5, columns=len(panels), sharey=True)
+    figure, row = make_panels(PAGE, 2.5, columns=len(panels), sharey=True)
     for axes, (method, title, found) in zip(row, panels, strict=True):
-        colour = LINE_STYLES.get(method, LineStyle(_BLACK)).colour
+        colour = LINE_STYLES.get(method, LineStyle(BLACK)).colour
         axes.stairs(100 * np.asarray(found.shares), found.edges, fill=True, color=colour)
         axes.text(
             0.5,
@@ -329,7 +220,7 @@ def confusion_matrix(
 
     percentages, count = 100 * np.asarray(matrix), len(classes)
     side = COLUMN if count <= 10 else (5.2 if count <= 20 else 4.2)
-    figure, (axes,) = _panels(side, side * (1.04 if count <= 40 else 0.86))
+    figure, (axes,) = make_panels(side, side * (1.04 if count <= 40 else 0.86))
     picture = axes.imshow(
         percentages, cmap="Blues", norm=PowerNorm(0.5, 0, 100), interpolation="none"
     )
@@ -358,7 +249,7 @@ def _write_percentages(axes: Axes, percentages: np.ndarray[Any, Any]) -> None:
                 f"{value:.0f}",
                 ha="center",
                 va="center",
-                color="white" if value > 35 else _BLACK,
+                color="white" if value > 35 else BLACK,
             )
 
 
@@ -374,14 +265,12 @@ def balance(fractions: Mapping[int, ArrayLike], *, title: str) -> Figure:
         The figure.
     """
     rows = -(-len(fractions) // 2)
-    figure, grid = _panels(PAGE, 1.8 * rows + 0.4, columns=2, rows=rows, sharey=True)
+    figure, grid = make_panels(PAGE, 1.8 * rows + 0.4, columns=2, rows=rows, sharey=True)
     for axes, (bits, given) in zip(grid, sorted(fractions.items()), strict=False):
         plus, edges = 100 * np.asarray(given), np.arange(bits + 1)
-        axes.stairs(plus, edges, fill=True, color=_BLUE, label="+1")
-        axes.stairs(
-            np.full(bits, 100.0), edges, baseline=plus, fill=True, color=_ORANGE, label="−1"
-        )
-        axes.axhline(50, color=_BLACK, lw=0.6, ls=_DOT)
+        axes.stairs(plus, edges, fill=True, color=BLUE, label="+1")
+        axes.stairs(np.full(bits, 100.0), edges, baseline=plus, fill=True, color=ORANGE, label="−1")
+        axes.axhline(50, color=BLACK, lw=0.6, ls=DOT)
         low, high = plus.min(), plus.max()
         summary = f"+1 in {plus.mean():.1f} %, single bits {low:.1f} to {high:.1f} %"
         axes.set_title(f"{bits} bits: {summary}", size=8)
@@ -430,15 +319,15 @@ def sensitivity(sweeps: Sequence[Sweep], *, xlabel: str) -> Figure:
     Returns:
         The figure. The value 0 is at the left end, beyond a gap.
     """
-    figure, (axes,) = _panels(COLUMN, 2.9)
+    figure, (axes,) = make_panels(COLUMN, 2.9)
     above = sorted({value for sweep in sweeps for value in sweep.values if value > 0})
     zero = np.log10(above[0]) - 0.55 if above else 0.0
     for sweep, (colour, mark) in zip(
-        sweeps, [(_BLUE, "o"), (_RED, "s"), (_GREEN, "^"), *_MARKS], strict=False
+        sweeps, [(BLUE, "o"), (RED, "s"), (GREEN, "^"), *MARKERS], strict=False
     ):
         x = np.array([np.log10(value) if value > 0 else zero for value in sweep.values])
         solid, mean = np.array(sweep.values) > 0, np.array(sweep.mean)
-        axes.plot(x, mean, color=colour, ls=_DOT, marker=mark, ms=4)
+        axes.plot(x, mean, color=colour, ls=DOT, marker=mark, ms=4)
         axes.plot(x[solid], mean[solid], color=colour, marker=mark, ms=4, label=sweep.label)
         if any(sweep.deviation):
             axes.errorbar(x, mean, sweep.deviation, color=colour, fmt="none", capsize=2.5, lw=1)
@@ -458,12 +347,3 @@ def sensitivity(sweeps: Sequence[Sweep], *, xlabel: str) -> Figure:
     axes.plot([zero + 0.24, zero + 0.31], [0, 0], **gap)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), handlelength=2)
     return figure
-
-
-def _panels(
-    width: float, height: float, *, columns: int = 1, rows: int = 1, sharey: bool = False
-) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).flat)

@@ -7,29 +7,25 @@ are means over its runs; charts of single bits and pictures are those of its fir
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 
-from ...evaluation.analysis import histogram
 from ...runs import EvaluatedRun
-from ..charts import Series, bit_bars, dot_strip, heat_map, histogram_bars, line_chart, swatch
+from ..charts import Series, dot_strip, line_chart, swatch
+from .code_sections import bits_content, distances_content, outputs_content
+from .formatting import Content, mean_text, named, run_title
 from .groups import Comparison, Group, differing, format_setting
-from .measures import CodeFigures, Measured, class_distances, nearest_classes, saturated
+from .measures import Measured
 from .neighbours import NEIGHBOURS, Pictures, choose, neighbour_rows
 
 FEW_CLASSES, ENDS = 20, 10  # more classes than this: only so many at both ends are open
 SHEETS = 8  # groups with pictures: about 0.6 MB each
-_BINS = 40  # of a histogram
-_PAIRS = 5  # closest pairs of classes
 _RUN_COLUMNS = (
     *("seed", "queries", "database", "train_images", "train_seconds"),
     *("hardware", "date", "command"),
 )
-
-Content = dict[str, Any]  # variables of a template
 
 
 class Part(NamedTuple):
@@ -96,7 +92,7 @@ def settings_content(comparisons: Sequence[Comparison]) -> Content:
     columns = differing(settings) if several else shown
     rows = [
         (
-            _named(number, group),
+            named(number, group),
             *(format_setting(group.settings.get(name, "–")) for name in columns),
             ", ".join(map(str, group.seeds)),
         )
@@ -135,9 +131,9 @@ def comparison_content(
         "map": lambda: _map(groups),
         "curves": lambda: _curves(groups),
         "classes": lambda: class_content(groups),
-        "bits": lambda: _bits(groups, measured),
-        "distances": lambda: _distances(groups, measured),
-        "outputs": lambda: _outputs(groups),
+        "bits": lambda: bits_content(groups, measured),
+        "distances": lambda: distances_content(groups, measured),
+        "outputs": lambda: outputs_content(groups),
         "queries": lambda: _queries(groups, pictures, seed),
     }
     depth = "the whole ranking" if report.depth is None else f"the first {report.depth:,} results"
@@ -148,7 +144,7 @@ def comparison_content(
         "description": f"{report.queries:,} queries, {report.database:,} database images of "
         f"{len(comparison.first.classes)} classes. mAP is computed over {depth}."
         + (f" {skipped:,} images could not be read and were not evaluated." if skipped else ""),
-        "summary": f"{_run_title(best)}: {report.summary()}",
+        "summary": f"{run_title(best)}: {report.summary()}",
         "parts": [
             Part(name, _TITLES[name], f"c{number}-{name}", make()) for name, make in parts.items()
         ],
@@ -164,11 +160,11 @@ def _map(groups: Sequence[Group]) -> Content:
     possible = first.depth is not None and bool(first.map_by_denominator)
     rows = [
         (
-            _named(number, group),
+            named(number, group),
             group.map_text(),
-            *((_mean(_by_denominator(group, "possible"), ".4f"),) if possible else ()),
+            *((mean_text(_by_denominator(group, "possible"), ".4f"),) if possible else ()),
             dot_strip([report.map for report in group.reports], low, high, number),
-            *(_mean([report.precision_at[k] for report in group.reports], ".4f") for k in cuts),
+            *(mean_text([report.precision_at[k] for report in group.reports], ".4f") for k in cuts),
         )
         for number, group in enumerate(groups)
     ]
@@ -220,10 +216,10 @@ def _lookup(groups: Sequence[Group]) -> list[tuple[object, ...]]:
         return []
     return [
         (
-            _named(number, group),
-            _mean([report.precision_radius_2 for report in group.reports], ".4f"),
-            _mean([report.nonempty_radius_2 for report in group.reports], ".1%"),
-            _mean([report.distinct_codes or 0 for report in group.reports], ",.0f"),
+            named(number, group),
+            mean_text([report.precision_radius_2 for report in group.reports], ".4f"),
+            mean_text([report.nonempty_radius_2 for report in group.reports], ".1%"),
+            mean_text([report.distinct_codes or 0 for report in group.reports], ",.0f"),
         )
         for number, group in enumerate(groups)
     ]
@@ -266,110 +262,6 @@ def _class_means(group: Group) -> dict[int, float]:
     }
 
 
-def _bits(groups: Sequence[Group], measured: Measured) -> Content:
-    rows = []
-    for number, group in enumerate(groups):
-        balance = [report.bit_balance for report in group.reports]
-        pairs = [measured[run.folder].pairs for run in group.runs]
-        rows.append(
-            (
-                _named(number, group),
-                _mean([np.abs(own - 0.5).mean() for own in balance], ".3f"),
-                _mean([np.abs(own - 0.5).max() for own in balance], ".3f"),
-                _mean([np.isin(own, (0, 1)).sum() for own in balance], "g"),
-                _mean([own.mean() for own in pairs], ".3f"),
-                _mean([own.max() for own in pairs], ".3f"),
-            )
-        )
-    return {
-        "head": (
-            *("", "mean |fraction of +1 - ½|", "largest", "constant bits"),
-            *("mean |correlation|", "largest"),
-        ),
-        "rows": rows,
-        "cards": [(_run_title(group), _bit_card(group, measured)) for group in groups],
-    }
-
-
-def _bit_card(group: Group, measured: Measured) -> Content:
-    figures = measured[group.runs[0].folder]
-    off_diagonal = figures.correlation - np.diag(np.diagonal(figures.correlation))
-    mean, largest = figures.pairs.mean(), figures.pairs.max()
-    label = f"|correlation| of bits: mean {mean:.3f}, largest {largest:.3f}"
-    return {
-        "balance": bit_bars(group.reports[0].bit_balance),
-        "correlation": heat_map(off_diagonal, label),
-    }
-
-
-def _distances(groups: Sequence[Group], measured: Measured) -> Content:
-    rows: list[tuple[object, ...]] = []
-    for number, group in enumerate(groups):
-        own = [measured[run.folder] for run in group.runs]
-        seen = [each.observed for each in own if each.observed]
-        books = [each.book for each in own if each.book]
-        rows.append(
-            (
-                _named(number, group),
-                _mean([each.minimum_distance for each in seen]),
-                _mean([each.mean_distance for each in seen]),
-                _mean([each.duplicates for each in seen]),
-                _mean([each.minimum_distance for each in books]),
-                _mean([each.met * len(each.present) for each in own if each.met is not None]),
-            )
-        )
-    head = [
-        *("", "smallest distance", "mean distance", "duplicate codes"),
-        *("smallest in the codebook", "classes at their codeword"),
-    ]
-    if all(row[-1] == "–" for row in rows):  # no run has a codebook
-        head, rows = head[:-2], [row[:-2] for row in rows]
-    cards = [
-        (_run_title(group), distance_card(group.runs[0], measured[group.runs[0].folder]))
-        for group in groups
-    ]
-    return {"head": head, "rows": rows, "cards": cards}
-
-
-def distance_card(run: EvaluatedRun, figures: CodeFigures) -> Content:
-    """Closeness of the classes of one run.
-
-    Args:
-        run: The run.
-        figures: Statistics of its codes.
-
-    Returns:
-        `closeness`, a chart or None, and `pairs`, the closest pairs of classes.
-    """
-    if len(figures.present) < 2:
-        return {"closeness": None, "pairs": []}
-    distances = class_distances(figures.majority)
-    near = 1 - distances / run.database.bits
-    np.fill_diagonal(near, 0)
-    names = [run.classes[number] for number in figures.present]
-    closest = nearest_classes(figures.majority, names, _PAIRS)
-    rows: list[tuple[str, int]] = [(f"{first} – {second}", bits) for first, second, bits in closest]
-    last = closest[-1][2]
-    more = int((distances[np.triu_indices(len(names), 1)] <= last).sum()) - len(closest)
-    rows += [(f"and {more:,} more", last)] if more else []
-    label = f"closeness of the codes of {len(names)} classes"
-    return {"closeness": heat_map(near, label), "pairs": rows}
-
-
-def _outputs(groups: Sequence[Group]) -> Content:
-    rows = []
-    for number, group in enumerate(groups):
-        fractions = [saturated(run.values) for run in group.runs]
-        bounded = [fraction for fraction in fractions if fraction is not None]
-        text = _mean(bounded, ".1%") if bounded else "– (not bounded)"
-        rows.append((_named(number, group), text))
-    cards = [
-        (_run_title(group), histogram_bars(*histogram(group.runs[0].values, bins=_BINS)[:2]))
-        for group in groups
-    ]
-    return {"rows": rows, "cards": cards}
-
-
 def _queries(groups: Sequence[Group], pictures: Pictures | str, seed: int) -> Content:
     if isinstance(pictures, str):
         return {"problem": pictures}
@@ -379,7 +271,7 @@ def _queries(groups: Sequence[Group], pictures: Pictures | str, seed: int) -> Co
         hardest, drawn = choose(ap, seed=seed)
         sheets.append(
             {
-                "title": _run_title(group),
+                "title": run_title(group),
                 "hardest": neighbour_rows(run, pictures, hardest, ap),
                 "random": neighbour_rows(run, pictures, drawn, ap),
             }
@@ -390,15 +282,6 @@ def _queries(groups: Sequence[Group], pictures: Pictures | str, seed: int) -> Co
         "sheets": sheets,
         "left_out": len(groups[SHEETS:]),
     }
-
-
-def _run_title(group: Group) -> str:
-    return group.name + (f", seed {group.seeds[0]}" if len(group.runs) > 1 else "")
-
-
-def _named(number: int, group: Group) -> Markup:
-    """The name of a group with a piece of its line in the charts."""
-    return Markup("{} {}").format(swatch(number), group.name)
 
 
 def _shared(name: str, groups: Sequence[Group]) -> str:
@@ -413,9 +296,3 @@ def _run_row(run: EvaluatedRun) -> tuple[object, ...]:
     values = (run.record.get(name) for name in _RUN_COLUMNS)
     blanks = ("–" if value is None else value for value in values)
     return (str(run.folder), f"{run.report['map']:.4f}", *blanks)
-
-
-def _mean(values: Iterable[Any], form: str = ".4g") -> str:
-    """The mean as text; a dash if there is no value."""
-    numbers = [float(value) for value in values]
-    return format(float(np.mean(numbers)), form) if numbers else "–"
