@@ -86,7 +86,7 @@ def test_methods_have_distinct_styles_and_hcdh_is_bold():
     assert (
         len({(line.colour, str(line.dashes)) for line in figures.LINE_STYLES.values()})
         == len(figures.LINE_STYLES)
-        == 17
+        == 18
     )
     assert max(figures.LINE_STYLES, key=lambda method: figures.LINE_STYLES[method].width) == "hcdh"
 

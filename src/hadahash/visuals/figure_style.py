@@ -81,6 +81,7 @@ LINE_STYLES = {
     "hcdh-h": LineStyle(BLUE, _DASH),
     "hcdh-c": LineStyle(BLUE, _DASHDOT),
     "hcdh-2": LineStyle(BLUE, DOT),
+    "hcdh-far": LineStyle(BLUE, _LONG),
     "mihash": LineStyle(RED),
     "hashnet": LineStyle(GREEN),
     "dpsh": LineStyle(ORANGE),
