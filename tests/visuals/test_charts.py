@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -51,6 +52,15 @@ def test_tables_escape_text_and_keep_markup():
     template = templating._environment().from_string(source)
     text = template.render(markup=Markup("<b>x</b>"), text="<b>")
     assert "<td><b>x</b></td><td>&lt;b&gt;</td>" in text
+
+
+def test_templates_never_disable_escaping():
+    folder = Path(templating.__file__).parent / "templates"
+    templates = [*folder.rglob("*.j2")]
+    assert len(templates) >= 10
+    for template in templates:
+        text = template.read_text("utf-8")
+        assert "safe" not in text and "autoescape" not in text, template.name
 
 
 @pytest.mark.parametrize("module", [charts, templating, thumbnails])
