@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "hadahash"
-SHARED = ("_version", "errors", "registry", "files", "config", "codes", "native")
+SHARED = ("_version", "errors", "registry", "files", "config", "codes", "native", "plugins")
 # From left to right. A room imports only from rooms on its left; a new room gets its place here.
 ORDER = (
     *SHARED,
@@ -33,6 +33,7 @@ ORDER = (
     "photos",
     "serve",
     "visuals",
+    "testing",
     "demo",
     "reproduce",
     "cli",

@@ -267,7 +267,9 @@ def _kill(machine):
 
 def test_a_restart_in_the_midst_of_an_insert(make, machine, monkeypatch):
     codes = make(400)
-    index = Index.build(codes[:1], engine="milvus", uri=machine.uri, batch_size=50, timeout=5, retries=6)
+    index = Index.build(
+        codes[:1], engine="milvus", uri=machine.uri, batch_size=50, timeout=5, retries=6
+    )
     call, upserts = Server.call, []
 
     def call_then_kill(self, method, *arguments, **options):
