@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from serving import Sources, in_thread
+from serving import ServeConfig, in_thread
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -22,7 +22,7 @@ def test_the_benchmark_measures_uploads_and_ids(tmp_path, capsys, monkeypatch):
 
     class Here:
         def __init__(self, folder):
-            self.sources = Sources(folder / "index", folder / "run")
+            self.config = ServeConfig(folder / "index", folder / "run")
 
     @contextmanager
     def quick_server(folder):  # a process of its own takes seconds to start

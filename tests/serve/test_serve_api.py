@@ -351,12 +351,11 @@ def test_numbers_as_ids(own_place, fitted):
             == error_of(client.get("/v1/images/x"), 404)
             == "unknown_id"
         )
-        assert client.post("/v1/items", json={"id": "77", "code": "0000"}, headers=auth).json()[
-            "id"
-        ] in ("77", 77)
-        assert error_of(
-            client.post("/v1/items", json={"id": "x", "code": "0000"}, headers=auth), 422
-        )
+        added = client.post("/v1/items", json={"id": "77", "code": "0000"}, headers=auth)
+        assert added.json()["id"] == 77, "the id as it is stored"
+        for bad in ("x", " 78 ", "7_8", "078", "9223372036854775808", "9" * 200, 7.5, True):
+            sent = {"id": bad, "code": "0000"}
+            assert error_of(client.post("/v1/items", json=sent, headers=auth), 422)
         assert client.delete("/v1/items/77", headers=auth).status_code == 204
 
 
@@ -404,8 +403,8 @@ def test_thumbnails_are_kept_up_to_a_limit(own_place):
                 client.get(f"/v1/thumbnails/{name}").content
                 == client.get(f"/v1/thumbnails/{name}").content
             )
-        kept = [len(picture.content) for picture in service._thumbnails.values()]
-        assert 0 < sum(kept) == service._kept_bytes <= 20_000
+        kept = service.media._thumbnails
+        assert 0 < sum(len(image.content) for image in kept.values()) == kept.currsize <= 20_000
 
 
 def test_the_page_names_no_outside_resource(client):
