@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass
 
 from ..settings import require
 
 MIN_TOKEN_LENGTH = 16
 _REMEDY = "Create one with: openssl rand -hex 16"
-
-
-def setting(default: Any, help: str, **bounds: float) -> Any:  # noqa: A002
-    return field(default=default, metadata={"help": help, "bounds": bounds})
-
-
-def check_ranges(instance: Any) -> None:
-    for each in fields(instance):
-        value, bounds = getattr(instance, each.name), each.metadata["bounds"]
-        low = bounds.get("gt", bounds.get("ge"))
-        inside = value is None or low is None or (value > low if "gt" in bounds else value >= low)
-        inside = inside and not ("le" in bounds and value > bounds["le"])
-        require(inside, f"{each.name} must be in range, got {value}.")
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UsageError
-from ...hasher import Hasher
 from ...index import Index, Item
-from ...photos import check_model, model_of
+from ...photos import check_model, load_model_of
 from . import names
 from .names import Id
+
+if TYPE_CHECKING:
+    from ...model import HashModel
 
 Packed = NDArray[np.uint8]  # (ceil(bits / 8),)
 Ids = Sequence[Id] | NDArray[Any]
@@ -86,12 +88,12 @@ class Collection:
         roots: Folders of the images.
     """
 
-    def __init__(self, index: Index, model: Hasher, roots: Sequence[Path]) -> None:
+    def __init__(self, index: Index, model: HashModel, roots: Sequence[Path]) -> None:
         self.index, self.model = index, model
         self._roots = [folder.resolve() for folder in roots]
 
     @staticmethod
-    def open(config: ServeConfig, *, device: str, model: Hasher | None = None) -> Collection:
+    def open(config: ServeConfig, *, device: str, model: HashModel | None = None) -> Collection:
         """Open the index, and its model unless `model` made the index.
 
         Args:
@@ -112,7 +114,7 @@ class Collection:
         except UsageError:
             model = None
         if model is None:
-            model = model_of(index, config.index, config.run, device=device)
+            model = load_model_of(index, config.index, config.run, device=device)
             side = model.preprocess.side
             model.encode(np.zeros((1, side, side, 3), np.uint8))  # the first call is slower
         return Collection(index, model, config.images)
@@ -124,7 +126,7 @@ class Collection:
 
     def parse_id(self, given: Id) -> Id | None:
         """Return an id that a client sent as an id of this index, or None if it cannot be one."""
-        return names.parse_id(given, self.index.ids_are)
+        return names.parse_id(given, self.index.id_type)
 
     def find(self, given: Id) -> tuple[Item, Packed] | None:
         """Return the item with an id that a client sent, and its code; None if there is none."""

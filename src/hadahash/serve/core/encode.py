@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...hasher import Hasher
 from .batcher import Batcher
 from .collection import Packed
 from .decode_pool import DecodePool
 from .timing import StageTimer
 
+if TYPE_CHECKING:
+    from ...model import HashModel
+
 
 class _EncodeJob(NamedTuple):
-    model: Hasher
+    model: HashModel
     pixels: NDArray[np.uint8]  # (side, side, 3)
 
 
@@ -37,7 +39,7 @@ class Encoder:
             _encode_jobs, max_batch=max_batch, on_batch=on_batch
         )
 
-    async def encode(self, image: bytes, model: Hasher, timer: StageTimer) -> Packed:
+    async def encode(self, image: bytes, model: HashModel, timer: StageTimer) -> Packed:
         """Return the code of an image file.
 
         Args:

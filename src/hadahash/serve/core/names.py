@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 
+from ... import index
+from ...errors import UsageError
+
 Id = int | str
 
 _LARGEST_EXACT = 2**53
 _UNSAFE = re.compile("[\ud800-\udfff\ufffd]")
 _ESCAPED = re.compile("\ufffd(D[89A-F][0-9A-F]{2}|FFFD)")
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 def to_json(value: Id) -> Id:
@@ -54,19 +56,18 @@ def parse_id(value: Id, id_type: type[Id] | None) -> Id | None:
     >>> parse_id("77", int), parse_id(" 77 ", int), parse_id(77, str)
     (77, None, '77')
     """
-    if id_type is str or (id_type is None and isinstance(value, str)):
-        return from_json(str(value))
-    if not _INTEGER.fullmatch(str(value)):
+    if isinstance(value, int) and id_type is not str:
+        return value if -(2**63) <= value < 2**63 else None
+    try:
+        return index.parse_id(from_json(str(value)), id_type)
+    except UsageError:
         return None
-    number = int(value)
-    return number if -(2**63) <= number < 2**63 else None
 
 
 def parse_labels(texts: list[str]) -> list[Id]:
-    """Return labels as the index may hold them: "3" is also the number 3.
+    """Return labels that a client sent as the index may hold them: "3" is also the number 3.
 
     >>> parse_labels(["cat", "7"])
     ['cat', '7', 7]
     """
-    numbers = [int(text) for text in texts if text.isascii() and text.isdecimal()]
-    return [*map(from_json, texts), *numbers]
+    return index.parse_labels(map(from_json, texts))

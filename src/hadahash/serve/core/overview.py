@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from .names import Id, to_json
 from .projection import project
 
 LOG = logging.getLogger(__name__)
-_PAGE = 8192  # items read at a time
 _CHECKED_IMAGES = 100
 _PAUSE = 10  # an overview that took t seconds is computed again after 10 t at the earliest
 _RETRY_SECONDS = 5.0
@@ -66,7 +64,7 @@ def build_overview(collection: Collection, *, points: int, max_labels: int) -> O
         The overview.
     """
     ids = collection.index.ids
-    counts = _count_labels(collection)
+    counts = {str(to_json(label)): n for label, n in collection.index.label_counts().items()}
     rows = np.linspace(0, len(ids) - 1, min(points, len(ids))).astype(np.int64)
     sample = list(collection.lookup(ids[rows]).values())
     packed = np.array([code for _, code in sample], np.uint8).reshape(
@@ -89,14 +87,6 @@ def build_overview(collection: Collection, *, points: int, max_labels: int) -> O
         images_checked=len(checked),
         images_found=sum(collection.image_path(item) is not None for item in checked),
     )
-
-
-def _count_labels(collection: Collection) -> Counter[str]:
-    ids, counts = collection.index.ids, Counter[str]()
-    for start in range(0, len(ids), _PAGE):
-        for item in collection.items(ids[start : start + _PAGE]):
-            counts.update(str(to_json(label)) for label in item.labels)
-    return counts
 
 
 class OverviewCache:

@@ -61,5 +61,5 @@ def _search_group(jobs: Sequence[SearchJob]) -> list[SearchResult]:
     for row, job in enumerate(jobs):
         count = min(job.k, int(hits.counts[row]))
         ids, distances = hits.ids[row, :count].tolist(), hits.distances[row, :count].tolist()
-        results.append(SearchResult(ids, distances, bool(hits.certain[row])))
+        results.append(SearchResult(ids, distances, bool(hits.exact_rows[row])))
     return results

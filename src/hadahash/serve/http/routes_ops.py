@@ -64,8 +64,8 @@ def _stats(service: Service, overview: Overview) -> schema.Stats:
         bits=collection.bits,
         engine=collection.index.engine,
         model={
-            "method": model.method,
-            "backbone": model.backbone,
+            "method": model.config.method,
+            "backbone": model.config.backbone,
             "classes": len(model.classes),
         },
         labels=[schema.LabelCount(label=label, count=count) for label, count in overview.labels],
