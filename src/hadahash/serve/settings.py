@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-from ..settings import require
+from ..settings import check_ranges, require, setting
 
 MIN_TOKEN_LENGTH = 16
 _REMEDY = "Create one with: openssl rand -hex 16"

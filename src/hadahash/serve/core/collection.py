@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UsageError
 from ...index import Index, Item
+from ...index.items import id_array
 from ...photos import check_model, load_model_of
 from . import names
 from .names import Id
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 Packed = NDArray[np.uint8]  # (ceil(bits / 8),)
 Ids = Sequence[Id] | NDArray[Any]
-T = TypeVar("T")
 _LOOKUP_ATTEMPTS = 5
 
 
@@ -133,29 +133,18 @@ class Collection:
         wanted = self.parse_id(given)
         return None if wanted is None else self.lookup([wanted]).get(wanted)
 
-    def items(self, ids: Ids) -> list[Item]:
-        """Return the items with these ids, without those that were removed meanwhile."""
-        return self._read(ids, self.index.get) or []
-
     def lookup(self, ids: Ids) -> dict[Id, tuple[Item, Packed]]:
         """Return items and codes by id, without those that were removed meanwhile."""
-
-        def read(wanted: NDArray[Any]) -> dict[Id, tuple[Item, Packed]]:
-            items, codes = self.index.get(wanted), self.index.codes(wanted).packed
-            return {item.id: (item, code) for item, code in zip(items, codes, strict=True)}
-
-        return self._read(ids, read) or {}
-
-    def _read(self, ids: Ids, read: Callable[[NDArray[Any]], T]) -> T | None:
-        wanted = np.asarray(ids)
+        wanted = id_array(ids)
         for _ in range(_LOOKUP_ATTEMPTS):
             if not len(wanted):
                 break
             try:
-                return read(wanted)
+                items, codes = self.index.get(wanted), self.index.codes(wanted).packed
+                return {item.id: (item, code) for item, code in zip(items, codes, strict=True)}
             except UsageError:  # an item was removed after it was found
                 wanted = wanted[self.index.has(wanted)]
-        return None
+        return {}
 
     def neighbors(self, ids: Sequence[Id], distances: Sequence[int]) -> list[Neighbor]:
         """Return search results with their items, without those that were removed meanwhile."""
