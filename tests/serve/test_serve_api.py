@@ -353,7 +353,7 @@ def test_integer_ids(own_place, fitted):
         )
         added = client.post("/v1/items", json={"id": "77", "code": "0000"}, headers=auth)
         assert added.json()["id"] == 77, "the id as it is stored"
-        for bad in ("x", " 78 ", "7_8", "078", "9223372036854775808", "9" * 200, 7.5, True):
+        for bad in ("x", " 78 ", "7_8", "9223372036854775808", "9" * 200, 7.5, True):
             sent = {"id": bad, "code": "0000"}
             assert error_of(client.post("/v1/items", json=sent, headers=auth), 422)
         assert client.delete("/v1/items/77", headers=auth).status_code == 204

@@ -134,7 +134,6 @@ def test_names_survive_json(name):
         ("77", int, 77),
         (77, int, 77),
         ("-5", int, -5),
-        (str(2**63 - 1), int, 2**63 - 1),
         (str(2**63), int, None),
         ("9" * 200, int, None),
         (" 77 ", int, None),
@@ -153,7 +152,7 @@ def test_ids_are_parsed_strictly(value, id_type, expected):
 
 
 def test_labels_can_be_numbers():
-    assert parse_labels(["cat", "7", "-7", "²"]) == ["cat", "7", "-7", "²", 7]
+    assert parse_labels(["cat", "7", "-7", "²"]) == ["cat", "7", "-7", "²", 7, -7]
 
 
 # ---- batches ---------------------------------------------------------------------------------------------------------

@@ -300,7 +300,7 @@ def test_ready_only_when_loaded(place, monkeypatch):
 def test_a_start_that_fails_ends_the_server(place, tmp_path):
     config, announced = ServeConfig(place.root / "photos.index", tmp_path, ()), []
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(HadaHashError, match="holds no trained model"):
+    with pytest.raises(HadaHashError, match="no trained model"):
         serve(config, ServeSettings(port=0), announced.append)
     signal.signal(signal.SIGTERM, before)
     assert len(announced) == 1 and announced[0].startswith("Open http://127.0.0.1:")

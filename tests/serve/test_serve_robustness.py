@@ -17,10 +17,12 @@ import pytest
 from fastapi.testclient import TestClient
 from make_images import encode, picture, png
 from serving import WRITE, Place, in_thread, opened, service_in_thread, wait_for
+from toys import tiny_hasher
 
 from hadahash import Index
 from hadahash.codes import Codes
 from hadahash.serve.core import decode_pool
+from hadahash.serve.core.collection import resolve_config
 from hadahash.serve.core.metrics import Metrics
 from hadahash.serve.core.service import Service
 from hadahash.serve.http.app import create_app
@@ -225,6 +227,30 @@ def test_an_error_that_repeats_is_logged_once(own_place, caplog):
         service.handle.refresh = counted
         wait_for(lambda: len(checks) > 5)
     assert caplog.text.count("cannot be opened") == 1
+
+
+def test_an_index_of_another_model_is_served_with_that_model(own_place, toy):
+    """The run that the new index names is loaded; no restart is needed."""
+    folder, new = own_place.root / "photos.index", own_place.root / "new"
+    index = own_place.index
+    index.meta |= {"run": str(own_place.root / "run"), "images": str(own_place.root / "photos")}
+    index.save(folder)
+    model = tiny_hasher(bits=24, epochs=1).fit(*toy).model_
+    model.save(new / "run")
+    codes = model.encode(own_place.root / "photos")
+    built = Index.build(codes, paths=codes.ids.tolist())
+    built.meta |= {"run": str(new / "run"), "model": model.id, "images": index.meta["images"]}
+    built.save(new / "index")
+    config = resolve_config(folder)
+    service = Service(config, ServeSettings(watch_seconds=0.05))
+    with TestClient(create_app(service), base_url="http://127.0.0.1") as client:
+        wait_for(lambda: client.get("/readyz").status_code == 200)
+        assert client.post("/v1/search", json={"id": RED}).json()["query"]["bits"] == 16
+        folder.rename(own_place.root / "old.index")
+        (new / "index").rename(folder)
+        wait_for(lambda: client.get("/v1/stats").json()["bits"] == 24)
+        found = client.post("/v1/search", files={"image": own_place.image(RED)}).json()
+        assert found["hits"][0]["distance"] == 0 and found["query"]["bits"] == 24
 
 
 def test_a_service_that_cannot_start_says_so(place, monkeypatch, caplog):

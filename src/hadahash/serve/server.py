@@ -106,7 +106,7 @@ def _listen(settings: ServeSettings) -> socket.socket:
 
 
 def _exit_quietly(number: int, frame: FrameType | None) -> None:
-    """uvicorn raises the signal again after the shutdown; SIGTERM is not an error."""
+    """After the shutdown uvicorn raises the signal again; SIGTERM is not an error."""
     sys.exit(0)
 
 

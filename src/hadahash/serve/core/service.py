@@ -33,7 +33,8 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 _LOOKUP_THREADS = 4
 _THUMBNAIL_NICENESS = 5
-_RELOAD_FAILED = "The index on disk cannot be opened. The previous one is served; see the log."
+_START_FAILED = "The service cannot start"
+_RELOAD_FAILED = "The index on disk cannot be opened, the previous one is served"
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,11 @@ class Service:
             await self.handle.reload()
             await asyncio.gather(self._uploaded.start(), self._stored.start())
         except HadaHashError as error:
-            self._fail("The service cannot start. See its log.", error)
+            self._fail(_START_FAILED, error)
             raise
         except Exception as error:
-            LOG.exception("The service cannot start.")
-            self.problem = "The service cannot start. See its log."
-            raise HadaHashError(f"The service cannot start: {error or repr(error)}") from error
+            self._fail(_START_FAILED, error)
+            raise HadaHashError(f"{_START_FAILED}: {error or repr(error)}") from error
         self.overview.invalidate()
         self.ready = True
 
@@ -155,12 +155,12 @@ class Service:
             self._fail(_RELOAD_FAILED, error)
 
     def _fail(self, problem: str, error: Exception) -> None:
-        """Make an error visible; one that repeats is logged once."""
-        self.problem = problem
+        """Make an error visible; one that repeats is logged once. Its paths stay in the log."""
+        self.problem = f"{problem}. See the log of the service."
         if self._reported != repr(error):
             self._reported = repr(error)
-            unexpected = None if isinstance(error, HadaHashError) else error
-            LOG.error("%s %s", problem, error, exc_info=unexpected)
+            unexpected = None if isinstance(error, (HadaHashError, Problem)) else error
+            LOG.error("%s: %s", problem, error, exc_info=unexpected)
 
     async def close(self) -> None:
         """End all processes and threads."""
