@@ -370,6 +370,27 @@ def test_health_and_metrics_answer_while_the_index_blocks(own_place):
             assert [each.result().status_code for each in waiting] == [200, 200, 200, 201, 204]
 
 
+def test_a_write_does_not_wait_for_the_overview(own_place):
+    with service_in_thread(own_place, write_token=WRITE) as (address, service):
+        httpx.get(f"{address}/v1/stats")  # the first overview is there
+        started, go_on, real = threading.Event(), threading.Event(), service.overview._build
+
+        def slow():
+            started.set()
+            return go_on.wait(60) and real()
+
+        service.overview._build = slow
+        for number in range(3):
+            sent = {"id": f"new {number}", "code": "0000", "label": ["new"]}
+            answer = httpx.post(f"{address}/v1/items", json=sent, headers=AUTH)
+            assert answer.status_code == 201
+        assert started.wait(30)
+        stats = httpx.get(f"{address}/v1/stats").json()
+        assert stats["items"] == 51 and stats["label_count"] == 4, "the previous overview"
+        go_on.set()
+        wait_for(lambda: httpx.get(f"{address}/v1/stats").json()["label_count"] == 5)
+
+
 def test_writers_do_not_use_the_slots_of_searches(own_place):
     limits = {"write_token": WRITE, "write_queue": 2, "queue": 2}
     with service_in_thread(own_place, **limits) as (address, service):
