@@ -1,18 +1,22 @@
-"""What comes in and goes out, as OpenAPI shows it."""
+"""Parameters and answers, as OpenAPI describes them."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints, field_validator
 
-Id = int | str
+Id = StrictInt | str
 Label = Annotated[str, StringConstraints(min_length=1, max_length=255)]
-NewId = (
-    Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
-    | int
-)
+NewName = Annotated[
+    str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")
+]
 Code = Annotated[str, StringConstraints(pattern=r"^([0-9a-fA-F]{2})+$", max_length=128)]
+
+_ID_TEXT = (
+    "Integers from 2**53 on are text. A character of a file name that is not UTF-8 is U+FFFD and "
+    "four hexadecimal digits."
+)
 
 
 class _Parameters(BaseModel):
@@ -20,38 +24,38 @@ class _Parameters(BaseModel):
 
 
 class SearchParameters(_Parameters):
-    """What to search for, unless it is an uploaded image, and how."""
+    """What to search for, unless an image is uploaded, and how."""
 
     id: Id | None = Field(None, description="Search from an item of the index.")
     code: Code | None = Field(
         None, description="Search from a code: its packed bits in hexadecimal digits."
     )
-    k: int = Field(10, ge=1, description="So many of the nearest items.")
-    radius: int | None = Field(None, ge=0, description="Only items at most so many bits away.")
-    label: list[Label] = Field([], description="Only items that carry one of these labels.")
+    k: int = Field(10, ge=1, description="Number of nearest items to return.")
+    radius: int | None = Field(None, ge=0, description="Maximum distance in bits.")
+    label: list[Label] = Field([], description="Only items with one of these labels.")
 
 
 class ItemParameters(_Parameters):
     """A new item."""
 
-    id: NewId = Field(description="A new id.")
+    id: StrictInt | NewName = Field(description="A new id.")
     code: Code | None = Field(None, description="Its code, unless an image is uploaded.")
     label: list[Label] = Field([], description="Its labels.")
 
     @field_validator("id")
     @classmethod
-    def _fits(cls, value: Id) -> Id:
-        if isinstance(value, int) and abs(value) >= 2**63:
+    def _check_range(cls, value: Id) -> Id:
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ValueError("must fit into 64 bits")
         return value
 
 
 class NoParameters(_Parameters):
-    pass
+    """No parameters besides the image."""
 
 
 class Took(BaseModel):
-    """Milliseconds, waiting for a turn included; 0 where there was nothing to do."""
+    """Milliseconds per stage, waiting included; 0 for a stage that was not needed."""
 
     decode: float
     encode: float
@@ -60,15 +64,19 @@ class Took(BaseModel):
 
 
 class Hit(BaseModel):
-    id: Id
-    name: str = Field(description="The file's name, without folders.")
+    """One result."""
+
+    id: Id = Field(description=_ID_TEXT)
+    name: str = Field(description="File name without folders.")
     labels: list[Id]
-    distance: int
-    code: str | None
+    distance: int = Field(description="Number of bits that differ.")
+    code: str
     has_image: bool
 
 
 class Query(BaseModel):
+    """The query as it was understood."""
+
     id: Id | None
     name: str | None
     labels: list[Id]
@@ -77,75 +85,100 @@ class Query(BaseModel):
 
 
 class SearchAnswer(BaseModel):
+    """The nearest items, ordered by distance, then by id."""
+
     query: Query
     hits: list[Hit]
-    exact: bool = Field(description="Proven to be what comparing with every code gives.")
+    exact: bool = Field(description="Guaranteed to equal a full scan.")
     took_ms: Took
 
 
 class EncodeAnswer(BaseModel):
+    """The code of an image."""
+
     code: str
     bits: int
     took_ms: Took
 
 
 class ItemAnswer(BaseModel):
-    id: Id
+    """An item as it is stored."""
+
+    id: Id = Field(description=_ID_TEXT)
     labels: list[Id]
     code: str
     took_ms: Took
 
 
 class Reloaded(BaseModel):
+    """The index after it was opened again."""
+
     items: int
 
 
 class LabelCount(BaseModel):
+    """A label and the number of items that have it."""
+
     label: str
     count: int
 
 
 class Limits(BaseModel):
+    """Limits of a request."""
+
     max_bytes: int
     max_pixels: int
+    max_side: int
     max_k: int
 
 
 class Stats(BaseModel):
+    """What is served, and its limits."""
+
     version: str
     items: int
     bits: int
     engine: str
     model: dict[str, Any]
-    labels: list[LabelCount] = Field(description="Of the items on the map.")
+    labels: list[LabelCount] = Field(description="The most frequent labels of all items.")
+    label_count: int = Field(description="Number of distinct labels.")
+    images_found: bool = Field(description="False if no image file was found.")
     limits: Limits
-    waiting: int
+    waiting: int = Field(description="Searches running or waiting.")
+    receiving: int = Field(description="Requests whose body is being received.")
     writable: bool
     uptime_seconds: float
 
 
 class MapAnswer(BaseModel):
-    """Points of the plane, one a place in each list."""
+    """Points in the plane. All lists but `labels` have one entry per item."""
 
     ids: list[Id]
     x: list[float]
     y: list[float]
-    label: list[int] = Field(description="A place in `labels`; -1: none.")
-    labels: list[str]
-    total: int
+    label: list[int] = Field(description="First label as a position in `labels`; -1: none.")
+    labels: list[str] = Field(description="Labels of the items on the map.")
+    total: int = Field(description="Number of items in the collection.")
 
 
 class Health(BaseModel):
+    """State of the service."""
+
     status: str
+    problem: str | None = Field(None, description="What does not work, if the service runs on.")
 
 
 class ErrorDetail(BaseModel):
+    """What went wrong."""
+
     code: str
     message: str
     hint: str
 
 
 class ErrorAnswer(BaseModel):
+    """The answer to a request that failed."""
+
     error: ErrorDetail
 
 
@@ -157,7 +190,14 @@ _IMAGE = {
 
 
 def body_of(parameters: type[BaseModel]) -> dict[str, Any]:
-    """The request body in OpenAPI's words: a form with an image, JSON, or the image itself with a query string."""
+    """Return the OpenAPI request body: a form with an image, JSON, or the image itself.
+
+    Args:
+        parameters: The parameters of the route.
+
+    Returns:
+        The value of `requestBody`.
+    """
     schema = parameters.model_json_schema()
     fields = {
         name: part
@@ -187,7 +227,14 @@ _FROM_CODE: dict[type[BaseModel], tuple[str, ...]] = {
 
 
 def query_of(parameters: type[BaseModel]) -> list[dict[str, Any]]:
-    """The same parameters as parts of a query string, for images that are the whole body."""
+    """Return the same parameters as a query string, for images that are the whole body.
+
+    Args:
+        parameters: The parameters of the route.
+
+    Returns:
+        OpenAPI parameters.
+    """
     schema = parameters.model_json_schema()
     skipped = ("code", *_FROM_CODE[parameters])
     return [
