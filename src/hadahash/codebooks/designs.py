@@ -6,7 +6,7 @@ before it is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from ..codes import binarize
 from ..errors import UsageError
 from ..registry import Registry
 from .far import far
-from .hadamard import walsh
+from .hadamard import hadamard, orders, walsh
 from .quality import distinct
 
 Book = NDArray[np.int8]
@@ -33,6 +33,7 @@ def codebook(classes: int, bits: int, *, design: str = "far", seed: int = 0) -> 
 
     design "far" (default): codewords as far apart as can be had, every bit balanced over the classes, no constant bit.
     design "paper": Algorithm 1 of HCDH to the letter.
+    design "random": independent, fair random bits. design "csq": the hash centers of CSQ.
 
     >>> codebook(4, 3).shape
     (4, 3)
@@ -92,6 +93,48 @@ def paper(classes: int, bits: int, rng: np.random.Generator) -> Book:
     raise UsageError(
         f"{_REDRAWS} random projections to {bits} bits all gave two of {classes} classes the same codeword: "
         "give more bits, or design='far'."
+    )
+
+
+@DESIGNS.register("random")
+def random(classes: int, bits: int, rng: np.random.Generator) -> Book:
+    """Codewords of independent, fair random bits; repeated codewords are drawn again.
+
+    Raises:
+        UsageError: If 200 * `classes` draws hold fewer than `classes` distinct codewords.
+    """
+    return _first_distinct(
+        (rng.integers(0, 2, bits) * 2 - 1 for _ in range(_REDRAWS * classes)), classes, bits
+    )
+
+
+@DESIGNS.register("csq")
+def csq(classes: int, bits: int, rng: np.random.Generator) -> Book:
+    """The hash centers of CSQ (Yuan et al., CVPR 2020), in random order over the classes.
+
+    Rows of a Hadamard matrix and their negatives if `bits` is a Hadamard order and `classes` <= 2 * `bits`,
+    otherwise random codewords with half of the bits set; repeated codewords are drawn again.
+
+    Raises:
+        UsageError: If 200 * `classes` draws hold fewer than `classes` distinct codewords.
+    """
+    if classes <= 2 * bits and bits in orders(bits):
+        H = hadamard(bits)
+        return np.concatenate([H, -H])[rng.permutation(2 * bits)[:classes]]
+    half = np.where(np.arange(bits) < bits // 2, 1, -1)
+    return _first_distinct(
+        (rng.permutation(half) for _ in range(_REDRAWS * classes)), classes, bits
+    )
+
+
+def _first_distinct(words: Iterable[NDArray[np.int64]], classes: int, bits: int) -> Book:
+    chosen: dict[bytes, NDArray[np.int64]] = {}
+    for word in words:
+        chosen.setdefault(word.tobytes(), word)
+        if len(chosen) == classes:
+            return np.stack(list(chosen.values())).astype(np.int8)
+    raise UsageError(
+        f"Drew only {len(chosen)} different codewords of {bits} bits for {classes} classes: use more bits."
     )
 
 

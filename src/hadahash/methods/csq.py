@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from ..codebooks.hadamard import hadamard, orders
+from ..codebooks import codebook
 from .base import METHODS, Batch, DeepMethod, Task
-from .common import distinct, majority, random_signs
+from .common import majority, random_signs
 
 
 @dataclass(frozen=True)
 class CSQSettings:
+    codebook: str = "csq"  # design of the hash centers: csq, paper, far, random, ...
     csq_quantisation: float = 1e-4  # weight of the term towards +-1
 
 
@@ -37,9 +38,8 @@ class CSQ(DeepMethod):
     def __init__(self, task: Task, settings: CSQSettings) -> None:
         super().__init__(task, settings)
         self.hash = nn.Linear(task.features, task.bits)
-        self.register_buffer(
-            "centers", torch.from_numpy(hash_centers(task.classes, task.bits, task.seed)).float()
-        )
+        book = codebook(task.classes, task.bits, design=settings.codebook, seed=task.seed)
+        self.register_buffer("centers", torch.from_numpy(book).float())
         self.register_buffer("tie_break", random_signs(task.bits, seed=task.seed))
 
     def values(self, features: Tensor) -> Tensor:
@@ -65,10 +65,5 @@ class CSQ(DeepMethod):
 
 
 def hash_centers(classes: int, bits: int, seed: int) -> NDArray[np.int8]:
-    """The paper's centres: int8 (classes, bits) of +-1, all different."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    if classes <= 2 * bits and bits in orders(bits):
-        H = hadamard(bits)
-        return np.concatenate([H, -H])[rng.permutation(2 * bits)[:classes]]
-    half = np.where(np.arange(bits) < bits // 2, 1, -1).astype(np.int8)
-    return np.stack(distinct((rng.permutation(half) for _ in range(100 * classes)), classes))
+    """The centers of the CSQ paper: int8 (classes, bits) of +-1, all distinct."""
+    return codebook(classes, bits, design="csq", seed=seed)

@@ -31,6 +31,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,6 +47,9 @@ class HCDHSettings:
     lam: float = 1.0  # weight of the classification loss, the paper's lambda
     codebook: str = "far"  # design of the codebook: far, paper, ...
     codebook_seed: int | None = None  # None: the run's seed
+    codebook_permutation: int | None = (
+        None  # seed of a random reassignment of the codewords to the classes; None: as designed
+    )
     reduction: Literal["mean", "sum"] = (
         "mean"  # of L_H: the mean over images and bits, or the paper's half sum
     )
@@ -71,6 +75,8 @@ class HCDH(DeepMethod):
         super().__init__(task, settings)
         seed = task.seed if settings.codebook_seed is None else settings.codebook_seed
         book = codebook(task.classes, task.bits, design=settings.codebook, seed=seed)
+        if settings.codebook_permutation is not None:
+            book = book[np.random.default_rng(settings.codebook_permutation).permutation(len(book))]
         self.register_buffer("codebook", torch.from_numpy(book).float())
         self.register_buffer("tie_break", random_signs(task.bits, seed=seed))
         self.head = HashHead(

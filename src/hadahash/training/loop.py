@@ -7,6 +7,7 @@ killed goes on from its last checkpoint exactly as if it had never stopped. One 
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,7 +92,7 @@ def train(
     interrupt = Interrupt(workers, device, hold=checkpoint is not None or workers.count > 1)
     with (
         _own_randomness(device),
-        torch.backends.cudnn.flags(enabled=True, benchmark=True),
+        kernels(device, deterministic=settings.deterministic),
         interrupt,
     ):
         while state.step < plan.steps:
@@ -174,7 +175,7 @@ def _make_step(
     method = cast(DeepMethod, network.method)
     backbone = (
         torch.compile(network.backbone, dynamic=False)
-        if settings.compile and on_gpu
+        if settings.compile and on_gpu and not settings.deterministic
         else network.backbone
     )
 
@@ -216,6 +217,22 @@ def _own_randomness(device: torch.device) -> Iterator[None]:
     """Dropout draws from torch's global generators, which each step seeds: the caller's are put back afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield
+
+
+@contextmanager
+def kernels(device: torch.device, *, deterministic: bool) -> Iterator[None]:
+    """Choose the fastest kernels, or only those that give the same bits every time."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if deterministic and device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic or before, warn_only=True)
+    try:
+        with torch.backends.cudnn.flags(
+            enabled=True, benchmark=not deterministic, deterministic=deterministic
+        ):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def _mix(seed: int, number: int) -> int:

@@ -25,6 +25,9 @@ class TrainSettings:
     )
     precision: Literal["auto", "bf16", "fp32"] = "auto"  # auto: bf16 on a GPU, fp32 on a CPU
     compile: bool = False  # fuse the backbone's kernels on a GPU: a minute more to start, then about 1.4 times as fast
+    deterministic: bool = (
+        False  # repeat a training to the bit on one GPU and torch version; turns compile off, slower
+    )
     threshold: Literal["zero", "mean", "median"] = (
         "zero"  # what a bit's value is compared with: 0, or its training average
     )
