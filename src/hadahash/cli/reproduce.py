@@ -6,7 +6,10 @@ from typing import Annotated, Optional
 import typer
 
 from .. import reproduce as room
+from ..encoding import parse_shard
 from ..errors import UsageError
+from ..reproduce.plans import PLANS, read_plan, take_shard
+from ..reproduce.runner import Collected, run_plan, select
 from . import options, show
 
 
@@ -54,9 +57,24 @@ def reproduce(
     jobs: Annotated[
         int, typer.Option(help="Cells that are run at once, each in a process of its own.")
     ] = 1,
+    cell: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these cells of a plan: DATASET/NAME. May be repeated."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Start no cell of a plan that would end after this time.")
+    ] = None,
+    shard: Annotated[
+        str, typer.Option(help="Run the i-th of n shards of a plan, e.g. 1/2.", metavar="I/N")
+    ] = "1/1",
+    revision: Annotated[
+        str | None, typer.Option(help="Commit of the source code, for machines without git.")
+    ] = None,
     device: options.Device = "auto",
 ) -> None:
     """Run the missing cells of the paper's tables, write them as Markdown, CSV and LaTeX, and draw its figures.
+
+    A plan (factorial, or a JSON file) runs its cells in one process and appends them to RESULTS/PLAN.
 
     Example: hadahash reproduce table1 --dataset cifar10 --only hcdh --bits 64
     """
@@ -80,6 +98,17 @@ def reproduce(
         rules = ((dataset, cell.dataset), (only, cell.method), (bits, cell.bits), (seed, cell.seed))
         return all(not allowed or value in allowed for allowed, value in rules)
 
+    plans = [name for name in names or [] if name in PLANS or name.endswith(".json")]
+    for name in plans:
+        plan = read_plan(name, results)
+        cells = take_shard(select(plan.cells, cell=cell or (), wanted=wanted), parse_shard(shard))
+        suffix = "" if shard == "1/1" else f"-{shard.replace('/', 'of')}"
+        collected = Collected(results / plan.name, suffix)
+        count = run_plan(cells, bench, collected, seconds=seconds, revision=revision)
+        show.result(f"{count} cells run, {len(collected.missing(cells))} missing")
+    names = [name for name in names or [] if name not in plans]
+    if plans and not names:
+        return
     for path in room.reproduce(names or ["all"], bench, docs, run=run, smoke=smoke, wanted=wanted):
         show.result(f"written: {path}")
 

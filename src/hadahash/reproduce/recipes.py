@@ -260,7 +260,7 @@ def _cells(recipe: str, dataset: str, table: dict[str, Any]) -> Iterator[Cell]:
                 table["backbone"],
                 seed,
                 protocol=table.get("protocol") or find_dataset(dataset).protocol,
-                mark=_marked(table.get("mark", ""), varied),
+                mark=mark_of(table.get("mark", ""), varied),
                 settings=settings,
                 varied=varied,
                 depths=tuple(table.get("depths", ())),
@@ -269,7 +269,7 @@ def _cells(recipe: str, dataset: str, table: dict[str, Any]) -> Iterator[Cell]:
             )
 
 
-def _marked(mark: str, settings: dict[str, Any]) -> str:
+def mark_of(mark: str, settings: dict[str, Any]) -> str:
     """The mark with these settings: 128px-lam0.1"""
     return "-".join([mark, *(f"{key}{value}" for key, value in settings.items())]).strip("-")
 
@@ -288,7 +288,7 @@ def _trials(
         )
     )
     for point in points:
-        mark = _marked(base.mark, point)
+        mark = mark_of(base.mark, point)
         settings = {**base.settings, **grid.get("settings", {}), **point}
         yield replace(base, settings=settings, mark=mark, validation=grid["share"])
 
