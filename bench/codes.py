@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("bench/results/codes.json"))
     options = parser.parse_args()
     dataset = open_dataset(options.data, options.data_root)
-    labels = dict(zip(dataset.ids, dataset.labels, strict=True))
+    labels = dict(zip(dataset.ids, dataset.labels.array, strict=True))
     result = {"command": shlex.join(["python", "bench/codes.py", *sys.argv[1:]]), "runs": {}}
     for path in sorted(options.runs.glob("*/codes/database.npz")):
         codes = Codes.load(path)

@@ -39,8 +39,8 @@ report = hh.evaluate(asked, query.labels, codes, database.labels)
 print(f"mAP {report.map:.3f}")
 
 hits = hh.Index.build(codes).search(asked, k=5)
-names = dict(zip(database.ids.tolist(), database.labels.tolist(), strict=True))
-for label, found, distances in zip(query.labels[:3], hits.ids, hits.distances, strict=False):
+names = dict(zip(database.ids.tolist(), database.labels.array.tolist(), strict=True))
+for label, found, distances in zip(query.labels.array[:3], hits.ids, hits.distances, strict=False):
     print(
         f"a {label} found {[names[each] for each in found.tolist()]}, {distances.tolist()} bits away"
     )

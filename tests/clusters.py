@@ -29,7 +29,7 @@ def clusters(seed=0, *, multilabel=False, images=IMAGES, noise=0.7):
 def shallow_method(name, *, bits=BITS, width=FEATURES, images=IMAGES, **settings):
     method_type = METHODS.get(name)
     task = Task(bits, CLASSES, width, train_images=images)
-    return method_type(task, make(method_type.Settings, settings))
+    return method_type.create(task, make(method_type.Settings, settings))
 
 
 def fit_shallow(name, features, targets, *, seed=0, **arguments):

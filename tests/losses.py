@@ -20,7 +20,7 @@ def deep_method(
     torch.manual_seed(seed)
     method_type = METHODS.get(name)
     task = Task(bits, classes, FEATURES, multilabel=multilabel, train_images=IMAGES, seed=seed)
-    return method_type(task, make(method_type.Settings, settings)).double()
+    return method_type.create(task, make(method_type.Settings, settings)).double()
 
 
 def random_batch(seed, *, multilabel=False, count=None) -> Batch:

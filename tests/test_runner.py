@@ -11,13 +11,15 @@ import torch
 from hadahash.codes import Codes, pack
 from hadahash.errors import UsageError
 from hadahash.evaluation import evaluate, metrics
-from hadahash.reproduce import rankings, runner
-from hadahash.reproduce.cells import Bench
-from hadahash.reproduce.measures import Coded, decode_ap, measure, train_map
+from hadahash.reproduce import rankings, trainer
+from hadahash.reproduce.cells import RunContext
+from hadahash.reproduce.check import check_cell, find_result
+from hadahash.reproduce.collected import Collected
+from hadahash.reproduce.measures import Coded, decode_ap, measure, training_map
 from hadahash.reproduce.plans import read_plan, take_shard
-from hadahash.reproduce.runner import Collected, run_plan
+from hadahash.reproduce.runner import run_plan
 
-SETTINGS = {"epochs": 1, "batch": 64, "size": 32}
+SETTINGS = {"epochs": 1, "batch_size": 64, "size": 32}
 ROOT = Path(__file__).parents[1]
 
 
@@ -29,8 +31,8 @@ def plan(folder: Path, *entries: dict) -> Path:
     return path
 
 
-def bench(folder: Path, **options) -> Bench:
-    return Bench(folder / "results", folder / "runs", weights="none", device="cpu", **options)
+def context(folder: Path, **options) -> RunContext:
+    return RunContext(folder / "results", folder / "runs", weights="none", device="cpu", **options)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def ran(tmp_path_factory):
     cells = read_plan(path, folder / "results").cells
     collected = Collected(folder / "results" / "small")
     counts = [
-        run_plan(some, bench(folder), collected, workers=0, revision="abc-dirty")
+        run_plan(some, context(folder), collected, workers=0, revision="abc+changes")
         for some in (cells[:1], cells, cells)
     ]
     return cells, collected, counts
@@ -67,7 +69,8 @@ def test_a_record_says_what_ran_and_on_what(ran):
     assert all(len(digests[key]) == 64 for key in digests if key != "weights_sha256")
     assert digests["model_sha256"] != other["digests"]["model_sha256"]
     assert [line["epoch"] for line in record["log"]] == [1]
-    assert "--cell digits/hcdh-64-test_efficientnet-s0-codebookpaper" in record["command"]
+    assert record["command"].startswith("hadahash reproduce check ")
+    assert record["command"].endswith("digits/hcdh-64-test_efficientnet-s0-codebookpaper")
 
 
 def test_a_record_holds_every_measure(ran):
@@ -98,7 +101,7 @@ def test_a_half_written_line_is_dropped(tmp_path):
 def test_no_cell_is_started_that_would_end_too_late(ran, tmp_path):
     said = []
     collected = Collected(tmp_path / "none")
-    count = run_plan(ran[0], bench(tmp_path, say=said.append), collected, workers=0, seconds=1.0)
+    count = run_plan(ran[0], context(tmp_path, info=said.append), collected, workers=0, seconds=1.0)
     assert count == 0 and "time is used up" in said[0]
 
 
@@ -109,9 +112,9 @@ def test_an_unexpected_error_is_recorded_and_ends_no_plan(ran, tmp_path, monkeyp
         calls.append(1)
         raise RuntimeError("device lost")
 
-    monkeypatch.setattr(runner.Hasher, "fit", fail)
+    monkeypatch.setattr(trainer, "fit_model", fail)
     collected = Collected(tmp_path / "out")
-    assert run_plan(ran[0], bench(tmp_path), collected, workers=0) == 2
+    assert run_plan(ran[0], context(tmp_path), collected, workers=0) == 2
     assert len(calls) == 2
     record = collected.records()[0]
     assert "device lost" in record["failed"] and "in fail" in record["traceback"]
@@ -135,7 +138,7 @@ def test_shards_partition_a_plan():
         take_shard([1], (3, 2))
 
 
-def scene(multilabel: bool, bits: int = 12, classes: int = 7) -> rankings.Scene:
+def scene(multilabel: bool, bits: int = 12, classes: int = 7) -> rankings.RankingInputs:
     generator = torch.Generator().manual_seed(int(multilabel))
     words = torch.randint(0, 2, (classes, bits), generator=generator) * 2.0 - 1
 
@@ -151,7 +154,7 @@ def scene(multilabel: bool, bits: int = 12, classes: int = 7) -> rankings.Scene:
 
     (query_targets, query), (targets, database), (train_targets, train) = map(part, (80, 2000, 300))
     signs = torch.where(database >= 0, 1.0, -1.0)
-    return rankings.Scene(
+    return rankings.RankingInputs(
         query, signs, train, query_targets, targets, train_targets, multilabel, words, None
     )
 
@@ -196,5 +199,26 @@ def test_no_image_is_among_its_own_results_in_train_map():
         database=rows[10:],
         train=rows,
     )
-    assert train_map(coded) < 0.4
-    assert measure(coded)["train_map"] == train_map(coded)
+    found = training_map(coded.part(rows), coded.labels)
+    assert found < 0.4
+    assert measure(coded)["train_map"] == found
+
+
+def test_check_trains_a_stored_cell_again(ran, tmp_path):
+    record = ran[1].records()[1]
+    path = tmp_path / "results" / "digits" / f"{record['name']}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(record | {"settings": record["settings"] | {"batch": 64}}))
+    found = check_cell(f"digits/{record['name']}", context(tmp_path))
+    assert found.passed and found.same_model and not found.differences
+    path.write_text(json.dumps(record | {"map": record["map"] + 0.5, "split_sha256": "other"}))
+    found = check_cell(f"digits/{record['name']}", context(tmp_path))
+    assert not found.passed and found.differences == ("split_sha256",)
+    assert "DIFFERS" in str(found)
+
+
+def test_an_unknown_cell_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="Unknown cell"):
+        find_result("digits/nothing", tmp_path)
+    with pytest.raises(UsageError, match="Unknown cell"):
+        find_result("factorial/digits/nothing", tmp_path)

@@ -54,7 +54,7 @@ def tiny_hasher(method: str = "hcdh", **changes: Any) -> Hasher:
         "device": "cpu",
         "size": 32,
         "epochs": 2,
-        "batch": 32,
+        "batch_size": 32,
     }
     return Hasher(method, **(arguments | changes))
 
@@ -78,7 +78,7 @@ def tensor_bytes(hasher: Hasher) -> dict[str, bytes]:
     """Every tensor of the network as bytes, to tell equal from nearly equal."""
     return {
         key: value.contiguous().numpy().tobytes()
-        for key, value in hasher.network.state_dict().items()
+        for key, value in hasher.model_.network.state_dict().items()
     }
 
 

@@ -1,17 +1,16 @@
-"""Binary codes: THE definition of a bit, packing, Hamming distance, and the container that holds a collection's codes.
+"""Binary codes: the definition of a bit, packing, Hamming distance, and the container of codes.
 
-A bit is 1 (+1) where the value is >= 0 and 0 (-1) elsewhere; so 0.0 and -0.0 are both 1, and NaN is refused.
-Packed codes are uint8 (n, ceil(bits / 8)), most significant bit first, as `numpy.packbits` writes them; the padding
-bits of the last byte are 0.
+A bit is 1 (+1) where the value is >= 0, else 0 (-1). So 0.0 and -0.0 are both 1; NaN is refused.
+Packed codes are uint8 (n, ceil(bits / 8)), most significant bit first, as `numpy.packbits` writes
+them; the padding bits of the last byte are 0.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
-import zipfile
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,56 +19,83 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import files
-from .errors import MissingExtraError, NewerFileError, StorageError, UsageError
-
-_FORMAT = 1
-_UNREADABLE = (
-    OSError,
-    KeyError,
-    TypeError,
-    ValueError,
-    EOFError,
-    RuntimeError,
-    MemoryError,
-    zipfile.BadZipFile,
-)
+from .errors import UsageError
 
 
 class Skipped(NamedTuple):
-    """An image that has no code, and why."""
+    """An image without a code.
+
+    Attributes:
+        path: Path or name of the image.
+        reason: Why it has no code.
+    """
 
     path: str
     reason: str
 
 
 def binarize(values: ArrayLike) -> NDArray[np.bool_]:
-    """True where the value is >= 0.
+    """Turn real values into bits.
+
+    Args:
+        values: Real values of any shape. Bits (booleans, or integers 0 and 1) are refused, because
+            both 0 and 1 are >= 0.
+
+    Returns:
+        True where the value is >= 0.
+
+    Raises:
+        UsageError: The values hold NaN, or are bits already.
 
     >>> binarize([-0.5, -0.0, 0.0, 2.0]).tolist()
     [False, True, True, True]
     """
     values = np.asarray(values)
-    if np.issubdtype(values.dtype, np.floating) and np.isnan(values).any():
+    kind = values.dtype.kind
+    if kind in "bu" or (kind == "i" and values.size and values.min() == 0):
         raise UsageError(
-            "The values hold NaN, which has no bit. Find out where the network's output breaks."
+            f"These look like bits, not real values ({values.dtype}, no negative number). "
+            "Use Codes.from_bits(bits) or numpy.packbits(bits, axis=1)."
         )
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        row = np.argwhere(np.isnan(values))[0].tolist()
+        raise UsageError(f"Cannot binarize NaN (at {row}). The output of the network diverged.")
     return np.asarray(values >= 0)
 
 
 def pack(values: ArrayLike) -> NDArray[np.uint8]:
-    """Real values (n, bits), or +-1, to packed codes.
+    """Pack real values, or signs -1 and +1, into codes.
+
+    Args:
+        values: (n, bits).
+
+    Returns:
+        Packed codes, uint8 (n, ceil(bits / 8)).
+
+    Raises:
+        UsageError: The values are bits already, hold NaN, or have another shape.
 
     >>> pack([[1, -1, -1, 1, 0.5, -2, 3, -1, 1]]).tolist()
     [[154, 128]]
     """
-    bits = binarize(values)
+    return _pack_bits(binarize(values))
+
+
+def _pack_bits(bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
     if bits.ndim != 2:
-        raise UsageError(f"Values to pack must have the shape (n, bits), got {bits.shape}.")
+        raise UsageError(f"Codes must have the shape (n, bits), got {bits.shape}.")
     return np.packbits(bits, axis=1)
 
 
 def unpack(packed: NDArray[np.uint8], bits: int) -> NDArray[np.int8]:
-    """Packed codes to int8 (n, bits) of +1 and -1.
+    """Unpack codes to signs.
+
+    Args:
+        packed: uint8 (n, ceil(bits / 8)).
+        bits: Code length.
+
+    Returns:
+        int8 (n, bits) of +1 and -1.
 
     >>> unpack(pack([[1, -1, 1]]), 3).tolist()
     [[1, -1, 1]]
@@ -78,8 +104,8 @@ def unpack(packed: NDArray[np.uint8], bits: int) -> NDArray[np.int8]:
 
 
 def words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Packed codes as uint64 (n, ceil(bytes / 8)), zero-padded: the form in which distances are counted."""
-    packed = np.ascontiguousarray(packed)
+    """Packed codes as aligned, zero-padded uint64 (n, ceil(bytes / 8)), for counting distances."""
+    packed = np.require(packed, requirements=("C", "A"))
     width = -(-packed.shape[1] // 8) * 8
     if packed.shape[1] != width:
         packed = np.pad(packed, ((0, 0), (0, width - packed.shape[1])))
@@ -87,14 +113,28 @@ def words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 def hamming(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Distances between all packed codes of `a` and all of `b`: int32 (len(a), len(b)).
+    """Hamming distances between all packed codes of `a` and all of `b`.
+
+    Args:
+        a: Packed codes, uint8 (n, bytes).
+        b: Packed codes, uint8 (m, bytes).
+
+    Returns:
+        int32 (n, m).
+
+    Raises:
+        UsageError: An argument is not packed, or the widths differ.
 
     >>> hamming(pack([[1, 1, 1]]), pack([[1, -1, -1], [1, 1, 1]])).tolist()
     [[2, 0]]
     """
+    for codes in (a, b):
+        if getattr(codes, "dtype", None) != np.uint8 or codes.ndim != 2:
+            kind = f"{getattr(codes, 'dtype', type(codes).__name__)} {np.shape(codes)}"
+            raise UsageError(f"Packed codes must be uint8 (n, bytes), got {kind}.")
     if a.shape[1] != b.shape[1]:
         raise UsageError(
-            f"Codes of {a.shape[1]} and {b.shape[1]} bytes cannot be compared: use one code length for both."
+            f"Cannot compare codes of {a.shape[1]} and {b.shape[1]} bytes: use one code length."
         )
     left, right = words(a), words(b)
     distances = np.zeros((len(left), len(right)), np.int32)
@@ -105,55 +145,126 @@ def hamming(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int32]:
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """The codes of a collection: one row and one id for each image, and what was skipped on the way.
+    """Packed binary codes with one id per row.
 
-    >>> codes = Codes(packed=pack([[1, -1], [-1, -1]]), bits=2, ids=["a.jpg", "b.jpg"])
+    Use `Codes.from_bits`, `from_signs` or `from_values` to create codes from unpacked arrays.
+
+    Attributes:
+        packed: uint8 (n, ceil(bits / 8)), as numpy.packbits writes it.
+        bits: Code length.
+        ids: (n,) of int64, or an object array of str; 0..n-1 by default.
+        skipped: Images that have no code, with the reason.
+
+    >>> codes = Codes.from_signs([[1, -1], [-1, -1]], ids=["a.jpg", "b.jpg"])
     >>> len(codes), codes[[1]].ids.tolist()
     (2, ['b.jpg'])
     """
 
-    packed: NDArray[np.uint8]  # (n, ceil(bits / 8)), as numpy.packbits
+    packed: NDArray[np.uint8]
     bits: int
-    ids: NDArray[Any] = None  # type: ignore[assignment]  # (n,) of str or int64; 0..n-1 when not given
+    ids: NDArray[Any] = None  # type: ignore[assignment]
     skipped: tuple[Skipped, ...] = ()
 
     def __post_init__(self) -> None:
-        packed = np.ascontiguousarray(self.packed)
-        width = -(-self.bits // 8)
-        if self.bits < 1:
-            raise UsageError(f"A code needs at least 1 bit, got bits={self.bits}.")
+        bits = check_bits(self.bits)
+        packed = np.require(self.packed, requirements=("C", "A"))
+        width = -(-bits // 8)
         if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
             raise UsageError(
-                f"{self.bits}-bit codes are packed as uint8 (n, {width}), got {packed.dtype} {packed.shape}. "
-                "hadahash.codes.pack makes them from real values."
+                f"Packed {bits}-bit codes must be uint8 (n, {width}), got {packed.dtype} "
+                f"{packed.shape}. Codes.from_bits, from_signs and from_values pack arrays."
             )
-        padding = width * 8 - self.bits
+        padding = width * 8 - bits
         if padding and (packed[:, -1] & ((1 << padding) - 1)).any():
-            raise UsageError(f"The last {padding} padding bits of {self.bits}-bit codes must be 0.")
+            raise UsageError(f"The last {padding} padding bits of {bits}-bit codes must be 0.")
+        object.__setattr__(self, "bits", bits)
         object.__setattr__(self, "packed", packed)
-        object.__setattr__(self, "ids", _ids(self.ids, len(packed)))
+        object.__setattr__(self, "ids", as_ids(self.ids, len(packed)))
         object.__setattr__(self, "skipped", tuple(Skipped(*row) for row in self.skipped))
+
+    @classmethod
+    def from_values(cls, values: ArrayLike, ids: Any = None) -> Codes:
+        """Binarize real values (n, bits): a bit is 1 where its value is >= 0.
+
+        Raises:
+            UsageError: The values hold NaN or look like bits.
+
+        >>> Codes.from_values([[0.3, -1.2, 0.0]]).signs().tolist()
+        [[1, -1, 1]]
+        """
+        values = _to_numpy(values)
+        return cls(pack(values), values.shape[1], ids)
+
+    @classmethod
+    def from_signs(cls, signs: ArrayLike, ids: Any = None) -> Codes:
+        """Pack signs (n, bits), which must be -1 or +1.
+
+        Raises:
+            UsageError: There are other values.
+        """
+        signs = _to_numpy(signs)
+        if not np.isin(signs, (-1, 1)).all():
+            raise UsageError("Signs must be -1 or +1. Codes.from_bits takes 0 and 1.")
+        return cls(_pack_bits(signs > 0), signs.shape[1], ids)
+
+    @classmethod
+    def from_bits(cls, bits: ArrayLike, ids: Any = None) -> Codes:
+        """Pack bits (n, bits), booleans or 0 and 1.
+
+        Raises:
+            UsageError: There are other values.
+
+        >>> Codes.from_bits([[1, 0, 1]]).signs().tolist()
+        [[1, -1, 1]]
+        """
+        array = _to_numpy(bits)
+        if not np.isin(array, (0, 1)).all():
+            raise UsageError("Bits must be 0 or 1. Codes.from_signs takes -1 and +1.")
+        return cls(_pack_bits(array.astype(bool)), array.shape[1], ids)
 
     def __len__(self) -> int:
         return len(self.packed)
 
     def __getitem__(self, rows: Any) -> Codes:
-        """The codes a slice, mask or list of positions selects. What was skipped stays with the whole."""
+        """The codes selected by a slice, mask, row or list of rows, without `skipped`."""
         if isinstance(rows, (int, np.integer)):
             rows = [rows]
         return Codes(packed=self.packed[rows], bits=self.bits, ids=self.ids[rows])
 
     def signs(self) -> NDArray[np.int8]:
-        """int8 (n, bits) of +1 and -1"""
+        """The codes as int8 (n, bits) of +1 and -1."""
         return unpack(self.packed, self.bits)
+
+    def prefix(self, bits: int) -> Codes:
+        """The first `bits` bits of every code.
+
+        Args:
+            bits: New code length, 1 to `self.bits`.
+
+        Returns:
+            Codes with the same ids.
+
+        Raises:
+            UsageError: `bits` is out of range.
+        """
+        bits = check_bits(bits)
+        if bits > self.bits:
+            raise UsageError(f"bits must be <= {self.bits}, the length of these codes, got {bits}.")
+        packed = self.packed[:, : -(-bits // 8)].copy()
+        if bits % 8:
+            packed[:, -1] &= 0xFF << (8 - bits % 8) & 0xFF
+        return Codes(packed, bits, self.ids, self.skipped)
 
     @staticmethod
     def concatenate(parts: Sequence[Codes]) -> Codes:
-        """All parts in one, in order; they must agree on the number of bits."""
-        if len({part.bits for part in parts}) != 1:
-            raise UsageError(
-                f"Codes of {sorted({part.bits for part in parts})} bits cannot be joined."
-            )
+        """Join codes of one length, in order.
+
+        Raises:
+            UsageError: The parts have different lengths.
+        """
+        lengths = sorted({part.bits for part in parts})
+        if len(lengths) != 1:
+            raise UsageError(f"Cannot concatenate codes of different lengths: {lengths} bits.")
         return Codes(
             packed=np.concatenate([part.packed for part in parts]),
             bits=parts[0].bits,
@@ -162,109 +273,138 @@ class Codes:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write `x.npz`, or `x.parquet` (one row an image; needs pyarrow). The file is replaced whole or not at all."""
-        path = Path(path)
-        header = {
-            "format": _FORMAT,
-            "bits": self.bits,
-            "skipped": [list(row) for row in self.skipped],
-        }
-        if path.suffix == ".parquet":
-            return self._save_parquet(path, header)
-        if path.suffix != ".npz":
-            raise UsageError(f"Codes are saved as .npz or .parquet, not '{path.name}'.")
-        buffer = io.BytesIO()
-        np.savez(buffer, packed=self.packed, ids=self.ids, header=np.array(json.dumps(header)))
-        files.write_bytes(path, buffer.getvalue())
-        return None
+        """Write the codes atomically.
+
+        Args:
+            path: `x.npz`, or `x.parquet` with one row per image (needs pyarrow).
+
+        Raises:
+            UsageError: Another file extension.
+            StorageError: The file cannot be written.
+        """
+        from .code_files import save_codes
+
+        save_codes(self, Path(path))
 
     @staticmethod
     def load(path: str | Path) -> Codes:
-        path = Path(path)
-        if path.suffix == ".parquet":
-            return Codes._load_parquet(path)
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                header = json.loads(str(archive["header"]))
-                _refuse_newer(path, header)
-                return Codes(archive["packed"], header["bits"], archive["ids"], header["skipped"])
-        except _UNREADABLE as error:
-            raise _unreadable(path, error) from error
+        """Read codes that `save` wrote.
 
-    def save_skipped(self, path: str | Path) -> None:
-        """Write `skipped.csv`: path and reason of each image that has no code."""
-        text = io.StringIO()
-        writer = csv.writer(text)
-        writer.writerow(Skipped._fields)
-        writer.writerows(self.skipped)
-        files.write_bytes(path, text.getvalue().encode("utf-8", "surrogateescape"))
+        Args:
+            path: The .npz or .parquet file.
 
-    def _save_parquet(self, path: Path, header: dict[str, object]) -> None:
-        pa, parquet = _pyarrow()
-        width = self.packed.shape[1]
-        code = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(width), len(self), [None, pa.py_buffer(self.packed.tobytes())]
-        )
-        try:
-            table = pa.table({"id": pa.array(self.ids), "code": code})
-        except UnicodeError:
-            raise UsageError(
-                "Parquet holds only ids that are valid Unicode, and one is not. Save as .npz."
-            ) from None
-        with files.replacing(path) as temporary:
-            table = table.replace_schema_metadata({"hadahash": json.dumps(header)})
-            parquet.write_table(table, temporary, write_page_checksum=True)
+        Returns:
+            The codes.
 
-    @staticmethod
-    def _load_parquet(path: Path) -> Codes:
-        pa, parquet = _pyarrow()
-        try:
-            with path.open("rb") as file:
-                table = parquet.read_table(file, page_checksum_verification=True)
-            header = json.loads((table.schema.metadata or {})[b"hadahash"])
-            _refuse_newer(path, header)
-            column = table["code"].combine_chunks()
-            width = -(-header["bits"] // 8)
-            packed = np.frombuffer(b"".join(column.to_pylist()), np.uint8).reshape(-1, width)
-            ids = table["id"].to_numpy()
-            ids = ids if ids.dtype.kind in "iu" else ids.astype(str)
-            return Codes(packed, header["bits"], ids, header["skipped"])
-        except (*_UNREADABLE, pa.ArrowException) as error:
-            raise _unreadable(path, error) from error
+        Raises:
+            StorageError: The file cannot be read or is damaged.
+        """
+        from .code_files import load_codes
+
+        return load_codes(Path(path))
 
 
-def _ids(ids: Any, count: int) -> NDArray[Any]:
-    array = np.arange(count) if ids is None else np.asarray(ids)
-    if count == 0 and array.size == 0:
-        return array.astype(str) if array.dtype.kind not in "iu" else array
-    if array.shape != (count,) or array.dtype.kind not in "iuU":
+def as_codes(codes: Any) -> Codes:
+    """Codes from whatever a caller has: `Codes`, signs, bits, or packed bytes.
+
+    Args:
+        codes: `Codes`; an array (n, bits) of -1/+1, of 0/1 or of booleans; or packed uint8
+            (n, bytes) with values above 1, whose length is 8 * bytes. numpy or torch.
+
+    Returns:
+        The codes.
+
+    Raises:
+        UsageError: The array is none of these, or could be either bits or packed bytes.
+
+    >>> as_codes([[1, -1], [-1, -1]]).bits, as_codes([[True, False]]).bits
+    (2, 2)
+    """
+    if isinstance(codes, Codes):
+        return codes
+    array = _to_numpy(codes)
+    if array.dtype == bool:
+        return Codes.from_bits(array)
+    if array.dtype == np.uint8:
+        if array.size and array.max() > 1:
+            return Codes(array, 8 * array.shape[1])
         raise UsageError(
-            f"{count} codes need {count} ids, strings or whole numbers, got {array.dtype} {array.shape}."
+            "A uint8 array of 0 and 1 could be bits or packed bytes. "
+            "Use Codes.from_bits(bits) or Codes(packed, bits)."
         )
-    return array
-
-
-def _unreadable(path: Path, error: Exception) -> StorageError:
-    """The one-line error for a file that the operating system does not give, or that does not hold what it should."""
-    if isinstance(error, OSError) and error.errno:
-        return files.storage_error("read", path, error)
-    reason = " ".join(str(error).split())
-    return StorageError(
-        f"{path} does not hold codes, or is damaged ({reason}). Encode the images again."
+    if array.dtype.kind in "iuf":
+        if np.isin(array, (-1, 1)).all():
+            return Codes.from_signs(array)
+        if np.isin(array, (0, 1)).all():
+            return Codes.from_bits(array)
+    raise UsageError(
+        f"Cannot interpret {array.dtype} {array.shape} as codes. "
+        "Use Codes.from_values(x) for real values, Codes.from_signs or Codes.from_bits."
     )
 
 
-def _refuse_newer(path: Path, header: dict[str, Any]) -> None:
-    if header["format"] > _FORMAT:
-        raise NewerFileError(
-            f"{path} was written by a later version of hadahash. Update with: pip install -U hadahash"
-        )
+def write_skipped(path: str | Path, rows: Iterable[Skipped]) -> None:
+    """Write skipped images as a CSV file with the columns path and reason.
+
+    Without rows the file is removed, so that it never names images of an earlier run.
+    """
+    rows = list(rows)
+    if not rows:
+        Path(path).unlink(missing_ok=True)
+        return
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(Skipped._fields)
+    writer.writerows(rows)
+    files.write_bytes(path, text.getvalue().encode("utf-8", "surrogateescape"))
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def as_ids(ids: Any, count: int) -> NDArray[Any]:
+    """Ids as an array without a fixed width: int64, or objects of type str.
+
+    Args:
+        ids: Strings or integers; None means 0..count-1.
+        count: Number of ids required.
+
+    Returns:
+        int64 (count,) or an object array of str (count,).
+
+    Raises:
+        UsageError: Another number of ids, or ids of another or mixed type.
+    """
+    if ids is None:
+        return np.arange(count)
+    array = ids if isinstance(ids, np.ndarray) else np.array(list(ids), object)
+    if array.shape != (count,):
+        raise UsageError(f"{count} codes need {count} ids, got an array of shape {array.shape}.")
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    values = array.tolist()
+    if all(isinstance(value, str) for value in values):
+        return np.array(values, object) if values else np.empty(0, object)
+    if all(
+        isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in values
+    ):
+        return np.array(values, np.int64)
+    raise UsageError("Ids must be all strings or all integers.")
+
+
+def check_bits(bits: Any) -> int:
+    """A code length as an int; refuses what is not an integer >= 1."""
     try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtraError("pyarrow", "parquet") from None
-    return pyarrow, pyarrow.parquet
+        number = operator.index(bits)
+    except TypeError:
+        number = 0
+    if isinstance(bits, (bool, np.bool_)) or number < 1:
+        raise UsageError(f"bits must be an integer >= 1, got {bits!r}.")
+    return number
+
+
+def _to_numpy(values: Any) -> NDArray[Any]:
+    """An array (n, bits) of a list, an array or a torch tensor."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    array = np.asarray(values)
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise UsageError(f"Codes must have the shape (n, bits), got {array.dtype} {array.shape}.")
+    return array

@@ -1,92 +1,255 @@
-"""Settings are frozen dataclasses beside their user; this module fills them from text and refuses what they don't know."""
+"""The configuration of a training: one frozen tree.
+
+`Config.resolve` turns the requested configuration into the one that ran, and that is what a model
+stores. `hadahash settings` shows every setting with its help text, default and range.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import types
-import typing
+import numbers
+import os
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from .errors import UsageError, unknown
-
-S = TypeVar("S")
-
-
-def fields_of(*kinds: type) -> dict[str, type]:
-    """The names of all settings of these dataclasses, each with the dataclass it belongs to."""
-    return {field.name: kind for kind in kinds for field in dataclasses.fields(kind)}
+from .errors import unknown
+from .settings import Checked, fields_of, from_mapping, parse_into, require, setting
 
 
-def split(values: Mapping[str, Any], *kinds: type[Any]) -> list[Any]:
-    """Make one instance of each dataclass out of one flat mapping; a key that none of them has is refused.
+@dataclass(frozen=True)
+class TrainConfig(Checked):
+    """Settings of the training loop."""
 
-    >>> @dataclasses.dataclass(frozen=True)
-    ... class Size:
-    ...     width: int = 3
-    >>> split({"width": "5"}, Size)
-    [Size(width=5)]
+    epochs: int = setting(30, "Number of passes over the training images.", ge=1)
+    batch_size: int = setting(128, "Images per step.", ge=1)
+    lr: float = setting(0.1, "Learning rate of the head.", gt=0)
+    backbone_lr: float = setting(0.2, "Learning rate of the backbone, as a multiple of lr.", ge=0)
+    schedule: Literal["onecycle", "paper"] = setting(
+        "onecycle",
+        "Learning rate schedule: linear warm-up and cosine decay, or halved every 50 epochs.",
+    )
+    warmup: float = setting(0.15, "Fraction of the steps used for warm-up (onecycle).", ge=0, le=1)
+    momentum: float = setting(0.9, "Nesterov momentum of SGD.", ge=0, lt=1)
+    weight_decay: float = setting(5e-4, "Weight decay; not applied to biases and norms.", ge=0)
+    ema: float = setting(
+        0.998,
+        "Decay of the moving average of the weights that is kept; 0 turns it off.",
+        ge=0,
+        lt=1,
+    )
+    precision: Literal["auto", "bf16", "fp32"] = setting(
+        "auto",
+        "Precision of the backbone; auto: bf16 on a GPU, fp32 on a CPU. The head is always fp32.",
+    )
+    compile: bool = setting(
+        False,
+        "Compile the backbone on a GPU: one more minute to start, then about 1.4 times as fast.",
+    )
+    deterministic: bool = setting(
+        False, "Use deterministic GPU kernels without compilation: slower, repeatable to the bit."
+    )
+    frozen: bool = setting(
+        False, "Keep the backbone fixed and train the head on its features, computed once."
+    )
+    threshold: Literal["zero", "mean", "median"] = setting(
+        "zero",
+        "Threshold of a bit: 0, or the mean or median of its values over the training images.",
+    )
+    checkpoint_seconds: float = setting(
+        60.0, "Minimum time between two checkpoints; one is also written on Ctrl-C.", ge=0
+    )
+
+
+@dataclass(frozen=True)
+class AugmentConfig(Checked):
+    """Random augmentation of training images; the defaults suit a few thousand images."""
+
+    crop_area: float = setting(
+        0.5, "Minimum area of random crops, as a fraction of the image.", gt=0, le=1
+    )
+    crop_aspect: float = setting(4 / 3, "Maximum aspect ratio of random crops.", ge=1)
+    crop_shift: float = setting(
+        1.0,
+        "Maximum shift of a crop from the center, as a fraction of the available margin.",
+        ge=0,
+        le=1,
+    )
+    flip: float = setting(0.5, "Probability of a horizontal flip.", ge=0, le=1)
+    jitter: float = setting(
+        0.5, "Maximum relative change of brightness, contrast and saturation.", ge=0, lt=1
+    )
+    mixup: float = setting(0.0, "Beta parameter of mixup; 0 turns it off.", ge=0)
+
+
+@dataclass(frozen=True)
+class InputConfig(Checked):
+    """How images reach the network; None means: derived from the backbone and the images."""
+
+    size: int | None = setting(None, "Input size of the network in pixels, in training.", ge=8)
+    encode_size: int | None = setting(
+        None, "Input size when encoding; a little larger than in training can help.", ge=8
+    )
+    side: int | None = setting(
+        None, "Side of the square that each image is stored as, in pixels.", ge=4
+    )
+    crop: float | None = setting(
+        None, "Central part of the square that is used when encoding, as a fraction.", gt=0, le=1
+    )
+    fit: Literal["crop", "squash"] = setting(
+        "crop", "Images that are not square: crop or squash them."
+    )
+    mirror: bool = setting(
+        False,
+        "Encode the average of an image and its mirror image: twice the work, slightly better.",
+    )
+    partial_weights: bool = setting(
+        False, "Allow a weights file without some layers, which are then initialized at random."
+    )
+
+
+@dataclass(frozen=True)
+class Config:
+    """The complete configuration of a model.
+
+    Attributes:
+        method: Name of the hashing method.
+        bits: Code length.
+        backbone: Name of the network.
+        weights: Initial weights: "imagenet", "none", or the path of a file.
+        seed: Random seed of codebook, initialization and order of the images.
+        split_seed: Random seed of the split into queries, training images and database; None:
+            `seed`.
+        plugins: Python files or modules that define methods.
+        train: Settings of the training loop; None in a resolved config of a method that is not
+            trained by it.
+        augment: Augmentation; None in a resolved config where no augmentation was applied.
+        input: How images reach the network.
+        method_settings: Settings of the method, its own dataclass.
     """
-    owners = fields_of(*kinds)
-    for key in values:
-        if key not in owners:
-            raise unknown("setting", key, owners)
-    return [
-        make(kind, {key: value for key, value in values.items() if owners[key] is kind})
-        for kind in kinds
-    ]
 
+    method: str
+    bits: int = 64
+    backbone: str = "efficientnet_lite0"
+    weights: str = "imagenet"
+    seed: int = 0
+    split_seed: int | None = None
+    plugins: tuple[str, ...] = ()
+    train: TrainConfig | None = field(default_factory=TrainConfig)
+    augment: AugmentConfig | None = field(default_factory=AugmentConfig)
+    input: InputConfig = field(default_factory=InputConfig)
+    method_settings: Any = None
 
-def make(kind: type[S], values: Mapping[str, Any]) -> S:
-    """An instance of the dataclass `kind` with each value turned into its field's type."""
-    hints = typing.get_type_hints(kind)
-    for key in values:
-        if key not in hints:
-            raise unknown("setting", key, hints)
-    return kind(**{key: convert(key, value, hints[key]) for key, value in values.items()})
+    def __post_init__(self) -> None:
+        for name, least in (("bits", 1), ("seed", 0), ("split_seed", 0)):
+            value = getattr(self, name)
+            if value is None and name == "split_seed":
+                continue
+            whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+            require(
+                whole and least <= value < 2**63,
+                f"{name} must be an integer >= {least} and < 2**63, got {value!r}.",
+            )
+            object.__setattr__(self, name, int(value))
 
+    @classmethod
+    def from_flat(
+        cls, settings_type: type[Any], settings: Mapping[str, Any], **fields: Any
+    ) -> Config:
+        """Build a configuration from one flat mapping of settings.
 
-def convert(key: str, value: Any, hint: Any) -> Any:
-    """`value` (text from the command line, or already typed) as the type `hint` asks for."""
-    origin, options = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        if value in options:
-            return value
-        raise UsageError(
-            f"{key}={value} is not possible. Choose one of: {', '.join(map(str, options))}."
+        Args:
+            settings_type: The settings dataclass of the method.
+            settings: Settings of training, augmentation, input and method by name; values may be
+            text. **fields: The other fields: method, bits, backbone, ...
+
+        Returns:
+            The configuration.
+
+        Raises:
+            UsageError: An unknown setting, or a value of the wrong type or out of range.
+        """
+        train, augment, image, method = parse_into(
+            settings, TrainConfig, AugmentConfig, InputConfig, settings_type
         )
-    if origin in (typing.Union, types.UnionType):
-        if value is None or (isinstance(value, str) and value.lower() == "none"):
-            return None
-        return convert(key, value, next(option for option in options if option is not type(None)))
-    try:
-        if origin is tuple:
-            parts = value.split(",") if isinstance(value, str) else value
-            return tuple(convert(key, part, options[0]) for part in parts)
-        if hint is bool and isinstance(value, str):
-            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[
-                value.lower()
-            ]
-        if hint is int and isinstance(value, float) and value != int(value):
-            raise ValueError(value)
-        return hint(value)
-    except (KeyError, OverflowError, TypeError, ValueError):
-        raise UsageError(f"{key}={value} is not possible: {key} must be {_words(hint)}.") from None
+        fields["weights"] = os.fspath(fields.get("weights", "imagenet"))
+        return cls(**fields, train=train, augment=augment, input=image, method_settings=method)
+
+    @classmethod
+    def from_dict(cls, settings_type: type[Any], values: Mapping[str, Any]) -> Config:
+        """The configuration that `to_dict` wrote.
+
+        Raises:
+            UsageError: An unknown key, or a value of the wrong type.
+        """
+        known = {each.name for each in dataclasses.fields(cls)}
+        for key in values:
+            if key not in known:
+                raise unknown("key", key, known)
+        groups = {
+            "train": TrainConfig,
+            "augment": AugmentConfig,
+            "input": InputConfig,
+            "method_settings": settings_type,
+        }
+        given = dict(values)
+        for name, kind in groups.items():
+            if given.get(name) is not None:
+                given[name] = from_mapping(kind, given[name])
+        given["plugins"] = tuple(given.get("plugins", ()))
+        return cls(**given)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The configuration as nested dictionaries of JSON values."""
+        return dataclasses.asdict(self)
+
+    def settings(self) -> dict[str, Any]:
+        """All settings of training, augmentation, input and method in one flat dictionary."""
+        groups = (self.train, self.augment, self.input, self.method_settings)
+        return {
+            each.name: getattr(group, each.name)
+            for group in groups
+            if group is not None
+            for each in dataclasses.fields(group)
+        }
+
+    def resolve(
+        self, *, method_settings: Any, trained: bool, augmented: bool, **facts: Any
+    ) -> Config:
+        """The configuration that ran.
+
+        Args:
+            method_settings: The settings that the method used.
+            trained: Whether the training loop ran; shallow methods have no training settings.
+            augmented: Whether images were augmented.
+            **facts: Effective values of training and input settings, e.g. `precision="bf16"`.
+
+        Returns:
+            The resolved configuration.
+        """
+        train_names = fields_of(TrainConfig)
+        changes = {key: value for key, value in facts.items() if key in train_names}
+        image = {key: value for key, value in facts.items() if key not in train_names}
+        return replace(
+            self,
+            train=replace(self.train, **changes) if trained and self.train else None,
+            augment=self.augment if augmented else None,
+            input=replace(self.input, **image),
+            method_settings=method_settings,
+        )
+
+    def differences(self, other: Config) -> list[str]:
+        """What differs between two configurations, as "name: one value, other value"."""
+        mine, theirs = _flatten(self.to_dict()), _flatten(other.to_dict())
+        return [
+            f"{key}: {theirs.get(key)} before, {mine.get(key)} now"
+            for key in sorted({*mine, *theirs})
+            if mine.get(key) != theirs.get(key)
+        ]
 
 
-def parse_assignments(pairs: list[str]) -> dict[str, str]:
-    """['lr=0.1', 'epochs=3'] -> {'lr': '0.1', 'epochs': '3'}"""
-    for pair in pairs:
-        if "=" not in pair:
-            raise UsageError(f"--set {pair}: write it as --set name=value.")
-    return dict(typing.cast("tuple[str, str]", tuple(pair.split("=", 1))) for pair in pairs)
-
-
-def require(condition: bool, message: str) -> None:
-    """Raise a UsageError with this one-line message unless the condition holds."""
-    if not condition:
-        raise UsageError(message)
-
-
-def _words(hint: Any) -> str:
-    return {int: "a whole number", float: "a number", bool: "true or false"}.get(hint, str(hint))
+def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= value if isinstance(value, dict) else {key: value}
+    return flat

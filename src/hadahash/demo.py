@@ -88,7 +88,7 @@ def _build_index(out: Path, dataset: LabelledImages, hasher: Hasher) -> None:
     codes, images, folder = Codes.load(run / "codes" / "database.npz"), out / "images", out / INDEX
     row_of = {name: row for row, name in enumerate(dataset.ids)}
     rows = [row_of[name] for name in codes.ids]
-    labels = [dataset.classes[dataset.labels[row]] for row in rows]
+    labels = [dataset.classes[label] for label in dataset.labels.take(rows).array]
     names = [
         f"{label}/{name.replace('/', '-')}.png"
         for label, name in zip(labels, codes.ids, strict=True)
@@ -109,7 +109,7 @@ def _build_index(out: Path, dataset: LabelledImages, hasher: Hasher) -> None:
 def _images(settings: DemoSettings, say: Say) -> tuple[LabelledImages, Source]:
     """CIFAR-10 under a small protocol, or scikit-learn's digits where it cannot be had."""
     try:
-        return open_dataset("cifar10", settings.root, say=say), Source(
+        return open_dataset("cifar10", settings.root, info=say), Source(
             "cifar10", protocol="cifar10-demo"
         )
     except HadaHashError as error:

@@ -1,12 +1,13 @@
-"""Images to codes: streamed, so that a million images need no more memory than a few batches, and resumable.
+"""Images to real values: streamed, so memory does not grow with the number of images.
 
-`encode` goes through any images once. `encode_to_file` does the same for long jobs: it writes a finished part every few
-thousand images, so an interrupted job loses at most one part, and it can take the i-th of n equal shards of the images.
+`Encoder` runs a network over images batch by batch. `encode_to_file` does the same for long jobs:
+it writes a finished part every few thousand images, so an interrupted job loses at most one part,
+and it can take the i-th of n equal shards of the images.
 """
 
 from __future__ import annotations
 
-import hashlib
+import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,116 +18,140 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from . import codes as bits_of
-from .codes import Codes
-from .data.base import ArrayImages, Images
-from .data.decode import decode, name_failures
-from .data.preprocess import Preprocess, center
-from .data.sources import Collection
+from .codes import Codes, pack
+from .data.base import Images
+from .data.decode import decode, to_skipped
+from .data.preprocess import Preprocess, center_view
+from .data.sources import ImageSource
 from .errors import UsageError
 from .files import read_json, write_json
 from .networks.hash_network import HashNetwork
 
-PART = 8192  # images in a part of a long job
+PART = 8192  # images per part of a long job
 
-Advance = Callable[[int], object]
+Progress = Callable[[int], object]
 
 
 class Outputs(NamedTuple):
-    """What a network says of images: one row for each image that could be decoded."""
+    """Real-valued outputs, one row per image that could be decoded.
 
-    values: Tensor  # float32 (n, width), on the CPU
-    rows: NDArray[np.int64]  # the numbers of those images
-    failed: list[tuple[int, str]]  # number and reason of the others
+    Attributes:
+        values: float32 (n, width), on the CPU.
+        rows: The indices of those images.
+        failed: Index and reason of the images that could not be decoded.
+    """
+
+    values: Tensor
+    rows: NDArray[np.int64]
+    failed: list[tuple[int, str]]
 
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A trained network, ready to look at images."""
+    """Runs a network over images.
+
+    Attributes:
+        network: The network.
+        preprocess: How images become its input.
+        precision: Precision of the backbone on a GPU, "bf16" or "fp32"; a CPU always uses fp32.
+        batch_size: Images per batch; None: 500 on a GPU, 64 on a CPU. Batches that do not fit into
+            the memory of the GPU are halved.
+    """
 
     network: HashNetwork
     preprocess: Preprocess
+    precision: str = "fp32"
+    batch_size: int | None = None
 
-    @property
-    def batch(self) -> int:
-        return 500 if self.network.threshold.is_cuda else 64
+    def features(self, images: Images, progress: Progress | None = None) -> Outputs:
+        """The backbone's features (n, d) of all images that can be decoded."""
+        return _join(self._stream(images, progress), self.network.backbone.features)
 
-    @property
-    def bits(self) -> int:
-        return self.network.bits
+    def values(self, images: Images, progress: Progress | None = None) -> Outputs:
+        """The real values (n, bits) of all images that can be decoded."""
+        parts = (self.head(features) for features in self._stream(images, progress))
+        return _join(parts, self.network.bits)
 
-    def features(self, images: Images, advance: Advance | None = None) -> Outputs:
-        """The backbone's features (n, d) of the images that can be decoded."""
-        width = self.network.backbone.features
-        return _join(self._stream(images, nn.Identity(), width, advance), width)
-
-    def values(self, images: Images, advance: Advance | None = None) -> Outputs:
-        """The values before sign (n, bits) of the images that can be decoded."""
-        return _join(self._stream(images, self.network.values, self.bits, advance), self.bits)
-
-    def encode(self, images: Images, ids: NDArray[Any], advance: Advance | None = None) -> Codes:
-        """The codes of all images that can be decoded; the others are in `.skipped`."""
-        parts = [
-            (outputs.rows, bits_of.pack(outputs.values.numpy()), outputs.failed)
-            for outputs in self._stream(images, self.network.values, self.bits, advance)
-        ] or [(np.empty(0, np.int64), np.empty((0, -(-self.bits // 8)), np.uint8), [])]
-        rows, packed, failed = zip(*parts, strict=True)
-        kept = np.concatenate(rows)
-        return Codes(
-            np.concatenate(packed),
-            self.bits,
-            ids[kept],
-            name_failures([row for f in failed for row in f], ids),
-        )
-
-    def values_of(self, features: Outputs) -> Outputs:
-        """The values before sign of images whose features are at hand."""
+    def head(self, features: Outputs) -> Outputs:
+        """The real values (n, bits) of images whose features are known."""
+        if not len(features.rows):
+            return features._replace(values=torch.empty(0, self.network.bits))
         with torch.inference_mode():
-            values = self.network.values(features.values.to(self.network.threshold.device)).cpu()
+            values = self.network.values(features.values.to(self.network.device)).cpu()
         return features._replace(values=values)
 
-    def codes_of(self, values: Outputs, ids: NDArray[Any]) -> Codes:
-        """The codes of images whose values before sign are at hand."""
-        packed = bits_of.pack(values.values.numpy())
-        return Codes(packed, self.bits, ids[values.rows], name_failures(values.failed, ids))
+    def encode(self, source: ImageSource, progress: Progress | None = None) -> Codes:
+        """The codes of all images that can be decoded; the others are in `.skipped`."""
+        bits = self.network.bits
+        rows, packed = [np.empty(0, np.int64)], [np.empty((0, -(-bits // 8)), np.uint8)]
+        failed: list[tuple[int, str]] = []
+        for features in self._stream(source.images, progress):
+            rows.append(features.rows)
+            packed.append(pack(self.head(features).values.numpy()))
+            failed += features.failed
+        ids = source.ids[np.concatenate(rows)]
+        return Codes(np.concatenate(packed), bits, ids, to_skipped(failed, source.ids))
 
-    def _stream(
-        self, images: Images, head: Callable[[Tensor], Tensor], width: int, advance: Advance | None
-    ) -> Iterator[Outputs]:
-        """What `head`, a function to `width` columns, makes of the features of all images, batch by batch."""
+    def _stream(self, images: Images, progress: Progress | None) -> Iterator[Outputs]:
+        """The features of all images, batch by batch."""
         self.network.eval()
-        device = self.network.threshold.device
-        for part in decode(images, self.preprocess, batch=self.batch):
-            outputs = torch.empty(0, width)
+        batch_size = self.batch_size or (500 if self.network.device.type == "cuda" else 64)
+        for part in decode(images, self.preprocess, batch_size=batch_size):
+            features = torch.empty(0, self.network.backbone.features)
             if len(part.rows):
-                with torch.inference_mode(), fast_kernels(device):
-                    view = center(torch.from_numpy(part.pixels).to(device), self.preprocess)
-                    features = self.network.backbone(view)
-                    if self.preprocess.mirror:
-                        features = (features + self.network.backbone(view.flip(-1))) / 2
-                    outputs = head(features)
-            yield Outputs(outputs.float().cpu(), part.rows, part.failed)
-            if advance is not None:
-                advance(len(part.rows) + len(part.failed))
+                features = self._forward(torch.from_numpy(part.pixels)).float().cpu()
+            yield Outputs(features, part.rows, part.failed)
+            if progress is not None:
+                progress(len(part.rows) + len(part.failed))
+
+    def _forward(self, pixels: Tensor) -> Tensor:
+        """The features of uint8 squares (n, 3, side, side); halves the batch if memory runs out."""
+        try:
+            with torch.inference_mode(), backbone_kernels(self.network.device, self.precision):
+                view = center_view(pixels.to(self.network.device), self.preprocess)
+                features: Tensor = self.network.backbone(view)
+                if self.preprocess.mirror:
+                    features = (features + self.network.backbone(view.flip(-1))) / 2
+                return features
+        except torch.OutOfMemoryError:
+            if len(pixels) == 1:
+                raise
+        torch.cuda.empty_cache()
+        half = len(pixels) // 2
+        return torch.cat([self._forward(pixels[:half]), self._forward(pixels[half:])])
 
 
 class FeatureCache:
-    """Features of a frozen backbone, kept in memory so that several heads can share them."""
+    """Features of a fixed backbone, kept in memory so that several heads can share them."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, Preprocess, str], Outputs] = {}
 
     def get(
-        self, encoder: Encoder, source: Collection, backbone: str, advance: Advance | None = None
+        self,
+        encoder: Encoder,
+        source: ImageSource,
+        backbone: str,
+        progress: Progress | None = None,
     ) -> Outputs:
-        """The features of these images; `backbone` names the network with its weights."""
-        key = (backbone, encoder.preprocess, _identity(source))
+        """The features of these images, computed on the first call.
+
+        Args:
+            encoder: Computes the features.
+            source: The images.
+            backbone: Identifies the network and its weights.
+            progress: Called with the number of images of each batch.
+
+        Returns:
+            The features.
+        """
+        key = (f"{backbone} {encoder.precision}", encoder.preprocess, source.fingerprint())
         if key not in self._kept:
-            self._kept[key] = encoder.features(source.images, advance)
-        elif advance is not None:
-            advance(len(source.images))
+            self._kept[key] = encoder.features(source.images, progress)
+        elif progress is not None:
+            progress(len(source.images))
         return self._kept[key]
 
 
@@ -139,89 +164,96 @@ def _join(parts: Iterable[Outputs], width: int) -> Outputs:
 
 
 @contextmanager
-def fast_kernels(device: torch.device) -> Iterator[None]:
-    """On a GPU: bfloat16, and the quickest convolutions for the shapes that occur. On a CPU: nothing."""
+def backbone_kernels(device: torch.device, precision: str) -> Iterator[None]:
+    """Autocast to bfloat16 and the fastest convolutions on a GPU; nothing on a CPU."""
     on_gpu = device.type == "cuda"
     with (
-        torch.autocast(device.type, torch.bfloat16, enabled=on_gpu),
+        torch.autocast(device.type, torch.bfloat16, enabled=on_gpu and precision == "bf16"),
         torch.backends.cudnn.flags(enabled=True, benchmark=on_gpu),
     ):
         yield
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """'2/4' -> (2, 4): the second of four shards."""
+    """Parse the argument of --shard.
+
+    Raises:
+        UsageError: It is not i/n with 1 <= i <= n.
+
+    >>> parse_shard("2/4")
+    (2, 4)
+    """
     try:
         number, count = (int(part) for part in text.split("/"))
     except ValueError:
-        raise UsageError(
-            f"--shard {text}: write it as i/n, for example 1/4 for the first of four."
-        ) from None
+        raise UsageError(f"--shard must be i/n, for example 1/4, got {text}.") from None
     if not 1 <= number <= count:
-        raise UsageError(f"--shard {text}: the first number runs from 1 to {count}.")
+        raise UsageError(f"--shard i/n needs 1 <= i <= n, got {text}.")
     return number, count
 
 
 def shard_rows(count: int, shard: tuple[int, int] = (1, 1)) -> NDArray[np.int64]:
-    """The numbers of the images in this shard: contiguous, so that joined shards are in the order of the whole."""
+    """The indices of the images in a shard: contiguous, so concatenated shards keep the order."""
     rows: NDArray[np.int64] = np.array_split(np.arange(count), shard[1])[shard[0] - 1]
     return rows
 
 
 def encode_to_file(
     encoder: Encoder,
-    images: Images,
-    ids: NDArray[Any],
+    source: ImageSource,
     out: Path,
     *,
-    model: str = "",
+    model_id: str,
     shard: tuple[int, int] = (1, 1),
     part: int = PART,
-    advance: Advance | None = None,
+    progress: Progress | None = None,
 ) -> Codes:
-    """Encode (a shard of) the images into `out`, in parts that survive an interruption; `model` names the weights."""
-    rows = shard_rows(len(images), shard)
+    """Encode (a shard of) the images into a file, in parts that survive an interruption.
+
+    The job is identified by the model, the shard and the fingerprint of the images (names, sizes
+    and times of the files, or the pixels). Finished parts of another job are discarded.
+
+    Args:
+        encoder: The encoder.
+        source: The images.
+        out: The code file to write.
+        model_id: Identifies the model.
+        shard: (i, n): the i-th of n shards.
+        part: Images per part.
+        progress: Called with the number of images of each batch.
+
+    Returns:
+        The codes, as written.
+
+    Raises:
+        StorageError: A file cannot be written.
+    """
+    rows = shard_rows(len(source.images), shard)
+    images = source.take(rows)
     folder = out.with_name(f"{out.name}.parts")
-    _take_up(
-        folder, {"model": model, "shard": list(shard), "part": part, "ids": ids_digest(ids[rows])}
-    )
+    job = {"model": model_id, "shard": list(shard), "part": part, "source": images.fingerprint()}
+    _resume_or_reset(folder, job)
     done = []
     for number, start in enumerate(range(0, len(rows), part)):
-        path, chunk = folder / f"{number:06d}.npz", rows[start : start + part]
+        path = folder / f"{number:06d}.npz"
+        chunk = images.take(np.arange(start, min(start + part, len(rows))))
         if path.exists():
             done.append(Codes.load(path))
-            if advance is not None:
-                advance(len(chunk))
+            if progress is not None:
+                progress(len(chunk.images))
         else:
-            done.append(encoder.encode(images.take(chunk), ids[chunk], advance))
+            done.append(encoder.encode(chunk, progress))
             done[-1].save(path)
-    codes = Codes.concatenate(done) if done else encoder.encode(images.take(rows), ids[rows])
+    codes = Codes.concatenate(done) if done else encoder.encode(images)
     codes.save(out)
     shutil.rmtree(folder, ignore_errors=True)
     return codes
 
 
-def _take_up(folder: Path, job: dict[str, Any]) -> None:
-    """Keep the finished parts of the same job; parts of another one are of no use and go."""
-    if folder.exists() and not (
-        (folder / "job.json").exists() and read_json(folder / "job.json") == job
-    ):
+def _resume_or_reset(folder: Path, job: dict[str, Any]) -> None:
+    """Keep the finished parts of the same job; remove those of another one."""
+    path = folder / "job.json"
+    same = path.exists() and read_json(path) == json.loads(json.dumps(job))
+    if folder.exists() and not same:
         shutil.rmtree(folder)
-    write_json(folder / "job.json", job)
-
-
-def _identity(source: Collection) -> str:
-    """What tells these images from others: their pixels or their paths, since other images may have the same ids."""
-    if isinstance(source.images, ArrayImages):
-        return hashlib.sha256(np.ascontiguousarray(source.images.pixels).data).hexdigest()
-    return ids_digest(np.array(list(map(str, getattr(source.images, "paths", source.ids)))))
-
-
-def ids_digest(ids: NDArray[Any]) -> str:
-    """sha256 of all ids in their order."""
-    digest = hashlib.sha256()
-    for start in range(0, len(ids), 65536):
-        digest.update(
-            "\0".join(map(str, ids[start : start + 65536])).encode("utf-8", "surrogateescape")
-        )
-    return digest.hexdigest()
+    write_json(path, job)

@@ -1,102 +1,178 @@
-"""Writing files so that a crash or a full disk leaves the old file or the new one, never a half."""
+"""Atomic file writing and checked reading.
+
+After a crash or a full disk a file is old or new, never half written.
+"""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
+import secrets
+import stat
 import sys
-import tempfile
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from .errors import StorageError, UsageError
+from .errors import StorageError, UsageError, from_os_error
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-_REMEDIES = {
-    errno.ENOSPC: "The disk is full: free some space or choose another place.",
-    errno.EDQUOT: "The disk quota is used up: free some space or choose another place.",
-    errno.EROFS: "The file system is read-only: choose another place.",
-    errno.EACCES: "You may not write there: choose another place.",
-    errno.EEXIST: "A file of that name is where a folder must be: choose another place.",
-    errno.ENOTDIR: "Part of that path is a file, not a folder: choose another place.",
-}
+# What reading a damaged or hostile .npz or .npy file can raise.
+ARCHIVE_ERRORS = (
+    OSError,
+    KeyError,
+    TypeError,
+    ValueError,
+    IndexError,
+    AttributeError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    OverflowError,
+    SyntaxError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
-
-def storage_error(action: str, path: object, error: OSError) -> StorageError:
-    remedy = _REMEDIES.get(error.errno or 0, "Check the path and try again.")
-    return StorageError(f"Cannot {action} {path}: {error.strerror or error}. {remedy}")
+storage_error = from_os_error
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; when the block ends well it takes `path`'s place, otherwise it is removed.
+    """Yield a temporary path next to `path` that replaces it when the block succeeds.
 
-    The file is flushed to the disk before the rename, and the rename is atomic. Errors of the operating system become
-    a StorageError that names `path` and a remedy.
+    The temporary file is flushed to disk before the atomic rename; new parent folders are flushed
+    too. If the block fails, the temporary file is removed and `path` is unchanged. A symbolic link
+    at `path` is followed.
+
+    Args:
+        path: The file to write.
+
+    Yields:
+        Path of an empty temporary file to write to.
+
+    Raises:
+        StorageError: The operating system refused; names `path` and a remedy.
     """
     path = Path(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(
-            prefix=f".{path.name[:40]}.", suffix=".part", dir=path.parent
-        )
-        os.close(handle)
+        path = Path(os.path.realpath(path)) if path.is_symlink() else path
+        make_folder(path.parent)
+        temporary = _new_file(path)
     except OSError as error:
-        raise storage_error("write", path, error) from error
-    temporary = Path(name)
+        raise from_os_error("write", path, error) from error
     try:
         yield temporary
         _flush(temporary)
-        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
         _flush(path.parent)
     except OSError as error:
-        raise storage_error("write", path, error) from error
+        raise from_os_error("write", path, error) from error
     finally:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             temporary.unlink()
 
 
+def _new_file(path: Path) -> Path:
+    """An empty file with a new name next to `path`; the kernel applies the umask."""
+    while True:
+        temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.part")
+        with suppress(FileExistsError):
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            return temporary
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder with its parents and flush each new one, so a power cut cannot lose it."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _flush(folder.parent)
+
+
 def write_bytes(path: str | Path, content: bytes) -> None:
+    """Replace the content of a file atomically."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_text(path: str | Path, text: str) -> None:
+    """Replace the content of a file with UTF-8 text atomically."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: str | Path, value: object) -> None:
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """Replace a file with `value` as ASCII JSON, so that names that are not valid UTF-8 survive."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def require_regular(path: str | Path) -> Path:
+    """Refuse pipes, devices and folders, which would hang or never end when read.
+
+    Args:
+        path: The file to be read.
+
+    Returns:
+        The path.
+
+    Raises:
+        StorageError: It does not exist, is not a regular file, or cannot be examined.
+    """
+    path = Path(path)
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise from_os_error("read", path, error) from error
+    if stat.S_ISDIR(mode):
+        raise from_os_error("read", path, IsADirectoryError(21, "Is a directory"))
+    if not stat.S_ISREG(mode):
+        raise StorageError(f"Cannot read {path}: it is a pipe or a device. Give a regular file.")
+    return path
 
 
 def read_json(path: str | Path) -> Any:
-    path = Path(path)
+    """The content of a JSON file.
+
+    Raises:
+        StorageError: The file cannot be read or is not valid JSON.
+    """
+    path = require_regular(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise storage_error("read", path, error) from error
-    except ValueError as error:
+        raise from_os_error("read", path, error) from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise StorageError(
-            f"{path} is damaged (not valid JSON: {error}). Restore it or make it again."
+            f"{path} is damaged (not valid JSON: {reason}). Restore it or create it again."
         ) from error
 
 
 def read_toml(path: Any) -> dict[str, Any]:
-    """The content of a TOML file (a path or a packaged resource)."""
+    """The content of a TOML file (a path or a packaged resource).
+
+    Raises:
+        StorageError: The file cannot be read.
+        UsageError: It is not valid TOML.
+    """
+    if isinstance(path, Path):
+        require_regular(path)
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         return content
     except OSError as error:
-        raise storage_error("read", path, error) from error
-    except ValueError as error:
+        raise from_os_error("read", path, error) from error
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path} is not valid TOML: {error}. Write settings as name = value lines."
         ) from error
@@ -108,9 +184,3 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

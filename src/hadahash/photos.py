@@ -25,7 +25,7 @@ import numpy as np
 from .codes import Codes, Skipped
 from .data.base import FileImages
 from .data.folder import list_images
-from .data.sources import Collection
+from .data.sources import ImageSource
 from .encoding import PART, Advance
 from .errors import StorageError, UsageError
 from .hasher import Hasher
@@ -254,7 +254,7 @@ class PhotoIndex:
         }  # a later change is seen next time
         ids = np.array([photo.id for photo in photos])
         codes = hasher.encode(
-            Collection(FileImages([photo.path for photo in photos]), ids), advance=advance
+            ImageSource(FileImages([photo.path for photo in photos]), ids), advance=advance
         )
         by_id = {photo.id: photo for photo in photos}
         coded = [by_id[each] for each in codes.ids.tolist()]

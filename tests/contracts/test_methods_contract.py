@@ -20,6 +20,7 @@ FEATURES, CLASSES, IMAGES = 24, 4, 40
 
 # Least mAP on held-out toy images; by chance it would be .25. LSH learns nothing: 16 projections may fall badly.
 FLOOR = dict.fromkeys(METHODS.names(), 0.95) | {"lsh": 0.9}
+WITH_CODEWORDS = {"hcdh", "hcdh-far", "hcdh-h", "hcdh-2", "csq", "orthohash", "hcsdh", "classify"}
 ONE_CODE_A_CLASS = {"classify"}  # all images of a class have its codeword
 
 
@@ -27,7 +28,7 @@ def _make(name, *, bits=16, multilabel=False, seed=0):
     method_type = METHODS.get(name)
     torch.manual_seed(seed)
     task = Task(bits, CLASSES, FEATURES, multilabel=multilabel, train_images=IMAGES, seed=seed)
-    return method_type(task, make(method_type.Settings, {}))
+    return method_type.create(task, make(method_type.Settings, {}))
 
 
 def _batch(count=16, *, classes=None, multilabel=False, seed=0):
@@ -155,14 +156,57 @@ def test_the_code_of_an_image_does_not_depend_on_its_neighbours(name):
     torch.testing.assert_close(together, alone)
 
 
+def _empty(name):
+    method_type = METHODS.get(name)
+    task = Task(16, CLASSES, FEATURES, train_images=IMAGES)
+    return method_type(task, make(method_type.Settings, {}))
+
+
 @pytest.mark.parametrize("name", METHODS.names())
-def test_the_state_is_all_in_the_state_dict(name):
-    method, other = _learned(name), _make(name, seed=5)
+def test_an_empty_method_is_filled_by_the_state_dict(name):
+    method, other = _learned(name), _empty(name)
     features = _batch(9).features
     other.load_state_dict(method.state_dict())
     other.eval()
     with torch.inference_mode():
         assert torch.equal(other.values(features), method.values(features))
+    assert (other.codewords() is None) == (method.codewords() is None)
+    if method.codewords() is not None:
+        assert torch.equal(other.codewords(), method.codewords())
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_the_constructor_searches_no_codebook(name, monkeypatch):
+    def search(*_args, **_options):
+        raise AssertionError("a codebook was searched")
+
+    monkeypatch.setattr("hadahash.methods.codewords.codebook", search)
+    _empty(name)
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_codewords_are_distinct_signs_or_none(name):
+    codewords = _make(name).codewords()
+    assert (codewords is not None) == (name in WITH_CODEWORDS)
+    if codewords is not None:
+        assert codewords.shape == (CLASSES, 16) and (codewords.abs() == 1).all()
+        assert len(codewords.unique(dim=0)) == CLASSES
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_tensors_of_version_0_1_are_upgraded(name):
+    method, other = _learned(name), _empty(name)
+    stored = {
+        "centers" if (name, key) == ("csq", "codebook") else key: value
+        for key, value in method.state_dict().items()
+        if (name, key) != ("hcsdh", "codebook")
+    }
+    other.load_state_dict(other.upgrade_state(stored))
+    features = _batch(9).features
+    with torch.inference_mode():
+        assert torch.equal(other.eval().values(features), method.values(features))
+    if name == "hcsdh":
+        assert other.codewords() is None
 
 
 @pytest.mark.parametrize("bits", [8, 12, 48, 256])

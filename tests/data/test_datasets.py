@@ -73,6 +73,6 @@ def test_digit_pairs_have_both_digits_and_their_labels():
     for number in (0, 7, len(pairs) - 1):
         assert np.array_equal(pairs.images[number][:8, :8], digits.images[2 * number])
         assert np.array_equal(pairs.images[number][8:, 8:], digits.images[2 * number + 1])
-        assert set(np.flatnonzero(pairs.labels[number])) == set(
-            digits.labels[2 * number : 2 * number + 2]
+        assert set(np.flatnonzero(pairs.labels.array[number])) == set(
+            digits.labels.array[2 * number : 2 * number + 2]
         )

@@ -40,8 +40,8 @@ def test_classes_are_the_folders_and_ids_the_paths(tmp_path):
         "dog/2023/a.JPG",
         "dog/b.png",
     ]
-    assert data.labels.tolist() == [0, 0, 0, 1, 1]
-    assert data.labels.dtype == np.int64
+    assert data.labels.array.tolist() == [0, 0, 0, 1, 1]
+    assert data.labels.array.dtype == np.int64
     assert data.classes == ("cat", "dog")
     assert data.name == "photos"
     assert np.array_equal(data.images[3], picture(4, 6))
@@ -204,4 +204,4 @@ def test_twenty_thousand_files_are_listed_quickly(tmp_path):
     assert time.perf_counter() - start < 5
     assert len(data) == 20_000
     assert data.ids[-1] == "19/0999.jpg"
-    assert np.bincount(data.labels).tolist() == [1_000] * 20
+    assert np.bincount(data.labels.array).tolist() == [1_000] * 20

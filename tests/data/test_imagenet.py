@@ -12,8 +12,8 @@ from scipy.io import savemat
 from hadahash.data import ArrayImages, LabelledImages, find_dataset, make_split, open_dataset
 from hadahash.data.datasets.imagenet import (
     choose_classes,
-    get_imagenet100,
-    get_tinyimagenet100,
+    locate_imagenet100,
+    locate_tinyimagenet100,
     read_wnids,
 )
 from hadahash.data.splits import train_on_some
@@ -96,7 +96,7 @@ def devkit(root: Path) -> Path:
 def test_every_layout_gives_the_same(tmp_path, layout):
     data = read_wnids(layout(tmp_path), "imagenet100")
     assert data.ids.tolist() == IDS + VAL_IDS
-    assert data.labels.tolist() == [0] * 6 + [1] * 6 + [2] * 6 + [0, 0, 1, 1, 2, 2]
+    assert data.labels.array.tolist() == [0] * 6 + [1] * 6 + [2] * 6 + [0, 0, 1, 1, 2, 2]
     assert data.parts.tolist() == ["train"] * 18 + ["query"] * 6
     assert np.array_equal(data.images[20].shape, (4, 6, 3))
     assert not data.multilabel
@@ -151,15 +151,15 @@ def test_it_is_found_by_its_name(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"imagenet100 is not in .*image-net.org"):
         open_dataset("imagenet100", tmp_path)
     publisher(tmp_path / "cache" / "tiny-imagenet-200")
-    assert get_tinyimagenet100() == tmp_path / "cache" / "tiny-imagenet-200"
+    assert locate_tinyimagenet100() == tmp_path / "cache" / "tiny-imagenet-200"
     class_folders(tmp_path / "cache" / "tinyimagenet100")
-    assert get_tinyimagenet100() == tmp_path / "cache" / "tinyimagenet100"
+    assert locate_tinyimagenet100() == tmp_path / "cache" / "tinyimagenet100"
     assert (
-        get_tinyimagenet100(tmp_path / "cache" / "tinyimagenet100")
+        locate_tinyimagenet100(tmp_path / "cache" / "tinyimagenet100")
         == tmp_path / "cache" / "tinyimagenet100"
     )
     inner = kaggle(tmp_path / "kaggle")
-    assert get_imagenet100(tmp_path / "kaggle") == get_imagenet100(inner) == inner
+    assert locate_imagenet100(tmp_path / "kaggle") == locate_imagenet100(inner) == inner
     data = open_dataset("imagenet100", tmp_path / "kaggle")
     assert (data.name, len(data)) == ("imagenet100", 24)
     assert find_dataset("imagenet100").depth == find_dataset("tinyimagenet100").depth == 1_000
@@ -233,7 +233,7 @@ def test_the_training_images_are_drawn_from_the_database(tmp_path):
     data = read_wnids(class_folders(tmp_path), "x")
     split = train_on_some(data, "x", 2, seed=0)
     assert split.sizes == {"query": 6, "train": 6, "database": 18}
-    assert np.bincount(data.labels[split.train]).tolist() == [2, 2, 2]
+    assert np.bincount(data.labels.array[split.train]).tolist() == [2, 2, 2]
     assert set(split.train) <= set(split.database)
     assert train_on_some(data, "x", 2, seed=0).sha256 == split.sha256
     assert not np.array_equal(train_on_some(data, "x", 2, seed=1).train, split.train)

@@ -17,7 +17,7 @@ from hadahash.data import (
     make_split,
     open_dataset,
 )
-from hadahash.data.datasets.nuswide import get_nuswide21, read_lists, read_nuswide21
+from hadahash.data.datasets.nuswide import locate_nuswide21, read_lists, read_nuswide21
 from hadahash.data.splits import Split
 from hadahash.errors import DataError, StorageError
 
@@ -65,7 +65,7 @@ def test_both_layouts_give_the_same(tmp_path, halves, photos):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         data = open_dataset(
-            "nuswide21", make(tmp_path, halves=halves, photos=photos), say=said.append
+            "nuswide21", make(tmp_path, halves=halves, photos=photos), info=said.append
         )
     assert data.classes == tuple(
         c for c in CONCEPTS if c not in ("concept03", "concept07", "concept11")
@@ -90,16 +90,16 @@ def test_missing_photographs_are_told_and_listed(tmp_path):
         data = read_nuswide21(root)
     assert told[0].message.missing == (IDS[3], IDS[17])  # the other has none of the concepts
     assert data.ids.tolist() == [name for name in IDS[:40] if name not in (IDS[3], IDS[17])]
-    assert np.array_equal(data.labels, read_lists(root).labels[np.isin(IDS[:40], data.ids)])
+    assert np.array_equal(data.labels, read_lists(root).labels.array[np.isin(IDS[:40], data.ids)])
 
 
 def test_what_is_wrong_is_named(tmp_path):
     with pytest.raises(
         DataError, match=r"nuswide21 is not in .*ImageList, Groundtruth and Flickr.*https"
     ):
-        get_nuswide21(tmp_path)
+        locate_nuswide21(tmp_path)
     root = make(tmp_path / "NUS-WIDE")
-    assert get_nuswide21(tmp_path) == root
+    assert locate_nuswide21(tmp_path) == root
     labels = root / "Groundtruth" / "AllLabels" / "Labels_concept05.txt"
     whole = labels.read_text()
     for wrong in (whole + "1\n", whole[:-3], whole.replace("1", "2", 1)):

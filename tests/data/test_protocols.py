@@ -52,7 +52,9 @@ def test_cifar10_protocols_have_their_sizes(cifar, name):
     for part in (split.query, split.train, split.database):
         assert part.dtype == np.int64
         assert (np.diff(part) > 0).all()
-        assert len(set(np.bincount(cifar.labels[part]).tolist())) == 1  # as many of each class
+        assert (
+            len(set(np.bincount(cifar.labels.array[part]).tolist())) == 1
+        )  # as many of each class
     assert not set(split.query.tolist()) & set(split.train.tolist())
     assert not set(split.query.tolist()) & set(split.database.tolist())
 
@@ -93,7 +95,7 @@ def test_wrong_sizes_are_named(cifar):
     ):
         make_split(labelled(np.repeat(np.arange(10), 700), 10), "cifar10")
     with pytest.raises(DataError, match=r"query 10,000.*gives query 0, train 60,000"):
-        make_split(labelled(cifar.labels, 10), "cifar10-full")
+        make_split(labelled(cifar.labels.array, 10), "cifar10-full")
     with pytest.raises(DataError, match="one label an image"):
         make_split(labelled(np.ones((20, 3)), 3), "cifar10")
     with pytest.raises(UsageError, match="Did you mean 'cifar10'"):
@@ -103,7 +105,7 @@ def test_wrong_sizes_are_named(cifar):
 def test_holdout_takes_a_tenth_of_each_class_at_least_one():
     data = labelled(np.repeat(np.arange(3), [2, 30, 104]), 3)
     split = make_split(data, "holdout")
-    assert np.bincount(data.labels[split.query]).tolist() == [1, 3, 10]
+    assert np.bincount(data.labels.array[split.query]).tolist() == [1, 3, 10]
     assert np.array_equal(split.train, split.database)
     assert sorted([*split.query, *split.database]) == list(range(136))
     assert make_split(labelled(np.array([0, 0, 1]), 2), "holdout").database.tolist()[-1] == 2

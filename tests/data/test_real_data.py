@@ -7,7 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from hadahash.data import DATASETS, LabelledImages, cifar10, make_split, pixels_sha256
+from hadahash.data import DATASETS, LabelledImages, make_split, pixels_sha256
+from hadahash.data.datasets import cifar10
 from hadahash.errors import DataError
 
 pytestmark = pytest.mark.realdata
@@ -44,21 +45,21 @@ def test_the_protocol_divides_the_real_data(name):
         assert image.shape[2] == 3
         assert min(image.shape) > 0
     if data.multilabel:
-        assert (data.labels[split.train].sum(axis=0) > 0).all()
+        assert (data.labels.array[split.train].sum(axis=0) > 0).all()
     else:
-        assert len(set(np.bincount(data.labels[split.train]).tolist())) == 1
+        assert len(set(np.bincount(data.labels.array[split.train]).tolist())) == 1
 
 
 def test_cifar10_is_the_official_one():
     data = real("cifar10")
     assert pixels_sha256(data.images) == cifar10.PIXELS_SHA256
-    assert np.bincount(data.labels).tolist() == [6_000] * 10
-    assert np.bincount(data.labels[50_000:]).tolist() == [1_000] * 10
+    assert np.bincount(data.labels.array).tolist() == [6_000] * 10
+    assert np.bincount(data.labels.array[50_000:]).tolist() == [1_000] * 10
 
 
 def test_voc2012_has_the_labels_it_is_known_for():
     data = real("voc2012")
-    assert all(data.labels.any(axis=1))
-    train = data.labels[data.parts == "train"].sum(axis=0)
+    assert all(data.labels.array.any(axis=1))
+    train = data.labels.array[data.parts == "train"].sum(axis=0)
     counts = dict(zip(data.classes, train.tolist(), strict=True))
     assert (counts["aeroplane"], counts["person"], counts["tvmonitor"]) == (327, 1_994, 290)

@@ -12,7 +12,7 @@ import pytest
 from make_images import encode, picture
 
 from hadahash.data import DoubtfulLabelWarning, find_dataset, make_split, open_dataset, read_table
-from hadahash.data.sources import read_collection
+from hadahash.data.sources import as_labelled
 from hadahash.data.table import is_table, table_protocol
 from hadahash.errors import DataError
 
@@ -48,7 +48,7 @@ def test_one_label_each(table, tmp_path, monkeypatch):
     path = table("path,labels\ncat/0.png,cat\ndog/1.png,dog\ncat/3.png,cat\n")
     data = read_table(path)
     assert data.ids.tolist() == ["cat/0.png", "dog/1.png", "cat/3.png"]
-    assert data.labels.tolist() == [0, 1, 0]
+    assert data.labels.array.tolist() == [0, 1, 0]
     assert data.classes == ("cat", "dog")
     assert (data.name, data.parts) == ("photos", None)
     assert np.array_equal(data.images[1], picture(4, 6))
@@ -65,8 +65,8 @@ def test_several_labels(table):
         table("path,labels\ncat/0.png,cat|indoors\ndog/1.png,dog\ncat/3.png, indoors | cat |dog\n")
     )
     assert data.classes == ("cat", "dog", "indoors")
-    assert data.labels.tolist() == [[1, 0, 1], [0, 1, 0], [1, 1, 1]]
-    assert data.labels.dtype == np.int64
+    assert data.labels.array.tolist() == [[1, 0, 1], [0, 1, 0], [1, 1, 1]]
+    assert data.labels.array.dtype == np.uint8
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_several_labels(table):
 )
 def test_the_ways_a_table_is_written(table, name, content):
     data = read_table(table(content, name))
-    assert data.labels.tolist() == [0, 1]
+    assert data.labels.array.tolist() == [0, 1]
     assert data.classes == ("cat", "dog")
     assert [image.shape for image in (data.images[0], data.images[1])] == [(4, 6, 3)] * 2
 
@@ -125,7 +125,7 @@ def test_splits(table):
         [0, 1],
         [4, 5],
     ]
-    assert read_collection(path).ids.tolist() == [
+    assert as_labelled(path).ids.tolist() == [
         "cat/0.png",
         "dog/0.png",
     ]  # fit never sees the queries
@@ -143,7 +143,7 @@ def test_without_a_split_some_are_held_out(table):
         "train": 18,
         "database": 18,
     }
-    assert len(read_collection(str(path))) == 20
+    assert len(as_labelled(str(path))) == 20
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -154,7 +154,7 @@ def test_held_out_images_of_several_labels_leave_every_label_to_learn(table, see
     data = read_table(table("path,labels\n" + "\n".join(lines)))
     split = make_split(data, "holdout", seed=seed)
     assert split.sizes == {"query": 2, "train": 15, "database": 15}
-    assert (data.labels[split.train].sum(axis=0) > 0).all()
+    assert (data.labels.array[split.train].sum(axis=0) > 0).all()
 
 
 def test_parquet(table, tmp_path):
@@ -181,7 +181,7 @@ def test_parquet(table, tmp_path):
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
     data = read_table(path)
     assert data.classes == ("cat", "dog", "pet")
-    assert data.labels.tolist() == [[1, 0, 1], [0, 1, 0]]
+    assert data.labels.array.tolist() == [[1, 0, 1], [0, 1, 0]]
     pyarrow.parquet.write_table(pyarrow.table(columns | {"labels": [7, 12]}), path)
     assert read_table(path).classes == ("12", "7")
     pyarrow.parquet.write_table(pyarrow.table(columns | {"labels": ["cat", None]}), path)
@@ -236,11 +236,11 @@ def test_rows_that_are_wrong(table, rows, message):
     [
         (
             "cat/0.png,cat,train\ndog/0.png,dog,val",
-            "line 3: the split 'val' is none of train, query, test, database.",
+            "line 3: the split 'val' must be one of train, query, test, database.",
         ),
         (
             "cat/0.png,cat,\ndog/0.png,dog,train",
-            "line 2: the split '' is none of train, query, test, database.",
+            "line 2: the split '' must be one of train, query, test, database.",
         ),
         (
             "cat/0.png,cat,train\ndog/0.png,dog,train\ndog/1.png,dog,query\ncat/2.png,cow,query\ncat/3.png,cow,query",
@@ -311,7 +311,7 @@ def test_a_file_named_in_two_ways_is_there_twice(table, tmp_path, monkeypatch):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_lines_may_end_as_on_any_system(table, end):
     rows = end.join(["path,labels", "cat/0.png,cat", "dog/0.png,dog", ""])
-    assert read_table(table(rows)).labels.tolist() == [0, 1]
+    assert read_table(table(rows)).labels.array.tolist() == [0, 1]
     assert "photos.csv line 4: there is no label." in error_of(table(rows + f"dog/1.png,{end}"))
 
 

@@ -9,7 +9,7 @@ import pytest
 from make_images import encode, picture
 
 from hadahash.data import ArrayImages, LabelledImages, make_split, open_dataset
-from hadahash.data.datasets.voc import CLASSES, get_voc2012, read_voc2012
+from hadahash.data.datasets.voc import CLASSES, locate_voc2012, read_voc2012
 from hadahash.data.splits import as_given
 from hadahash.errors import DataError, StorageError
 
@@ -46,9 +46,9 @@ def test_labels_and_parts(tmp_path, monkeypatch, inner):
         assert data.ids.tolist() == [
             f"{part}/{name}" for part, names in NAMES.items() for name in names
         ]
-        assert data.labels.shape == (5, 20)
+        assert data.labels.array.shape == (5, 20)
         assert data.multilabel
-        present = [[CLASSES[c] for c in np.flatnonzero(row)] for row in data.labels]
+        present = [[CLASSES[c] for c in np.flatnonzero(row)] for row in data.labels.array]
         assert present == [
             ["horse", "person"],
             ["bottle"],
@@ -80,7 +80,7 @@ def test_what_is_wrong_is_named(tmp_path):
     with pytest.raises(
         DataError, match=r"voc2012 is not in .*JPEGImages and ImageSets/Main; http.*--data-root"
     ):
-        get_voc2012(tmp_path)
+        locate_voc2012(tmp_path)
     root = make(tmp_path / "VOC2012")
     (root / "JPEGImages" / "2008_000002.jpg").unlink()
     with pytest.raises(DataError, match=r"lacks 1 of 5 images, for example 2008_000002.jpg"):

@@ -67,7 +67,7 @@ def test_more_than_milvus_gives_at_once(make, rng):
 
 
 def test_random_steps_against_brute_force(make, rng):
-    index, brute = Index.build(make(0, 32), engine="milvus", batch=7), BruteForce(32)
+    index, brute = Index.build(make(0, 32), engine="milvus", batch_size=7), BruteForce(32)
     for step in range(45):
         ids = rng.choice(60, rng.integers(1, 20), replace=False)
         known = ids[index.has(ids)]
@@ -267,7 +267,7 @@ def _kill(machine):
 
 def test_a_restart_in_the_midst_of_an_insert(make, machine, monkeypatch):
     codes = make(400)
-    index = Index.build(codes[:1], engine="milvus", uri=machine.uri, batch=50, timeout=5, retries=6)
+    index = Index.build(codes[:1], engine="milvus", uri=machine.uri, batch_size=50, timeout=5, retries=6)
     call, upserts = Server.call, []
 
     def call_then_kill(self, method, *arguments, **options):
@@ -287,7 +287,7 @@ def test_a_restart_in_the_midst_of_an_insert(make, machine, monkeypatch):
 
 def test_an_insert_that_breaks_off_can_be_repeated(make, machine, monkeypatch):
     codes = make(400)
-    index = Index.build(codes[:1], engine="milvus", uri=machine.uri, batch=50, timeout=1)
+    index = Index.build(codes[:1], engine="milvus", uri=machine.uri, batch_size=50, timeout=1)
     call, upserts = Server.call, []
 
     def call_then_kill(self, method, *arguments, **options):

@@ -10,6 +10,7 @@ import torch
 from losses import assert_gradcheck
 from toys import one_line
 
+from hadahash import codebook
 from hadahash.errors import UsageError
 from hadahash.methods import METHODS, Batch, Task
 from hadahash.methods.hcdh import HCDHSettings
@@ -21,7 +22,8 @@ POLICIES = ("sign", "masked", "mean", "sum")
 def _method(name="hcdh", *, multilabel=False, seed=0, **settings):
     torch.manual_seed(seed)
     task = Task(BITS, CLASSES, FEATURES, multilabel=multilabel, train_images=100, seed=seed)
-    return METHODS.get(name)(task, HCDHSettings(**settings)).double()
+    method_type = METHODS.get(name)
+    return method_type.create(task, method_type.Settings(**settings)).double()
 
 
 def _batch(seed, *, multilabel=False, count=None):
@@ -55,10 +57,12 @@ def _target(method, labels, policy, multilabel):
     """H^T y of one image, and which bits count. (Paper: the plain sum; METHODS A15: what else may stand for it.)"""
     book, ties = method.codebook.tolist(), method.tie_break.tolist()
     total = [sum(book[c][k] * labels[c] for c in range(CLASSES)) for k in range(BITS)]
+    if not any(labels):  # no target
+        return [0.0] * BITS, [0] * BITS
     if not multilabel or policy == "sum":
         return total, [1] * BITS
     if policy == "mean":
-        return [t / max(1, sum(labels)) for t in total], [1] * BITS
+        return [t / sum(labels) for t in total], [1] * BITS
     signs = [math.copysign(1, t) if t else tie for t, tie in zip(total, ties, strict=True)]
     return signs, [int(t != 0) if policy == "masked" else 1 for t in total]
 
@@ -86,7 +90,10 @@ def _reference(
         else:  # cross entropy of the softmax over the classes (A13)
             classification -= scores[labels.index(1.0)] - math.log(sum(math.exp(s) for s in scores))
     # A8: the mean over images and bits; or the paper's half sum over bits, averaged over the batch
-    hadamard = squares / max(1, counted) if reduction == "mean" else 0.5 * squares / len(rows)
+    labelled = sum(any(labels) for _, labels in rows)
+    hadamard = (
+        squares / max(1, counted) if reduction == "mean" else 0.5 * squares / max(1, labelled)
+    )
     parts = {"hadamard": hadamard}
     if method.head.classifier is not None:
         parts["classification"] = lam * classification / len(rows)
@@ -150,10 +157,19 @@ def test_the_policies_differ_where_labels_tie():
     assert len({round(loss, 9) for loss in losses}) == 4
 
 
-def test_an_image_whose_bits_are_all_masked_costs_nothing():
-    method = _method(multilabel=True, multilabel_target="masked")
-    batch = replace(_batch(0, count=2), targets=torch.zeros(2, CLASSES, dtype=torch.float64))
-    assert method.loss(batch)["hadamard"].item() == 0
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_images_without_labels_have_no_weight_in_the_codeword_loss(policy, reduction):
+    method = _method(multilabel=True, multilabel_target=policy, reduction=reduction)
+    batch = _batch(0, multilabel=True, count=6)
+    targets = batch.targets.clone()
+    targets[:, 0] = 1
+    targets[3:] = 0
+    mixed = method.hadamard_loss(method.values(batch.features), targets)
+    labelled = method.hadamard_loss(method.values(batch.features[:3]), targets[:3])
+    assert mixed.item() == pytest.approx(labelled.item())
+    nothing = replace(batch, targets=torch.zeros_like(targets))
+    assert method.loss(nothing)["hadamard"].item() == 0
 
 
 def test_masked_bits_do_not_count_in_the_mean():
@@ -171,7 +187,7 @@ def test_masked_bits_do_not_count_in_the_mean():
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-@pytest.mark.parametrize("name", ["hcdh", "hcdh-h", "hcdh-c", "hcdh-2"])
+@pytest.mark.parametrize("name", ["hcdh", "hcdh-far", "hcdh-h", "hcdh-c", "hcdh-2"])
 def test_gradients_are_those_of_the_loss(name, multilabel):
     method, batch = _method(name, multilabel=multilabel), _batch(1, multilabel=multilabel, count=4)
     assert_gradcheck(method, batch)
@@ -214,14 +230,14 @@ def test_c_ignores_the_codebook():
 
 
 def test_c_without_its_only_loss_is_refused():
-    with pytest.raises(UsageError, match="lam must be greater than 0") as caught:
+    with pytest.raises(UsageError, match=r"lam must be > 0 for hcdh-c, got 0\.0\.") as caught:
         _method("hcdh-c", lam=0.0)
     one_line(caught.value)
 
 
-@pytest.mark.parametrize("lam", [-1.0, math.inf, math.nan])
-def test_impossible_lambdas_are_refused(lam):
-    with pytest.raises(UsageError, match=r"^lam=.* is not possible"):
+@pytest.mark.parametrize("lam, rule", [(-1.0, ">= 0"), (math.inf, "finite"), (math.nan, ">= 0")])
+def test_lambda_must_be_in_range(lam, rule):
+    with pytest.raises(UsageError, match=rf"^lam must be {rule}, got {lam}\.$"):
         HCDHSettings(lam=lam)
 
 
@@ -250,6 +266,19 @@ def test_the_codebook_follows_its_seed_and_design():
     assert torch.equal(
         _method(seed=1, codebook_seed=7).codebook, _method(seed=2, codebook_seed=7).codebook
     )
-    assert not torch.equal(_method(codebook="paper").codebook, _method().codebook)
+    assert torch.equal(_method(codebook="paper").codebook, _method().codebook)
+    assert not torch.equal(_method(codebook="far").codebook, _method().codebook)
     with pytest.raises(UsageError, match="paper"):
         _method(codebook="papr")
+
+
+def test_the_default_codebook_is_the_papers_and_far_has_its_own_name():
+    for name in ("hcdh", "hcdh-h", "hcdh-2"):
+        expected = torch.from_numpy(codebook(CLASSES, BITS, design="paper", seed=3)).double()
+        assert torch.equal(_method(name, seed=3).codewords(), expected)
+    expected = torch.from_numpy(codebook(CLASSES, BITS, design="far", seed=3)).double()
+    assert torch.equal(_method("hcdh-far", seed=3).codewords(), expected)
+
+
+def test_without_the_codebook_loss_there_are_no_codewords():
+    assert _method("hcdh-c").codewords() is None

@@ -16,7 +16,8 @@ from toys import one_line
 
 from hadahash.errors import DataError, MissingExtraError, UsageError
 from hadahash.networks import HashHead, build_backbone, list_backbones
-from hadahash.networks.backbones import Backbone, read_weights, rename_lite
+from hadahash.networks.backbones import Backbone
+from hadahash.networks.weights import read_weights, rename_lite
 
 TINY = "test_efficientnet"
 
@@ -74,10 +75,86 @@ def test_building_counts_features_without_leaving_a_trace():
     )
 
 
-def test_names():
+def test_names_are_listed_once_and_match_a_pattern():
     names = list_backbones()
     assert {"efficientnet_lite0", "alexnet", "resnet50", "vit_base_patch16_224"} <= set(names)
     assert names == sorted(set(names))
+    assert list_backbones("alexnet") == ["alexnet"] and list_backbones("nothing*") == []
+    found = list_backbones("*dino*")
+    assert found and all("dino" in name for name in found)
+
+
+def test_the_error_for_an_unknown_name_lists_no_name_twice():
+    with pytest.raises(UsageError) as caught:
+        build_backbone("resnet19", weights="none")
+    listed = str(caught.value).split("Known: ")[1].split(", ")
+    assert "resnet18" in listed and len(listed) == len(set(listed))
+
+
+TRAINED = [
+    ("googlenet", 64),
+    ("inception_v3", 96),
+    ("vit_tiny_patch16_224", 64),
+    ("swin_tiny_patch4_window7_224", 56),
+    ("torchvision/shufflenet_v2_x0_5", 64),
+    ("efficientnet_lite0", 64),
+    ("timm/test_vit", 64),
+]
+
+
+@pytest.mark.parametrize(("name", "size"), TRAINED)
+def test_one_training_step(name, size):
+    """A sample of the registry, with random weights: every offered network can be trained."""
+    backbone = build_backbone(name, weights="none", img_size=size)
+    assert backbone.size == size and backbone.training
+    head = torch.nn.Linear(backbone.features, 4)
+    weight = next(p for p in backbone.parameters() if p.requires_grad)
+    before = weight.detach().clone()
+    optimizer = torch.optim.SGD([*backbone.parameters(), *head.parameters()], lr=0.1)
+    head(backbone(torch.randint(256, (2, 3, size, size)).float())).square().mean().backward()
+    optimizer.step()
+    assert torch.isfinite(weight).all() and not torch.equal(weight, before)
+
+
+@pytest.mark.parametrize(("name", "size"), [*TRAINED, ("alexnet", None), (TINY, None)])
+def test_an_empty_backbone_is_filled_by_the_state_dict(name, size):
+    source = build_backbone(name, weights="none", img_size=size).eval()
+    random_state = torch.get_rng_state()
+    empty = build_backbone(name, weights="imagenet", img_size=size, empty=True).eval()
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert (empty.name, empty.size, empty.features) == (source.name, source.size, source.features)
+    empty.load_state_dict(source.state_dict())
+    pixels = 255 * torch.rand(1, 3, source.size, source.size)
+    with torch.inference_mode():
+        assert torch.equal(empty(pixels), source(pixels))
+
+
+def test_an_empty_backbone_takes_no_forward_pass(monkeypatch):
+    def forward(*_inputs):
+        raise AssertionError("a forward pass was made")
+
+    monkeypatch.setattr(Backbone, "forward", forward)
+    assert build_backbone("efficientnet_lite0", empty=True).features == 1280
+    assert build_backbone(TINY, weights="none", features=7).features == 7
+
+
+def test_sizes_that_a_network_cannot_take_are_refused():
+    with pytest.raises(UsageError, match="cannot take images of 32 pixels") as caught:
+        build_backbone("inception_v3", weights="none", img_size=32)
+    one_line(caught.value)
+    with pytest.raises(UsageError, match=r"^size must be 224 for backbone 'vit_b_16', got 64\."):
+        build_backbone("vit_b_16", weights="none", img_size=64)
+    backbone = build_backbone("timm/test_vit", weights="none", img_size=64)
+    with pytest.raises(UsageError, match="takes images of 64 pixels only, got 80"):
+        backbone(torch.zeros(1, 3, 80, 80))
+
+
+def test_auxiliary_classifiers_of_older_files_are_left_out():
+    backbone = build_backbone("googlenet", weights="none", empty=True)
+    state = backbone.state_dict()
+    older = state | {"net.aux1.fc1.weight": torch.zeros(1), "net.aux2.fc1.bias": torch.zeros(1)}
+    assert not any(".aux" in key for key in state)
+    assert backbone.upgrade_state(older).keys() == state.keys()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +183,9 @@ def test_a_download_that_fails_is_one_line_with_the_ways_out(monkeypatch):
         raise OSError("We couldn't connect\nto anything")
 
     monkeypatch.setattr(torchvision.models, "get_model", fail)
-    with pytest.raises(DataError, match=r"could not be fetched \(We couldn't connect\)") as caught:
+    with pytest.raises(
+        DataError, match=r"could not be downloaded \(We couldn't connect\)"
+    ) as caught:
         build_backbone("resnet18")
     assert "--weights none" in one_line(caught.value)
 
@@ -123,7 +202,7 @@ def test_rename_lite_pairs_by_order_and_proves_it():
     assert set(target) - set(renamed) == {"classifier.weight", "classifier.bias"}
     keys = list(theirs)
     theirs[keys[0]], theirs[keys[5]] = theirs[keys[5]], theirs[keys[0]]
-    with pytest.raises(DataError, match="don't fit"):
+    with pytest.raises(DataError, match="do not fit"):
         rename_lite("efficientnet_lite0", theirs)
 
 
@@ -188,7 +267,7 @@ def test_another_shape_is_refused_even_partially(tiny, tmp_path):
     tensors = dict(tiny.net.state_dict())
     tensors["conv_stem.weight"] = torch.zeros(1, 3, 3, 3)
     path = _save(tmp_path / "w.safetensors", tensors)
-    with pytest.raises(DataError, match=r"1 of another shape \(conv_stem.weight\)"):
+    with pytest.raises(DataError, match=r"1 have another shape \(conv_stem.weight\)"):
         build_backbone(TINY, weights=str(path), partial_weights=True)
 
 
@@ -201,7 +280,7 @@ def test_alexnets_convolutions_alone_are_partial_weights(tmp_path):
         tmp_path / "alexnet-conv.pth", {f"features.{key}": value for key, value in features.items()}
     )
     with pytest.raises(
-        DataError, match=r"missing \(classifier.1.weight, .*partial_weights=true"
+        DataError, match=r"are missing \(classifier.1.weight, .*partial_weights=true"
     ) as caught:
         build_backbone("alexnet", weights=str(path))
     one_line(caught.value)

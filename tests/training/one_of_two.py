@@ -109,7 +109,7 @@ def main(rank: int, folder: Path) -> None:
     for case, model in done.items():
         safetensors.torch.save_file(weights(model), folder / f"{case}-{rank}.safetensors")
     try:
-        fit("whole", batch=31)
+        fit("whole", batch_size=31)
     except UsageError as error:
         (folder / f"refused-{rank}").write_text(str(error))
     torch.distributed.destroy_process_group()

@@ -30,7 +30,7 @@ def _network(seed=0) -> HashNetwork:
     backbone = smallest_backbone()
     return HashNetwork(
         backbone,
-        METHODS.get("hcdh")(Task(8, 4, backbone.features, train_images=20), HCDHSettings()),
+        METHODS.get("hcdh").create(Task(8, 4, backbone.features, train_images=20), HCDHSettings()),
         8,
     )
 
@@ -159,7 +159,7 @@ def _slow(network, data, settings, seed):
 def test_training_is_the_slow_loop(frozen):
     data, settings = (
         _frozen() if frozen else _data(),
-        TrainSettings(epochs=3, batch=8, ema=0.9, weight_decay=0.01),
+        TrainSettings(epochs=3, batch_size=8, ema=0.9, weight_decay=0.01),
     )
     fast = _network()
     _train(fast, data, epochs=3, ema=0.9, weight_decay=0.01, seed=5)
@@ -197,7 +197,7 @@ def test_the_average_is_a_slow_loop_and_zero_switches_it_off():
 def test_every_batch_is_whole_and_the_rest_of_an_epoch_is_dropped():
     network = _network()
     seen = _spy(network)
-    outcome = _train(network, _data(20), batch=8, epochs=6)
+    outcome = _train(network, _data(20), batch_size=8, epochs=6)
     assert outcome.steps == len(seen) == 12
     rows = [batch.indices.tolist() for batch, _ in seen]
     assert all(len(row) == 8 for row in rows)
@@ -210,12 +210,12 @@ def test_every_batch_is_whole_and_the_rest_of_an_epoch_is_dropped():
 def test_a_batch_larger_than_the_data_takes_all_of_it():
     network = _network()
     seen = _spy(network)
-    assert _train(network, _data(10), batch=128, epochs=3).steps == 3
+    assert _train(network, _data(10), batch_size=128, epochs=3).steps == 3
     assert [sorted(batch.indices.tolist()) for batch, _ in seen] == [list(range(10))] * 3
 
 
 def test_two_images_are_enough():
-    assert _train(_network(), _data(2), batch=8, epochs=1).steps == 1
+    assert _train(_network(), _data(2), batch_size=8, epochs=1).steps == 1
 
 
 def test_targets_and_features_belong_to_the_rows():
@@ -231,7 +231,7 @@ def test_targets_and_features_belong_to_the_rows():
 def test_each_image_of_an_epoch_is_augmented_in_its_own_way():
     plan = Plan(
         TrainingSet(torch.zeros(20, 4), torch.zeros(20, 2)),
-        TrainSettings(batch=10),
+        TrainSettings(batch_size=10),
         AUGMENTATION,
         1.0,
         0,
@@ -252,7 +252,7 @@ def test_each_image_of_an_epoch_is_augmented_in_its_own_way():
 def test_the_method_is_told_each_step():
     network, steps = _network(), []
     network.method.before_step = lambda step, total: steps.append((step, total))
-    _train(network, _frozen(), batch=8, epochs=2)
+    _train(network, _frozen(), batch_size=8, epochs=2)
     assert steps == [(step, 4) for step in range(4)]
 
 
@@ -324,7 +324,7 @@ def test_the_log_has_one_line_an_epoch_with_the_mean_of_its_steps(tmp_path):
     network = _network()
     seen = _spy(network)
     with Log(tmp_path / "run" / "log.jsonl", progress=True) as log:
-        _train(network, _frozen(), log, batch=8, epochs=3, lr=0.25)
+        _train(network, _frozen(), log, batch_size=8, epochs=3, lr=0.25)
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [(line["epoch"], line["step"]) for line in lines] == [(1, 2), (2, 4), (3, 6)]
     for number, line in enumerate(lines):

@@ -18,11 +18,11 @@ from . import (
     encode,
     evaluate,
     index,
+    output,
     report,
     reproduce,
     search,
     serve,
-    show,
     train,
 )
 from . import settings as settings_
@@ -35,7 +35,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            show.say(INTERRUPTED)
+            output.info(INTERRUPTED)
             raise typer.Exit(130) from None
 
 

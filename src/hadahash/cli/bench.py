@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from .. import native
 from ..codebooks import codebook as make_codebook
 from ..codes import Codes, pack
-from ..config import require
 from ..evaluation import evaluate
 from ..index import Index
-from . import options, show
+from ..settings import require
+from . import options, output
 
 _CLASSES, _FLIPPED = 100, 0.05  # codewords, and the share of bits that differ from them
 _K, _BATCH, _ROUNDS, _BLOCK = 10, 64, 20, 100_000
@@ -42,10 +42,10 @@ def bench(
         **_measure(codes, bits, queries, seed),
     }
     if json:
-        show.as_json(figures)
+        output.as_json(figures)
         return
     for title, figure in figures.items():
-        show.result(f"{title:<44}{f'{figure:,.3g}' if isinstance(figure, float) else figure}")
+        output.result(f"{title:<44}{f'{figure:,.3g}' if isinstance(figure, float) else figure}")
 
 
 def _measure(count: int, bits: int, queries: int, seed: int) -> dict[str, Any]:

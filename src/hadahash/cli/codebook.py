@@ -8,7 +8,7 @@ import typer
 from ..codebooks import codebook as make_codebook
 from ..codebooks import codebook_quality, paper_order
 from ..codes import Codes, pack
-from . import options, show
+from . import options, output
 
 
 def codebook(
@@ -41,9 +41,9 @@ def codebook(
     path = out or Path(f"codebook-{classes}x{bits}-{design}-s{seed}.npz")
     Codes(packed=pack(book), bits=bits).save(path)
     if json:
-        show.as_json({**figures, "file": str(path)})
+        output.as_json({**figures, "file": str(path)})
         return
     for name, value in figures.items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        show.result(f"{name.replace('_', ' '):<32}{shown}")
-    show.say(f"saved in {path}")
+        output.result(f"{name.replace('_', ' '):<32}{shown}")
+    output.info(f"saved in {path}")

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from ..data import DATASETS, DataSet, make_split
+from ..data import DATASETS, DatasetInfo, make_split
 from ..errors import HadaHashError
-from . import options, show
+from . import options, output
 
 app = typer.Typer(help="Fetch or check the files of a benchmark.", no_args_is_help=True)
 
@@ -24,13 +24,13 @@ def get(
     Example: hadahash data get cifar10
     """
     entry = DATASETS.get(name)
-    place = entry.get(data_root, download=True, say=show.say)
+    place = entry.locate(data_root, download=True, info=output.info)
     images = entry.read(place)
-    show.result(f"{name}: {len(images):,} images, {len(images.classes)} classes, in {place}")
+    output.result(f"{name}: {len(images):,} images, {len(images.classes)} classes, in {place}")
     sizes = ", ".join(
         f"{part} {size:,}" for part, size in make_split(images, entry.protocol).sizes.items()
     )
-    show.result(f"protocol {entry.protocol}: {sizes}; mAP@{entry.depth or 'all'}")
+    output.result(f"protocol {entry.protocol}: {sizes}; mAP@{entry.depth or 'all'}")
 
 
 @app.command("list")
@@ -42,12 +42,12 @@ def list_(data_root: options.Root = None) -> None:
     for name in DATASETS.names():
         entry = DATASETS.get(name)
         measure = f"protocol {entry.protocol}, mAP@{entry.depth or 'all'}"
-        show.result(f"{name:<20}{measure:<42}{_place(entry, data_root)}")
+        output.result(f"{name:<20}{measure:<42}{_place(entry, data_root)}")
 
 
-def _place(entry: DataSet, root: Path | None) -> str:
+def _place(entry: DatasetInfo, root: Path | None) -> str:
     try:
-        place = entry.get(root, download=False)
+        place = entry.locate(root, download=False)
     except HadaHashError:
         return "not here"
     return "needs no files" if place == Path() else f"in {place}"

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..demo import INDEX, DemoSettings, run_demo
-from . import options, show
+from . import options, output
 
 
 def demo(
@@ -20,6 +20,6 @@ def demo(
 
     Example: hadahash demo
     """
-    page = run_demo(DemoSettings(out, data_root, bits, size, seed), show.say)
-    show.result(f"Open this page in a browser: {page.resolve().as_uri()}")
-    show.result(f"Or search the images there:  hadahash serve {out / INDEX}")
+    page = run_demo(DemoSettings(out, data_root, bits, size, seed), output.info)
+    output.result(f"Open this page in a browser: {page.resolve().as_uri()}")
+    output.result(f"Or search the images there:  hadahash serve {out / INDEX}")

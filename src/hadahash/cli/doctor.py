@@ -7,7 +7,7 @@ import shutil
 from importlib import metadata
 
 from .._version import __version__
-from . import options, show
+from . import options, output
 
 _PARTS = {
     "torch": "required",
@@ -30,10 +30,10 @@ def doctor(json: options.Json = False) -> None:
         **_packages(),
     }
     if json:
-        show.as_json(facts)
+        output.as_json(facts)
         return
     for name, value in facts.items():
-        show.result(f"{name:<40}{value}")
+        output.result(f"{name:<40}{value}")
 
 
 def _machine() -> dict[str, str]:

@@ -1,45 +1,54 @@
+"""The command `hadahash encode`."""
+
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 
-from ..data.sources import open_source
-from ..encoding import parse_shard, shard_rows
-from ..hasher import Hasher
-from . import options, show
+from . import options, output
 
 
 def encode(
     run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
     images: Annotated[
         Path,
-        typer.Argument(help="An image, or a folder that is searched with all its sub-folders."),
+        typer.Argument(help="An image, a folder (searched recursively), or a table."),
     ],
-    out: Annotated[Path, typer.Option(help="Where the codes go: a .npz or .parquet file.")] = Path(
+    out: Annotated[Path, typer.Option(help="Code file to write: .npz or .parquet.")] = Path(
         "codes.npz"
     ),
     shard: Annotated[
         str, typer.Option(help="Encode only the i-th of n equal parts, for example 1/4.")
     ] = "1/1",
+    batch_size: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Images per batch.", min=1),
+    ] = None,
     device: options.Device = "auto",
 ) -> None:
-    """Turn images into codes. An interrupted job goes on where it stopped; unreadable images are listed in skipped.csv.
+    """Turn images into codes.
+
+    An interrupted job is resumed by the same command; unreadable images are listed in skipped.csv.
 
     Example: hadahash encode runs/photos photos/ --out photos.npz
     """
+    from ..codes import write_skipped
+    from ..data.sources import as_images
+    from ..encoding import parse_shard, shard_rows
+    from ..model import HashModel
+
     part = parse_shard(shard)
-    hasher = Hasher.load(run, device=device)
-    source = open_source(images)
-    with show.progress("encoding", len(shard_rows(len(source.images), part))) as advance:
-        codes = hasher.encode_to_file(source, out, shard=part, advance=advance)
-    if codes.skipped:
-        listing = (
-            out.with_name(f"{out.stem}-skipped.csv")
-            if shard != "1/1"
-            else out.with_name("skipped.csv")
+    model = HashModel.load(run, device=device)
+    source = as_images(images)
+    with output.progress("encoding", len(shard_rows(len(source.images), part))) as advance:
+        codes = model.encode_to_file(
+            source, out, shard=part, batch_size=batch_size, progress=advance
         )
-        codes.save_skipped(listing)
-        show.say(f"{len(codes.skipped):,} images could not be read: see {listing}")
-    show.result(f"{len(codes):,} codes of {codes.bits} bits in {out}")
+    name = "skipped.csv" if shard == "1/1" else f"{out.stem}-skipped.csv"
+    write_skipped(out.with_name(name), codes.skipped)
+    if codes.skipped:
+        count = len(codes.skipped)
+        output.info(f"{count:,} images could not be read: see {out.with_name(name)}")
+    output.result(f"{len(codes):,} codes of {codes.bits} bits in {out}")

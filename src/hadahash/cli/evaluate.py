@@ -1,29 +1,39 @@
+"""The command `hadahash evaluate`."""
+
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
 
 from ..errors import UsageError
-from ..runs import evaluate_files, evaluate_run
-from . import options, show
+from . import options, output
+
+if TYPE_CHECKING:
+    from ..evaluation import Report
 
 
 def evaluate(
     run: Annotated[Optional[Path], typer.Argument(help="Folder of a trained run.")] = None,  # noqa: UP045
     queries: Annotated[
-        Path | None, typer.Option(help="Codes of the queries, instead of a run.")
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Code file of the queries, instead of a run."),
     ] = None,
     database: Annotated[
-        Path | None, typer.Option(help="Codes of the database, instead of a run.")
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Code file of the database, instead of a run."),
     ] = None,
     depth: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="NUMBER|all",
-            help="mAP looks at so many results, or at all; the data set's own if not given.",
+            help="Rank cut-off R of mAP@R, or all. Default: the usual value of the data set.",
         ),
+    ] = None,
+    data: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Where the data of the run are, if they were moved."),
     ] = None,
     data_root: options.Root = None,
     device: options.Device = "auto",
@@ -31,32 +41,52 @@ def evaluate(
 ) -> None:
     """Measure retrieval: mAP (exact over ties), precision, recall, bit balance.
 
-    Of a run: encodes its queries and database first. Of two files of codes whose ids are CLASS/NAME, as `encode` gives them
-    to a folder of class folders: the class is the label.
+    With RUN: encodes the held-out queries and the database, then scores them. With --queries and
+    --database: scores two code files; the part of an id before the first / is its label.
 
     Example: hadahash evaluate runs/photos
     """
     if run is not None and queries is None and database is None:
-        root = str(data_root) if data_root else None
-        with show.progress("encoding", None) as advance:
-            report = evaluate_run(
-                run, root=root, depth=_depth(depth), device=device, advance=advance
-            )
+        report = _of_run(run, data, data_root, depth, device)
     elif run is None and queries is not None and database is not None:
-        report = evaluate_files(queries, database, depth=_depth(depth))
+        from ..runs import evaluate_files
+
+        report = evaluate_files(queries, database, depth=_parse_depth(depth))
     else:
         raise UsageError(
             "Give a run, or both --queries and --database. Example: hadahash evaluate runs/photos"
         )
     if json:
-        show.as_json(report.to_dict())
+        output.as_json(report.to_dict())
     else:
-        show.result(str(report))
+        output.result(str(report))
 
 
-def _depth(text: str | None) -> int | Literal["all"] | None:
+def _of_run(
+    run: Path, data: str | None, root: Path | None, depth: str | None, device: str
+) -> Report:
+    from ..runs import RunDir, evaluate_run
+
+    record = RunDir(run).record()
+    total = record["queries"] + record["database"]
+    with output.progress("encoding", total) as advance:
+        report = evaluate_run(
+            run,
+            data=data,
+            root=str(root) if root else None,
+            depth=_parse_depth(depth),
+            device=device,
+            progress=advance,
+        )
+    if report.skipped:
+        listing = run / "evaluation" / "skipped.csv"
+        output.info(f"{report.skipped} of {total:,} images could not be read: see {listing}")
+    return report
+
+
+def _parse_depth(text: str | None) -> int | Literal["all"] | None:
     if text is None or text == "all":
         return text  # type: ignore[return-value]
     if not text.removeprefix("-").isdecimal():
-        raise UsageError(f"--depth {text} is not possible: give a whole number from 1 on, or all.")
+        raise UsageError(f"--depth must be an integer >= 1 or 'all', got {text}.")
     return int(text)

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from ..config import parse_assignments
 from ..hasher import Hasher
 from ..index import Index as AnyIndex
 from ..index.duplicates import duplicate_groups
 from ..photos import SKIPPED, PhotoIndex, Plan, check_model, model_of, photos_at, photos_of
-from . import options, show
+from ..settings import parse_assignments
+from . import options, output
 
 app = typer.Typer(
     help="Keep the codes of a photo collection in an index, to search in.", no_args_is_help=True
@@ -79,11 +79,11 @@ def add(
 
 def _apply(photos: PhotoIndex, plan: Plan, hasher: Hasher) -> None:
     check_model(photos.index, hasher, photos.folder)
-    with show.progress("encoding", len(plan.encode)) as advance:
+    with output.progress("encoding", len(plan.encode)) as advance:
         changes = photos.apply(plan, hasher, advance)
     if changes.skipped:
-        show.say(f"{changes.skipped:,} images could not be read: see {photos.folder / SKIPPED}")
-    show.result(f"{photos.folder}: {changes}")
+        output.info(f"{changes.skipped:,} images could not be read: see {photos.folder / SKIPPED}")
+    output.result(f"{photos.folder}: {changes}")
 
 
 @app.command("remove")
@@ -97,7 +97,7 @@ def remove(
     """
     photos = PhotoIndex.open(index)
     photos.index.get(_typed(photos.index, ids))  # all must be there
-    show.result(
+    output.result(
         f"{index}: {photos.remove(_typed(photos.index, ids)):,} removed, {len(photos.index):,} left"
     )
 
@@ -135,10 +135,10 @@ def info(
         "verified": verify,
     }
     if json:
-        show.as_json(figures)
+        output.as_json(figures)
         return
     for name, value in figures.items():
-        show.result(f"{name:<12}{f'{value:,}' if type(value) is int else value}")
+        output.result(f"{name:<12}{f'{value:,}' if type(value) is int else value}")
 
 
 @app.command("duplicates")
@@ -157,10 +157,10 @@ def duplicates(
     """
     groups = duplicate_groups(AnyIndex.open(index), radius)
     if json:
-        show.as_json({"radius": radius, "groups": groups})
+        output.as_json({"radius": radius, "groups": groups})
         return
     for number, group in enumerate(groups, 1):
-        show.result(f"group {number}, {len(group):,} images")
+        output.result(f"group {number}, {len(group):,} images")
         for each in group:
-            show.result(f"  {each}")
-    show.say(f"{len(groups):,} groups within {radius} bits")
+            output.result(f"  {each}")
+    output.info(f"{len(groups):,} groups within {radius} bits")

@@ -10,6 +10,8 @@ import typer
 from ..data import list_protocols
 from ..methods import METHODS
 
+DEFAULT_METHOD = "hcdh"
+
 
 def changes(text: str) -> Any:
     """The option --set; `text` says what it changes, with an example that its command takes."""

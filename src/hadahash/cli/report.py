@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..visuals import report as room
-from . import options, show
+from . import options, output
 
 
 def report(
@@ -21,13 +21,13 @@ def report(
     """
     figures = room.write_report(runs, out, root=data_root)
     if json:
-        show.as_json(figures)
+        output.as_json(figures)
         return
     for comparison in figures["comparisons"]:
-        show.result(f"{comparison['dataset']}, protocol {comparison['protocol']}")
+        output.result(f"{comparison['dataset']}, protocol {comparison['protocol']}")
         for group in comparison["groups"]:
             spread = f" ± {group['map']['sd']:.4f}" if group["map"]["n"] > 1 else ""
-            show.result(
+            output.result(
                 f"  mAP {group['map']['mean']:.4f}{spread} ({group['map']['n']})  {group['name']}"
             )
-    show.result(f"Open this page in a browser: {out.resolve().as_uri()}")
+    output.result(f"Open this page in a browser: {out.resolve().as_uri()}")

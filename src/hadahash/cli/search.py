@@ -10,7 +10,7 @@ from ..errors import ImageError
 from ..index import Index
 from ..photos import Found, find, model_of
 from ..visuals.html import Shown, paragraph, sheet, write_page
-from . import options, show
+from . import options, output
 
 _SIDE = 132  # pixels of a picture on a sheet
 
@@ -48,15 +48,15 @@ def search(
     if page is not None:
         _write_sheet(page, image, found)
     if json:
-        show.as_json({"image": str(image), "hits": [hit._asdict() for hit in found]})
+        output.as_json({"image": str(image), "hits": [hit._asdict() for hit in found]})
         return
-    show.result(f"{'rank':>4}  {'bits':>4}  {'label':<16}id")
+    output.result(f"{'rank':>4}  {'bits':>4}  {'label':<16}id")
     for rank, hit in enumerate(found, 1):
-        show.result(
+        output.result(
             f"{rank:>4}  {hit.distance:>4}  {', '.join(map(str, hit.labels)) or '-':<16}{hit.id}"
         )
     if page is not None:
-        show.say(f"pictures in {page}")
+        output.info(f"pictures in {page}")
 
 
 def _write_sheet(page: Path, image: Path, found: list[Found]) -> None:
@@ -66,7 +66,7 @@ def _write_sheet(page: Path, image: Path, found: list[Found]) -> None:
         try:
             shown.append(_picture(Path(hit.path or str(hit.id)), caption, right=True))
         except ImageError as error:
-            show.say(f"not on the sheet: {error}")
+            output.info(f"not on the sheet: {error}")
     note = f"The {len(found)} images nearest to {image.name}, which stands first. Under each: its label, and the bits that differ."
     write_page(page, f"Nearest to {image.name}", [paragraph(note), sheet([shown])])
 

@@ -5,9 +5,9 @@ from typing import Annotated, Optional
 
 import typer
 
-from ..config import make, parse_assignments
 from ..errors import MissingExtraError
-from . import options, show
+from ..settings import make, parse_assignments
+from . import options, output
 
 
 def serve(
@@ -61,4 +61,4 @@ def serve(
         "device": device,
     }
     settings = make(ServeSettings, given | parse_assignments(set_ or []))
-    start(open_collection(index, run, images or ()), settings, show.result)
+    start(open_collection(index, run, images or ()), settings, output.result)

@@ -18,7 +18,7 @@ from ..data.preprocess import AugmentSettings
 from ..hasher import ModelSettings
 from ..methods import METHODS, ShallowMethod
 from ..training import TrainSettings
-from . import options, show
+from . import options, output
 
 _PAGE = """# Settings
 
@@ -66,14 +66,14 @@ def settings(
     """
     found = list(parts([method] if method else METHODS.names()))
     if json:
-        show.as_json(
+        output.as_json(
             [
                 {**part._asdict(), "settings": [each._asdict() for each in part.settings]}
                 for part in found
             ]
         )
     else:
-        show.result(
+        output.result(
             "\n\n".join([_PAGE, *map(_as_markdown, found)] if markdown else map(_as_text, found))
         )
 

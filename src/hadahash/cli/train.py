@@ -1,3 +1,5 @@
+"""The command `hadahash train`."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -5,23 +7,16 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from .. import files
-from ..config import parse_assignments
-from ..hasher import Hasher
-from ..runs import Source, train_run
-from ..training import workers_here
-from . import options, show
+from . import options, output
 
 
 def train(
     data: Annotated[
         str,
-        typer.Argument(
-            help="A folder of class folders, a table (.csv), or a data set's name (cifar10)."
-        ),
+        typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the run: model, log, split, checkpoint.")],
-    method: options.Method = "hcdh",
+    out: Annotated[Path, typer.Option(help="Folder of the run: model, log, split, checkpoint.")],
+    method: options.Method = options.DEFAULT_METHOD,
     bits: options.Bits = 64,
     backbone: options.Backbone = "efficientnet_lite0",
     weights: options.Weights = "imagenet",
@@ -29,47 +24,87 @@ def train(
         bool, typer.Option("--frozen", help="Train only the head, on features computed once.")
     ] = False,
     seed: options.Seed = 0,
+    split_seed: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Seed of the data split alone; the default is --seed."),
+    ] = None,
     protocol: options.Protocol = None,
     validation: Annotated[
-        float, typer.Option(help="Share of the training images held out, to choose settings by.")
+        float, typer.Option(help="Fraction of the training images held out to choose settings.")
     ] = 0.0,
     data_root: options.Root = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with settings; --set goes over it.")
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="TOML file with settings; --set takes precedence."),
     ] = None,
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045
-        options.changes(
-            "Change a setting, for example --set epochs=10; `hadahash settings` shows them"
-        ),
+        options.changes("Change a setting, e.g. --set epochs=10; `hadahash settings` lists them"),
+    ] = None,
+    plugin: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(help="Python file that defines a method. May be repeated."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")
+        bool, typer.Option("--resume", help="Continue from the last checkpoint of the run.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a run that is in the folder.")
     ] = False,
     device: options.Device = "auto",
 ) -> None:
-    """Learn codes from labelled images. On several GPUs: torchrun --nproc-per-node 2 -m hadahash train ...
+    """Learn codes from labelled images.
+
+    On several GPUs: torchrun --nproc-per-node 2 -m hadahash train ...
 
     Example: hadahash train photos/ --bits 64 --out runs/photos
     """
-    settings: dict[str, Any] = {
-        **(files.read_toml(config) if config else {}),
-        **parse_assignments(set_ or []),
-    }
+    from .. import files
+    from ..building import make_config
+    from ..runs import DataSpec, train_run
+    from ..settings import parse_assignments
+
+    settings: dict[str, Any] = files.read_toml(config) if config else {}
+    settings |= parse_assignments(set_ or [])
     if frozen:
         settings["frozen"] = True
-    hasher = Hasher(
-        method, bits=bits, backbone=backbone, seed=seed, weights=weights, device=device, **settings
+    configuration = make_config(
+        method,
+        bits=bits,
+        backbone=backbone,
+        weights=weights,
+        seed=seed,
+        split_seed=split_seed,
+        plugins=plugin or [],
+        settings=settings,
     )
-    source = Source(data, str(data_root) if data_root else None, protocol, validation)
-    train_run(hasher, source, out, resume=resume, progress=show.watched(), say=show.say)
-    if workers_here().rank > 0:
-        return  # the first process speaks for all
-    about = files.read_json(out / "run.json")
-    if hasher.skipped:
-        show.say(f"{len(hasher.skipped)} images could not be read: see {out / 'skipped.csv'}")
-    if hasher.outcome:
-        show.say(f"trained on {about['train_images']:,} images in {hasher.outcome.seconds:.1f} s")
-    if "validation_map" in about:
-        show.result(f"validation mAP {about['validation_map']:.4f}")
-    show.result(f"saved in {out}; next: hadahash evaluate {out}")
+    spec = DataSpec(data, str(data_root) if data_root else None, protocol, validation)
+    train_run(
+        configuration,
+        spec,
+        out,
+        resume=resume,
+        overwrite=overwrite,
+        device=device,
+        progress=output.is_interactive(),
+        info=output.info,
+    )
+    _report(out)
+
+
+def _report(out: Path) -> None:
+    """Say what was trained; of several processes the first speaks for all."""
+    from ..runs import RunDir
+    from ..training import current_processes
+
+    if current_processes().rank > 0:
+        return
+    record = RunDir(out).record()
+    if (out / "skipped.csv").exists():
+        output.info(f"Some images could not be read: see {out / 'skipped.csv'}")
+    if record["train_seconds"]:
+        images, seconds = record["train_images"], record["train_seconds"]
+        output.info(f"trained on {images:,} images in {seconds:.1f} s")
+    if "validation_map" in record:
+        output.result(f"validation mAP {record['validation_map']:.4f}")
+    output.result(f"saved in {out}; next: hadahash evaluate {out}")

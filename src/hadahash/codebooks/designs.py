@@ -1,7 +1,7 @@
-"""Codebooks: one codeword of +1 and -1 for each class, by a named design.
+"""Codebook designs: one codeword of +1 and -1 per class.
 
-A design is a function (classes, bits, rng) -> int8 (classes, bits), registered under its name; arguments are checked
-before it is called.
+A design is a function `(classes, bits, rng) -> int8 (classes, bits)` registered under its name in
+`DESIGNS`. `codebook` checks the arguments before it calls one.
 """
 
 from __future__ import annotations
@@ -16,152 +16,206 @@ from ..errors import UsageError
 from ..registry import Registry
 from .far import far
 from .hadamard import hadamard, orders, walsh
-from .quality import distinct
+from .quality import count_distinct
 
-Book = NDArray[np.int8]
-Design = Callable[[int, int, np.random.Generator], Book]
+Codebook = NDArray[np.int8]
+Design = Callable[[int, int, np.random.Generator], Codebook]
 
 DESIGNS: Registry[Design] = Registry("codebook design")
 DESIGNS.register("far")(far)
 
-_REDRAWS = 200
-MOST_CLASSES, MOST_BITS = 1 << 20, 4096  # larger books take minutes and gigabytes
+MAX_CLASSES, MAX_BITS = 1 << 20, 4096  # larger codebooks take minutes and gigabytes
+_MAX_DRAWS = 200  # random projections, or draws per class, before giving up on distinct codewords
 
 
-def codebook(classes: int, bits: int, *, design: str = "far", seed: int = 0) -> Book:
-    """A codeword for each class: int8 (classes, bits) of +1 and -1. The same arguments give the same bytes.
+def codebook(classes: int, bits: int, *, design: str = "far", seed: int = 0) -> Codebook:
+    """Make a codebook with one codeword per class. The same arguments give the same bytes.
 
-    design "far" (default): codewords as far apart as can be had, every bit balanced over the classes, no constant bit.
-    design "paper": Algorithm 1 of HCDH to the letter.
-    design "random": independent, fair random bits. design "csq": the hash centers of CSQ.
+    Designs:
 
-    >>> codebook(4, 3).shape
-    (4, 3)
-    >>> book = codebook(classes=10, bits=16, design="paper", seed=1).astype(int)
-    >>> bool((book @ book.T == 16 * np.eye(10)).all())
-    True
+    - `far` (default): maximizes the minimum Hamming distance; every bit is balanced over the
+      classes, none is constant.
+    - `paper`: Algorithm 1 of HCDH (Chen et al., AAAI 2020).
+    - `csq`: the hash centers of CSQ (Yuan et al., CVPR 2020).
+    - `random`: distinct random codewords.
+
+    Args:
+        classes: Number of classes, 2 to 1,048,576.
+        bits: Code length, 1 to 4,096.
+        design: Name of a registered design.
+        seed: Seed of all random choices, >= 0.
+
+    Returns:
+        int8 (classes, bits) of +1 and -1, distinct rows.
+
+    Raises:
+        UsageError: If the design is unknown, an argument is out of range, or the code is too short
+            for the classes.
+
+    Example:
+        >>> codebook(4, 3).shape
+        (4, 3)
+        >>> rows = codebook(classes=10, bits=16, design="paper", seed=1).astype(int)
+        >>> bool((rows @ rows.T == 16 * np.eye(10)).all())
+        True
     """
     make = DESIGNS.get(design)
-    classes, bits, seed = _whole("classes", classes), _whole("bits", bits), _whole("seed", seed)
-    _check(classes, bits)
+    classes, bits, seed = (
+        _integer("classes", classes),
+        _integer("bits", bits),
+        _integer("seed", seed),
+    )
+    _check_sizes(classes, bits)
     if seed < 0:
-        raise UsageError(f"The seed must not be negative, got seed={seed}.")
+        raise UsageError(f"seed must be >= 0, got {seed}.")
     return make(classes, bits, np.random.Generator(np.random.PCG64(seed)))
 
 
 def paper_order(classes: int, bits: int) -> int:
-    """K*, the order of the matrix behind the paper's codebook: the smallest power of two >= bits and > classes.
+    """Order K* of the Hadamard matrix behind the paper's codebook: equation (6).
 
-    Equation (6) asks for >= classes; one row more is needed because the constant row is not drawn.
+    Args:
+        classes: Number of classes C.
+        bits: Code length K.
 
-    >>> [paper_order(10, 16), paper_order(21, 16), paper_order(16, 16)]
-    [16, 32, 32]
+    Returns:
+        The smallest power of two, at least 2, that is >= K and >= C.
+
+    Example:
+        >>> [paper_order(10, 16), paper_order(21, 16), paper_order(16, 16)]
+        [16, 32, 16]
     """
-    return 1 << (max(bits, classes + 1) - 1).bit_length()
+    return max(2, 1 << (max(bits, classes) - 1).bit_length())
 
 
 @DESIGNS.register("paper")
-def paper(classes: int, bits: int, rng: np.random.Generator) -> Book:
-    """The Hadamard codebook of Chen et al., "Hadamard Codebook Based Deep Hashing", Algorithm 1.
+def paper(classes: int, bits: int, rng: np.random.Generator) -> Codebook:
+    """Algorithm 1 of HCDH (Chen et al., AAAI 2020), with three stated deviations.
 
-    K* is the smallest power of two that is >= bits and > classes. If K* = bits, the codewords are rows of Sylvester's
-    matrix: every two differ in exactly half of the bits. Else they are rows of sgn(H* T), T a Gaussian matrix (K*,
-    bits). Which rows is drawn without repetition.
+    If K* = K, the codewords are rows of Sylvester's matrix: every two differ in exactly half of the
+    bits. Otherwise they are rows of sgn(H* T), where T is a Gaussian matrix (K*, K). The rows are
+    drawn without repetition.
 
-    Where the paper is silent or contradicts itself, and what is done here:
-    - "column vectors" have the wrong length once T has been applied: a codeword is a ROW, as in the authors' code.
-    - "eliminating the first row or the first column": row 0, the constant codeword, is never drawn. Column 0 is kept,
-      so for K* = bits bit 0 is +1 for EVERY class: a dead bit. The design "far" has none. Without row 0, K* rows serve
-      K* - 1 classes, hence "> classes" where equation (6) has ">=".
-    - sgn(H* T) can give two classes the same codeword. Deviation: T and the rows are drawn again until all codewords
-      differ. Their distances are not improved in any way.
-    - sgn(0) = +1, as everywhere in this package.
+    Deviations from the printed algorithm:
+
+    - A codeword is a row, as in the authors' code. The printed "column vectors" have the wrong
+      length after the projection by T.
+    - Row 0, the constant codeword, is drawn only if C = K*, when all rows are needed. The text asks
+      for "eliminating the first row or the first column". Column 0 stays, so for K* = K bit 0 is +1
+      for every class: a constant bit. After a projection the rows of H* T are independent and
+      identically distributed, so there leaving out row 0 changes nothing.
+    - sgn(H* T) can give two classes the same codeword. T and the rows are then drawn again.
+      Distances are not improved in any way.
+
+    sgn(0) = +1, as everywhere in this package.
+
+    Args:
+        classes: Number of classes C.
+        bits: Code length K.
+        rng: Source of all random choices.
+
+    Returns:
+        int8 (classes, bits) of +1 and -1.
+
+    Raises:
+        UsageError: If no projection gave distinct codewords.
     """
     order = paper_order(classes, bits)
     if order == bits:
         rows = _draw_rows(classes, order, rng)
-        odd = (
-            np.bitwise_count(rows[:, None] & np.arange(bits)) & 1
-        )  # entry (r, c) of H* is -1 to the |r & c|
+        odd = np.bitwise_count(rows[:, None] & np.arange(bits)) & 1  # H*[r, c] = (-1)^|r & c|
         return np.where(odd, -1, 1).astype(np.int8)
-    for _ in range(_REDRAWS):
+    for _ in range(_MAX_DRAWS):
         T = rng.standard_normal((order, bits))
-        projected = binarize(walsh(T))  # sgn(H* T), (K*, bits)
-        book = np.where(projected[_draw_rows(classes, order, rng)], 1, -1).astype(np.int8)
-        if distinct(book) == classes:
-            return book
+        projected = binarize(walsh(T))  # sgn(H* T), (K*, K)
+        codewords = np.where(projected[_draw_rows(classes, order, rng)], 1, -1).astype(np.int8)
+        if count_distinct(codewords) == classes:
+            return codewords
     raise UsageError(
-        f"{_REDRAWS} random projections to {bits} bits all gave two of {classes} classes the same codeword: "
-        "give more bits, or design='far'."
-    )
-
-
-@DESIGNS.register("random")
-def random(classes: int, bits: int, rng: np.random.Generator) -> Book:
-    """Codewords of independent, fair random bits; repeated codewords are drawn again.
-
-    Raises:
-        UsageError: If 200 * `classes` draws hold fewer than `classes` distinct codewords.
-    """
-    return _first_distinct(
-        (rng.integers(0, 2, bits) * 2 - 1 for _ in range(_REDRAWS * classes)), classes, bits
+        f"{_MAX_DRAWS} random projections to {bits} bits all gave two of {classes} classes the "
+        "same codeword. Use more bits, or design='far'."
     )
 
 
 @DESIGNS.register("csq")
-def csq(classes: int, bits: int, rng: np.random.Generator) -> Book:
-    """The hash centers of CSQ (Yuan et al., CVPR 2020), in random order over the classes.
+def csq(classes: int, bits: int, rng: np.random.Generator) -> Codebook:
+    """Hash centers of CSQ (Yuan et al., "Central Similarity Quantization", CVPR 2020).
 
-    Rows of a Hadamard matrix and their negatives if `bits` is a Hadamard order and `classes` <= 2 * `bits`,
-    otherwise random codewords with half of the bits set; repeated codewords are drawn again.
+    Rows of a Hadamard matrix of order K and their negatives while there are enough of them (C <= 2
+    K and K an order that `hadamard` builds), otherwise random codewords with half of the bits set.
+    Equal ones are drawn again.
+
+    Args:
+        classes: Number of classes C.
+        bits: Code length K.
+        rng: Source of all random choices.
+
+    Returns:
+        int8 (classes, bits) of +1 and -1.
 
     Raises:
-        UsageError: If 200 * `classes` draws hold fewer than `classes` distinct codewords.
+        UsageError: If there are fewer codewords with half of the bits set than classes.
     """
     if classes <= 2 * bits and bits in orders(bits):
         H = hadamard(bits)
         return np.concatenate([H, -H])[rng.permutation(2 * bits)[:classes]]
-    half = np.where(np.arange(bits) < bits // 2, 1, -1)
-    return _first_distinct(
-        (rng.permutation(half) for _ in range(_REDRAWS * classes)), classes, bits
-    )
+    half = np.where(np.arange(bits) < bits // 2, 1, -1).astype(np.int8)
+    return _first_distinct((rng.permutation(half) for _ in range(_MAX_DRAWS * classes)), classes)
 
 
-def _first_distinct(words: Iterable[NDArray[np.int64]], classes: int, bits: int) -> Book:
-    chosen: dict[bytes, NDArray[np.int64]] = {}
-    for word in words:
-        chosen.setdefault(word.tobytes(), word)
-        if len(chosen) == classes:
-            return np.stack(list(chosen.values())).astype(np.int8)
-    raise UsageError(
-        f"Drew only {len(chosen)} different codewords of {bits} bits for {classes} classes: use more bits."
-    )
+@DESIGNS.register("random")
+def random(classes: int, bits: int, rng: np.random.Generator) -> Codebook:
+    """Independent random bits, +1 and -1 with equal probability; repeated codewords are redrawn.
+
+    Args:
+        classes: Number of classes.
+        bits: Code length.
+        rng: Source of all random choices.
+
+    Returns:
+        int8 (classes, bits) of +1 and -1.
+
+    Raises:
+        UsageError: If not enough distinct codewords were drawn.
+    """
+    draws = (rng.integers(0, 2, (classes, bits), np.int8) * 2 - 1 for _ in range(_MAX_DRAWS))
+    return _first_distinct((codeword for draw in draws for codeword in draw), classes)
 
 
 def _draw_rows(classes: int, order: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Rows of H*, without repetition and without row 0."""
-    return rng.permutation(order - 1)[:classes] + 1
+    """Distinct rows of H*; row 0 only if all rows are needed."""
+    first = 0 if classes == order else 1
+    return rng.permutation(order - first)[:classes] + first
 
 
-def _whole(name: str, value: object) -> int:
+def _first_distinct(codewords: Iterable[Codebook], count: int) -> Codebook:
+    """The first `count` distinct codewords (bits,) as one array (count, bits)."""
+    chosen: dict[bytes, Codebook] = {}
+    for codeword in codewords:
+        chosen.setdefault(codeword.tobytes(), codeword)
+        if len(chosen) == count:
+            return np.stack(list(chosen.values()))
+    bits = len(next(iter(chosen.values())))
+    raise UsageError(
+        f"Drew only {len(chosen)} distinct codewords of {bits} bits for {count} classes. "
+        "Use more bits."
+    )
+
+
+def _integer(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise UsageError(f"{name} must be a whole number, got {value!r}.")
+        raise UsageError(f"{name} must be an integer, got {value!r}.")
     return int(value)
 
 
-def _check(classes: int, bits: int) -> None:
-    if classes == 1:
-        raise UsageError("One class has nothing to tell apart: give at least 2 classes.")
-    if classes < 1:
-        raise UsageError(f"A codebook needs at least 2 classes, got classes={classes}.")
-    if bits < 1:
-        raise UsageError(f"A codeword needs at least 1 bit, got bits={bits}.")
-    if classes > MOST_CLASSES or bits > MOST_BITS:
+def _check_sizes(classes: int, bits: int) -> None:
+    if not 2 <= classes <= MAX_CLASSES:
+        raise UsageError(f"classes must be >= 2 and <= {MAX_CLASSES}, got {classes}.")
+    if not 1 <= bits <= MAX_BITS:
+        raise UsageError(f"bits must be >= 1 and <= {MAX_BITS}, got {bits}.")
+    needed = (classes - 1).bit_length()
+    if needed > bits:
         raise UsageError(
-            f"A codebook has at most {MOST_CLASSES} classes and {MOST_BITS} bits, got classes={classes}, bits={bits}."
-        )
-    if (classes - 1).bit_length() > bits:
-        raise UsageError(
-            f"{bits} bits have only {2**bits} different codes, too few for {classes} classes: "
-            f"give at least {(classes - 1).bit_length()} bits."
+            f"bits must be >= {needed} for {classes} classes, got {bits}: "
+            f"{bits} bits give only {2**bits} codewords."
         )

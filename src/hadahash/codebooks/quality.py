@@ -81,7 +81,7 @@ def codebook_quality(book: ArrayLike) -> CodebookQuality:
         mean_inner_product=total / (pairs * bits),
         max_inner_product=largest / bits,
         dead_bits=int((np.abs(sums) == classes).sum()),
-        duplicates=classes - distinct(signs),
+        duplicates=classes - count_distinct(signs),
     )
 
 
@@ -101,7 +101,7 @@ def nearest_pairs(book: NDArray[np.int8]) -> tuple[int, int]:
     return (int(book.shape[1]) - int(closest)) // 2, count
 
 
-def distinct(book: NDArray[np.int8]) -> int:
+def count_distinct(book: NDArray[np.int8]) -> int:
     """How many different codewords a book has."""
     return len(np.unique(np.packbits(book > 0, axis=1), axis=0))
 

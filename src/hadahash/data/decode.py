@@ -1,4 +1,4 @@
-"""Images to batches of equal squares, decoded by threads while the network works on the batch before."""
+"""Images to batches of equal squares, decoded by threads while the network works on the batch_size before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .preprocess import Preprocess
 
 
 class Decoded(NamedTuple):
-    """A batch of squares, the numbers of the images they come from, and the images that could not be decoded."""
+    """A batch_size of squares, the numbers of the images they come from, and the images that could not be decoded."""
 
     rows: NDArray[np.int64]  # (b,)
     pixels: NDArray[np.uint8]  # (b, 3, side, side)
@@ -32,9 +32,9 @@ Square: TypeAlias = "NDArray[np.uint8] | ImageError"
 
 
 def decode(
-    images: Images, preprocess: Preprocess, *, batch: int, workers: int | None = None
+    images: Images, preprocess: Preprocess, *, batch_size: int, workers: int | None = None
 ) -> Iterator[Decoded]:
-    """All images in order, in batches of up to `batch`. At most two batches are decoded ahead of the reader.
+    """All images in order, in batches of up to `batch_size`. At most two batches are decoded ahead of the reader.
 
     Whoever stops reading early stops the decoding too.
     """
@@ -42,15 +42,17 @@ def decode(
         preprocess.side,
         preprocess.side,
     ):
-        yield from _slices(images, batch)
+        yield from _slices(images, batch_size)
         return
     with ThreadPoolExecutor(workers or min(16, os.cpu_count() or 1)) as pool:
         numbers, waiting = iter(range(len(images))), deque[Future[Square]]()
-        for start in range(0, len(images), batch):
-            wanted = min(start + 3 * batch, len(images)) - start
+        for start in range(0, len(images), batch_size):
+            wanted = min(start + 3 * batch_size, len(images)) - start
             while len(waiting) < wanted:
                 waiting.append(pool.submit(_square, images, next(numbers), preprocess))
-            squares = [waiting.popleft().result() for _ in range(min(batch, len(images) - start))]
+            squares = [
+                waiting.popleft().result() for _ in range(min(batch_size, len(images) - start))
+            ]
             yield _gather(squares, start, preprocess.side)
 
 
@@ -65,16 +67,18 @@ def in_memory(
     if isinstance(data.images, ArrayImages) or math.prod(shape) > limit:
         return data
     squares = np.empty(shape, np.uint8)
-    for part in decode(data.images, preprocess, batch=1024):
+    for part in decode(data.images, preprocess, batch_size=1024):
         if part.failed:
             return data
         squares[part.rows] = part.pixels.transpose(0, 2, 3, 1)
     return replace(data, images=ArrayImages(squares))
 
 
-def _slices(images: ArrayImages, batch: int) -> Iterator[Decoded]:
-    for start in range(0, len(images), batch):
-        pixels = np.ascontiguousarray(images.pixels[start : start + batch].transpose(0, 3, 1, 2))
+def _slices(images: ArrayImages, batch_size: int) -> Iterator[Decoded]:
+    for start in range(0, len(images), batch_size):
+        pixels = np.ascontiguousarray(
+            images.pixels[start : start + batch_size].transpose(0, 3, 1, 2)
+        )
         yield Decoded(np.arange(start, start + len(pixels)), pixels, [])
 
 
@@ -98,5 +102,5 @@ def _gather(squares: list[Square], start: int, side: int) -> Decoded:
     return Decoded(np.array(good, np.int64) + start, pixels, failed)
 
 
-def name_failures(failed: list[tuple[int, str]], ids: NDArray[np.str_]) -> tuple[Skipped, ...]:
+def to_skipped(failed: list[tuple[int, str]], ids: NDArray[np.str_]) -> tuple[Skipped, ...]:
     return tuple(Skipped(str(ids[index]), reason) for index, reason in failed)

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from ..errors import DataError
-from .base import DataWarning, FileImages, LabelledImages
+from .base import DataWarning, FileImages, LabelledImages, name_ids
 from .images import IMAGE_SUFFIXES
+from .labels import Labels
 
 _SPLITS = (
     "train",
@@ -77,8 +76,8 @@ def read_folder(root: str | Path) -> LabelledImages:
     number = {name: label for label, name in enumerate(classes)}
     return LabelledImages(
         images=FileImages(listing.images),
-        ids=np.array(["/".join(part) for part in parts]),
-        labels=np.array([number[part[0]] for part in parts], np.int64),
+        ids=name_ids("/".join(part) for part in parts),
+        labels=Labels.from_array([number[part[0]] for part in parts], len(classes)),
         classes=classes,
         name=root.resolve().name,
     )

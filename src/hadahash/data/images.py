@@ -152,11 +152,31 @@ def open_image(
         if at_least is not None:
             image.draft(None, (at_least, at_least))
         _load(image, truncated)
-        turn = _TURNS.get(
-            _orientation(image)
-        )  # after loading: a TIFF is turned, and loses its tag, on the way
-        upright = _to_rgb(image) if turn is None else _to_rgb(image).transpose(turn)
-        return np.array(upright)
+        return _upright(image)  # after loading: a TIFF is turned, and loses its tag, on the way
+
+
+def from_pil(image: Image.Image, *, limits: ImageLimits = LIMITS) -> NDArray[np.uint8]:
+    """Convert a PIL image as `open_image` would convert its file.
+
+    Args:
+        image: Any mode; an image that is not loaded yet is loaded.
+        limits: Largest size.
+
+    Returns:
+        uint8 (height, width, 3), RGB, upright.
+
+    Raises:
+        ImageError: The image is too large, or its file is damaged.
+
+    Example:
+        >>> from_pil(Image.new("L", (1, 1), 7)).tolist()
+        [[[7, 7, 7]]]
+    """
+    name = str(getattr(image, "filename", "") or "<PIL image>")
+    with _typed_errors(name, b"PIL"):
+        _check_size(image, name, limits)
+        image.load()
+        return _upright(image)
 
 
 def image_size(source: Source, *, limits: ImageLimits = LIMITS) -> tuple[int, int]:
@@ -254,12 +274,21 @@ def _read(file: BinaryIO, name: str, limits: ImageLimits) -> bytes:
 def _parse(file: BinaryIO, name: str, limits: ImageLimits) -> Image.Image:
     """Read the header only, and refuse what is too large before anything is decoded."""
     image = Image.open(file, formats=FORMATS)
+    _check_size(image, name, limits)
+    return image
+
+
+def _check_size(image: Image.Image, name: str, limits: ImageLimits) -> None:
     if image.width * image.height > limits.max_pixels:
         size = f"{image.width:,} x {image.height:,} pixels"
         raise ImageTooLarge(name, f"{size}; max_pixels allows {limits.max_pixels:,}")
     if image.width < 1 or image.height < 1:
         raise CorruptImage(name, f"{image.width} x {image.height} pixels")
-    return image
+
+
+def _upright(image: Image.Image) -> NDArray[np.uint8]:
+    turn = _TURNS.get(_orientation(image))
+    return np.array(_to_rgb(image) if turn is None else _to_rgb(image).transpose(turn))
 
 
 def _load(image: Image.Image, truncated: str) -> None:

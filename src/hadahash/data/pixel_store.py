@@ -1,51 +1,202 @@
-"""The training images as one array of small squares, decoded once; what cannot be decoded is left out and named."""
+"""Training images as one array of small squares, decoded once.
+
+The squares are kept in memory, or in a file when they would take more than half of the available
+memory. Images that cannot be decoded are skipped and listed.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .. import files
 from ..codes import Skipped
 from .base import LabelledImages
-from .decode import decode, name_failures
+from .datasets.locations import cache_folder
+from .decode import decode, to_skipped
 from .preprocess import Preprocess
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_STATED = 256 << 20  # smaller stores in memory are not worth a message
 
 
 @dataclass(frozen=True, eq=False)
 class PixelStore:
-    """Decoded squares: uint8 (n, 3, side, side), in memory or, when too large for it, in a temporary file."""
+    """Decoded training images.
+
+    Attributes:
+        pixels: uint8 (n, 3, side, side), in memory or mapped from a file.
+        kept: Indices of the given images that could be decoded, int64 (n,).
+        skipped: The other images, with reasons.
+        in_memory: Whether the pixels are in memory.
+    """
 
     pixels: Tensor
-    kept: NDArray[np.int64]  # which of the given images these are
+    kept: NDArray[np.int64]
     skipped: tuple[Skipped, ...]
+    in_memory: bool = True
 
     @staticmethod
     def build(
-        data: LabelledImages, preprocess: Preprocess, *, memory_limit: int = 8 << 30
+        data: LabelledImages,
+        preprocess: Preprocess,
+        *,
+        folder: str | Path | None = None,
+        info: Callable[[str], object] = lambda text: None,
+        memory_limit: int | None = None,
     ) -> PixelStore:
-        store = _room((len(data), 3, preprocess.side, preprocess.side), memory_limit)
-        rows: list[NDArray[np.int64]] = []
-        failed: list[tuple[int, str]] = []
-        filled = 0
-        for part in decode(data.images, preprocess, batch=256):
-            store[filled : filled + len(part.rows)] = part.pixels
+        """Decode all images.
+
+        Args:
+            data: The images.
+            preprocess: Size and fit of the squares.
+            folder: Where the file is made when memory does not suffice; by default the cache
+                folder. The file has no name while it is used and is gone with the process.
+            info: Receives one line that states the size of a large store before it is filled.
+            memory_limit: Largest store in memory in bytes; by default half of what is available.
+
+        Returns:
+            The store.
+
+        Raises:
+            StorageError: The disk has not enough space for the file.
+        """
+        shape = (len(data), 3, preprocess.side, preprocess.side)
+        limit = available_memory() // 2 if memory_limit is None else memory_limit
+        in_memory = _nbytes(shape) <= limit
+        place = cache_folder() if folder is None else Path(folder)
+        if not in_memory or _nbytes(shape) >= _STATED:
+            where = "memory" if in_memory else str(place)
+            amount = f"{_nbytes(shape) / 1e9:,.1f} GB"
+            info(f"Storing {len(data):,} images of {preprocess.side} px: {amount} in {where}.")
+        array = np.empty(shape, np.uint8) if in_memory else _allocate(place, shape)
+        filled, rows, failed = 0, [np.empty(0, np.int64)], list[tuple[int, str]]()
+        for part in decode(data.images, preprocess, batch_size=256):
+            array[filled : filled + len(part.rows)] = part.pixels
             filled += len(part.rows)
             rows.append(part.rows)
             failed += part.failed
-        return PixelStore(
-            torch.from_numpy(store[:filled]), np.concatenate(rows), name_failures(failed, data.ids)
-        )
+        skipped = to_skipped(failed, data.ids)
+        pixels = torch.from_numpy(array[:filled])
+        return PixelStore(pixels, np.concatenate(rows), skipped, in_memory)
+
+    def read(self, rows: Tensor) -> Tensor:
+        """Copy some images into memory.
+
+        Args:
+            rows: Indices into `pixels`, on any device.
+
+        Returns:
+            uint8 (rows, 3, side, side) on the CPU.
+        """
+        return self.pixels[rows.cpu()]
+
+    def batches(self, order: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Read one batch after the other, each while the one before is in use.
+
+        Args:
+            order: The rows of each batch.
+
+        Returns:
+            Iterator over uint8 (batch, 3, side, side) on the CPU.
+        """
+        return iter(Prefetcher(self.read, order))
 
 
-def _room(shape: tuple[int, ...], memory_limit: int) -> NDArray[np.uint8]:
-    if np.prod(shape) <= memory_limit:
-        return np.empty(shape, np.uint8)
-    with tempfile.NamedTemporaryFile(suffix=".pixels") as file:
-        return np.memmap(
-            file.name, np.uint8, "w+", shape=shape
-        )  # unlinked at once; the space is freed with the array
+class Prefetcher(Generic[K, V]):
+    """Reads items in a thread, one ahead of the consumer.
+
+    Leaving the loop early stops the thread. An error of `read` is raised where its item is due.
+
+    Args:
+        read: Reads one item.
+        order: What to read, in order; it may be endless.
+
+    Example:
+        >>> list(Prefetcher(str, [1, 2, 3]))
+        ['1', '2', '3']
+    """
+
+    def __init__(self, read: Callable[[K], V], order: Iterable[K]) -> None:
+        self._read, self._order = read, order
+
+    def __iter__(self) -> Iterator[V]:
+        pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        waiting = deque[Future[V]]()
+        try:
+            for key in self._order:
+                waiting.append(pool.submit(self._read, key))
+                if len(waiting) > 1:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def available_memory() -> int:
+    """Return the memory that can be used without swapping, in bytes.
+
+    The limit of a container counts. Where the system does not tell, 16 GiB are assumed.
+    """
+    found = [amount for amount in (_system_memory(), _container_memory()) if amount is not None]
+    return min(found, default=16 << 30)
+
+
+def _system_memory() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _container_memory() -> int | None:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit = int((folder / "memory.max").read_text())
+        return max(0, limit - int((folder / "memory.current").read_text()))
+    except (OSError, ValueError):  # ValueError: "max", no limit
+        return None
+
+
+def _nbytes(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def _allocate(folder: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Map a file without a name whose space is reserved: a full disk is an error here, not later."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(prefix=".pixels-", dir=folder) as file:
+            _reserve(file.fileno(), _nbytes(shape), folder)
+            return np.memmap(file.name, np.uint8, "r+", shape=shape)
+    except OSError as error:
+        action = f"store {_nbytes(shape) / 1e9:,.1f} GB of decoded images in"
+        raise files.storage_error(action, folder, error) from error
+
+
+def _reserve(handle: int, size: int, folder: Path) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(handle, 0, size)
+    elif shutil.disk_usage(folder).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    else:
+        os.truncate(handle, size)

@@ -1,142 +1,133 @@
-"""From stored pixels to what the network sees, in whole batches on the device.
+"""From stored squares to network input, in whole batches on the device.
 
-Every image is first brought to one square of `side` pixels on the CPU (`images.shrink_to_square`) and kept as uint8; all else
-happens here, in one resampling: the square is cropped, mirrored and scaled to the network's input by a single affine grid.
-The augmentation of an epoch is drawn at once as one table of numbers, from a generator that the caller seeds, so training
-can be resumed at any step and needs no random state of its own on the device.
+Every image is first resized to a square of `side` pixels on the CPU (`images.shrink_to_square`)
+and kept as uint8. The rest is one bilinear resampling on the device: `center_view` when encoding,
+`augment.augment` when training.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from ..config import require
+from ..errors import ImageError, UsageError
+from .base import ArrayImages, FileImages, Images, MemoryImages
+from .images import image_size
+
+if TYPE_CHECKING:
+    from ..config import InputConfig
+
+_CROP = 0.875  # the central part that is used of photographs that are large enough
+_SAMPLE = 200  # images whose size is looked at
 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How an image becomes network input when it is encoded; stored with the model."""
+    """How an image becomes network input; stored with the model.
 
-    side: int = 256  # pixels of the stored square
-    size: int = 224  # pixels of the network's input when encoding
-    train_size: int = 224  # and in training
-    crop: float = 0.875  # the central part of the square that is used, as a share of its side
-    fit: Literal["crop", "squash"] = "crop"  # what happens to images that are not square
-    mirror: bool = False  # average the features of the image and of its mirror image
-
-
-@dataclass(frozen=True)
-class AugmentSettings:
-    """Random changes to training images; the defaults suit fine-tuning on a few thousand images."""
-
-    crop_area: float = 0.5  # random crops keep at least this share of the square
-    crop_aspect: float = (
-        4 / 3
-    )  # and are at most this many times wider than high, or higher than wide
-    crop_shift: float = 1.0  # they move from the centre by up to this share of the room there is
-    flip: float = 0.5  # probability of a mirror image
-    jitter: float = 0.5  # brightness, contrast and saturation change by up to this factor
-    mixup: float = 0.0  # Beta parameter of mixing each image with another one; 0 = never
-
-    def __post_init__(self) -> None:
-        require(
-            0 < self.crop_area <= 1,
-            f"crop_area={self.crop_area} is not possible: it is a share, 0 < crop_area <= 1.",
-        )
-        require(
-            self.crop_aspect >= 1,
-            f"crop_aspect={self.crop_aspect} is not possible: it must be at least 1.",
-        )
-        require(
-            0 <= self.crop_shift <= 1,
-            f"crop_shift={self.crop_shift} is not possible: it is a share, from 0 to 1.",
-        )
-        require(
-            0 <= self.flip <= 1,
-            f"flip={self.flip} is not possible: it is a probability, 0 <= flip <= 1.",
-        )
-        require(
-            0 <= self.jitter < 1,
-            f"jitter={self.jitter} is not possible: it must be 0 <= jitter < 1.",
-        )
-        require(self.mixup >= 0, f"mixup={self.mixup} is not possible: it must be at least 0.")
-
-
-# The 8 columns of an augmentation table: centre and half size of the crop in units where the square is [-1, 1] (a negative half
-# width mirrors), factors of brightness, contrast and saturation, and the weight of the image itself when mixed.
-
-
-def draw(count: int, settings: AugmentSettings, crop: float, generator: torch.Generator) -> Tensor:
-    """Draw augmentations for `count` images: float32 (count, 8). `crop` is the part of the square that counts as whole."""
-
-    def uniform(low: float, high: float) -> Tensor:
-        return torch.rand(count, generator=generator) * (high - low) + low
-
-    area = uniform(settings.crop_area, 1.0)
-    log_aspect = torch.tensor(settings.crop_aspect).log().item()
-    root = area.sqrt()
-    stretch = (
-        (uniform(-log_aspect, log_aspect) / 2).exp().clamp(min=root, max=1 / root)
-    )  # no side beyond the square's
-    wide, high = root * stretch * crop, root / stretch * crop
-    shift = settings.crop_shift
-    across, down = uniform(-shift, shift) * (1 - wide), uniform(-shift, shift) * (1 - high)
-    wide = torch.where(uniform(0, 1) < settings.flip, -wide, wide)
-    colours = [uniform(1 - settings.jitter, 1 + settings.jitter) for _ in range(3)]
-    return torch.stack(
-        [across, down, wide, high, *colours, _mix_weights(count, settings.mixup, generator)], dim=1
-    )
-
-
-def _mix_weights(count: int, alpha: float, generator: torch.Generator) -> Tensor:
-    """Beta(alpha, alpha) folded to [1/2, 1], from two gammas; 1 when alpha is 0."""
-    if alpha == 0:
-        return torch.ones(count)
-    gammas = torch._standard_gamma(torch.full((2, count), float(alpha)), generator=generator)
-    weight: Tensor = gammas[0] / gammas.sum(0).clamp(min=1e-9)
-    return torch.maximum(weight, 1 - weight)
-
-
-def augment(pixels: Tensor, table: Tensor, size: int) -> Tensor:
-    """uint8 (n, 3, side, side) to float32 (n, 3, size, size) in 0..255, changed as the rows of `table` say.
-
-    Mixing takes each image's partner from the batch in reverse order; `mix_targets` does the same to the targets.
+    Attributes:
+        side: Side of the stored square in pixels.
+        size: Input size of the network in pixels when encoding.
+        train_size: Input size in training.
+        crop: Central part of the square that encoding uses, as a fraction of its side.
+        fit: What happens to images that are not square: cropped or squashed.
+        mirror: Whether the features of an image and its mirror image are averaged.
     """
-    images = _sample(pixels, table[:, :4], size)
-    brightness, contrast, saturation = (table[:, 4 + i, None, None, None] for i in range(3))
-    images = images * brightness
-    mean = images.mean(dim=(1, 2, 3), keepdim=True)
-    images = (images - mean) * contrast + mean
-    grey = images.mean(dim=1, keepdim=True)
-    images = ((images - grey) * saturation + grey).clamp(0, 255)
-    weight = table[:, 7, None, None, None]
-    return images * weight + images.flip(0) * (1 - weight)
+
+    side: int = 256
+    size: int = 224
+    train_size: int = 224
+    crop: float = _CROP
+    fit: Literal["crop", "squash"] = "crop"
+    mirror: bool = False
 
 
-def mix_targets(targets: Tensor, table: Tensor) -> Tensor:
-    weight = table[:, 7, None]
-    return targets * weight + targets.flip(0) * (1 - weight)
+def choose_preprocess(images: Images, backbone_size: int, config: InputConfig) -> Preprocess:
+    """Choose how images reach the network.
+
+    Photographs larger than the input are stored a little larger and cropped; small images are
+    used whole.
+
+    Args:
+        images: The training images; the sizes of a sample of them are read.
+        backbone_size: Input size that the backbone was made for.
+        config: What the user has set; None in a field means: derive it.
+
+    Returns:
+        The preprocessing.
+
+    Raises:
+        UsageError: The sizes are too small for any network.
+    """
+    train_size = backbone_size if config.size is None else config.size
+    size = train_size if config.encode_size is None else config.encode_size
+    wanted = round(size / _CROP)
+    side = min(wanted, _typical_side(images)) if config.side is None else config.side
+    crop = (_CROP if side >= wanted else 1.0) if config.crop is None else config.crop
+    if size < 8 or side < 4:
+        raise UsageError(f"size must be >= 8 and side >= 4, got size={size} and side={side}.")
+    return Preprocess(side, size, train_size, crop, config.fit, config.mirror)
 
 
-def center(pixels: Tensor, preprocess: Preprocess) -> Tensor:
-    """uint8 (n, 3, side, side) to float32 (n, 3, size, size): the plain central view that encoding uses."""
+def center_view(pixels: Tensor, preprocess: Preprocess) -> Tensor:
+    """Resample the central part of each square, as encoding does.
+
+    Args:
+        pixels: uint8 (n, 3, side, side).
+        preprocess: Part of the square and size of the result.
+
+    Returns:
+        float32 (n, 3, size, size) in [0, 255].
+    """
     if preprocess.crop == 1.0 and pixels.shape[-1] == preprocess.size:
         return pixels.float()
     box = torch.tensor([0.0, 0.0, preprocess.crop, preprocess.crop], device=pixels.device)
-    return _sample(pixels, box.expand(len(pixels), 4), preprocess.size)
+    return resample(pixels, box.expand(len(pixels), 4), preprocess.size)
 
 
-def _sample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Resample a box (centre x, centre y, half width, half height) of each image to size x size, bilinear."""
-    across, down, wide, high = boxes.unbind(dim=1)
-    zero = torch.zeros_like(wide)
-    theta = torch.stack([wide, zero, across, zero, high, down], dim=1).view(-1, 2, 3)
+def resample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """Resample one box of each image, bilinearly.
+
+    Args:
+        pixels: uint8 (n, 3, side, side).
+        boxes: float32 (n, 4): center x, center y, half width and half height, in units where the
+            square is [-1, 1]. A negative half width mirrors.
+        size: Side of the result in pixels.
+
+    Returns:
+        float32 (n, 3, size, size) in [0, 255].
+    """
+    x, y, half_width, half_height = boxes.unbind(dim=1)
+    zero = torch.zeros_like(x)
+    theta = torch.stack([half_width, zero, x, zero, half_height, y], dim=1).view(-1, 2, 3)
     grid = F.affine_grid(theta, [len(pixels), 3, size, size], align_corners=False)
     return F.grid_sample(
         pixels.float(), grid, mode="bilinear", padding_mode="reflection", align_corners=False
     )
+
+
+def _typical_side(images: Images) -> int:
+    """The median short side of a sample of the images."""
+    if isinstance(images, ArrayImages):
+        return int(min(images.pixels.shape[1:3]))
+    sides = list(_short_sides(images, range(0, len(images), max(1, len(images) // _SAMPLE))))
+    return int(np.median(sides)) if sides else 256
+
+
+def _short_sides(images: Images, rows: Iterable[int]) -> Iterable[int]:
+    for row in rows:
+        try:
+            if isinstance(images, FileImages):
+                yield min(image_size(images.paths[row]))
+            elif isinstance(images, MemoryImages) and isinstance(images.items[row], bytes):
+                yield min(image_size(images.items[row]))
+            else:
+                yield min(images[row].shape[:2])
+        except ImageError:
+            continue

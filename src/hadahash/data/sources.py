@@ -1,91 +1,305 @@
-"""Whatever a caller holds - a path, a list of files, pixels - as images."""
+"""One way in for images: paths, data set names, tables, arrays, tensors, PIL images and bytes.
+
+The library, the command line and the service all call `as_images` or `as_labelled`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from ..errors import DataError, UsageError
-from .base import ArrayImages, FileImages, Images, LabelledImages
+from ..errors import DataError, UsageError, unknown
+from .base import (
+    ArrayImages,
+    DataWarning,
+    FileImages,
+    Ids,
+    ImageSource,
+    LabelledImages,
+    MemoryImages,
+    name_ids,
+)
+from .datasets import DATASETS, DatasetInfo, list_datasets
 from .folder import list_images, read_folder
-from .table import is_table, read_table
+from .labels import Labels
+from .table import is_table, read_paths, read_table, table_protocol
+
+_ACCEPTED = (
+    "Give an image file, a folder, a table, a data set name, a list of files, PIL images, the bytes"
+    " of image files, or pixels as uint8 (h, w, 3) or (n, h, w, 3)."
+)
 
 
-def read_collection(data: Any, labels: Any = None) -> LabelledImages:
-    """Labelled images to learn from: a folder of class folders, a table, a LabelledImages, or pixels with their labels.
+def _silent(text: str) -> None:
+    """Ignore a message."""
 
-    Of a table with a column split only the rows of the split train are given. Pixels are uint8 (n, h, w, 3).
+
+def as_images(source: Any) -> ImageSource:
+    """Turn what a caller holds into images with ids.
+
+    Args:
+        source: A path to an image file, a folder (searched recursively) or a table (.csv, .tsv,
+            .parquet); the name of a data set ("cifar10"); a list, tuple, generator or array of
+            paths; a PIL image, the bytes of an image file, an array (h, w, 3), or a list of any of
+            these; an array (n, h, w, 3); a torch tensor (n, 3, h, w) or (n, h, w, 3); or an
+            `ImageSource` or `LabelledImages`. Pixels are uint8, or floats in [0, 1].
+
+    Returns:
+        The images. Ids are paths relative to a folder, paths as given in a list or table, the
+        name of a single file, or 0 to n - 1 for images without names.
+
+    Raises:
+        DataError: A file or folder does not exist.
+        UsageError: The argument is none of these.
+
+    Example:
+        >>> as_images(np.zeros((2, 32, 32, 3), np.uint8)).ids.tolist()
+        [0, 1]
     """
-    if isinstance(data, LabelledImages):
-        return data
-    if isinstance(data, (str, Path)) and is_table(data):
-        table = read_table(data)
-        return table if table.parts is None else table.take(np.flatnonzero(table.parts == "train"))
-    if isinstance(data, (str, Path)):
-        return read_folder(Path(data))
-    images, ids = open_source(data)
-    if labels is None:
-        raise UsageError(
-            "Pixels or a list of files need labels: fit(images, labels), labels of the shape (n,) or (n, C)."
-        )
-    labels = np.asarray(labels)
-    if labels.ndim not in (1, 2) or len(labels) != len(images):
-        raise UsageError(
-            f"{len(images)} images need {len(images)} labels of the shape (n,) or (n, C), got {labels.shape}."
-        )
-    if labels.ndim == 2 and not np.isin(labels, (0, 1)).all():
-        raise UsageError(
-            "Labels of the shape (n, C) must be 0 and 1: whether the image has the class."
-        )
-    names, numbers = (
-        (None, labels.astype(np.int64))
-        if labels.ndim == 2
-        else np.unique(labels, return_inverse=True)
-    )
-    classes = tuple(map(str, range(labels.shape[1]) if names is None else names))
-    return LabelledImages(images, ids.astype(str), numbers, classes)
-
-
-class Collection(NamedTuple):
-    """Images with an id each."""
-
-    images: Images
-    ids: NDArray[Any]
-
-
-def open_source(source: Any) -> Collection:
-    """Images and their ids: names relative to a folder, the given paths of a list, numbers for pixels."""
-    if isinstance(source, Collection):
+    if isinstance(source, ImageSource):
         return source
     if isinstance(source, LabelledImages):
-        return Collection(source.images, source.ids)
-    if (
-        isinstance(source, np.ndarray)
-        and source.dtype == np.uint8
-        and source.ndim == 4
-        and source.shape[3] == 3
-    ):
-        return Collection(ArrayImages(source), np.arange(len(source)))
+        return source.source
     if isinstance(source, (str, Path)):
-        path = Path(source)
-        if path.is_file():
-            return Collection(FileImages([path]), np.array([path.name]))
-        if not path.exists():
-            raise DataError(
-                f"There is no image or folder {path}: No such file or directory. Check the path."
+        return _from_path(source)
+    if _is_single(source):
+        return _numbered([_pixels(source)])
+    if isinstance(source, np.ndarray) and source.dtype.kind in "OUT":
+        source = source.tolist()
+    if isinstance(source, np.ndarray) or _is_tensor(source):
+        return ImageSource(ArrayImages(_as_pixels(source, 4)), np.arange(len(source)))
+    if not isinstance(source, Iterable) or isinstance(source, dict):
+        raise UsageError(f"{type(source).__name__} is no source of images. {_ACCEPTED}")
+    return _from_items(list(source))
+
+
+def as_labelled(data: Any, labels: ArrayLike | Labels | None = None) -> LabelledImages:
+    """Turn what a caller holds into labelled images to learn from.
+
+    Of a data set that has parts, such as a table with a column `split` or VOC 2012, only the
+    training part is used. Set `parts=None` (`dataclasses.replace`) on images that were selected by
+    another rule.
+
+    Args:
+        data: A folder of class folders, a table, the name of a data set, or a `LabelledImages`,
+            all of which have labels; or, together with `labels`, anything `as_images` takes.
+        labels: One label per image (n,), of text or numbers, or a matrix (n, C) of 0 and 1.
+
+    Returns:
+        The labelled images.
+
+    Raises:
+        UsageError: The labels are missing, do not match the images, contain NaN, or would be
+            ignored because the data have labels of their own.
+        DataError: A file or folder cannot be used.
+
+    Example:
+        >>> data = as_labelled(np.zeros((2, 32, 32, 3), np.uint8), ["cat", "dog"])
+        >>> data.classes, data.labels.array.tolist()
+        (('cat', 'dog'), [0, 1])
+    """
+    if isinstance(data, (str, Path, LabelledImages)):
+        if labels is not None:
+            raise UsageError(
+                "labels would be ignored: a folder, table or data set has its own. "
+                "Give labels only with a list of files or with pixels."
             )
-        paths = list_images(path)
-        return Collection(
-            FileImages(paths), np.array([p.relative_to(path).as_posix() for p in paths], dtype=str)
+        return _train_part(data if isinstance(data, LabelledImages) else open_dataset(data))
+    source = as_images(data)
+    if labels is None:
+        raise UsageError("labels are missing: images without class folders or a table need them.")
+    numbers, classes = _parse_labels(labels, len(source))
+    return LabelledImages(source.images, name_ids(source.ids), numbers, classes)
+
+
+def find_dataset(spec: str | Path) -> DatasetInfo:
+    """Find out what a data set name, a table or a folder of class folders stands for.
+
+    Args:
+        spec: Name or path. A folder with the name of a data set is written ./name.
+
+    Returns:
+        How the data set is located and read.
+
+    Raises:
+        UsageError: There is neither such a data set nor such a folder.
+    """
+    if isinstance(spec, str) and spec in DATASETS:
+        if Path(spec).is_dir():
+            text = f"'{spec}' names a data set and a folder. Using the data set; write ./{spec}"
+            warnings.warn(f"{text} for the folder.", DataWarning, stacklevel=3)
+        return DATASETS.get(spec)
+    path = Path(spec)
+    if is_table(path):
+        return DatasetInfo(path.stem, table_protocol(path), None, read_table, _at(path))
+    if isinstance(spec, str) and path.name == spec and not path.exists():
+        raise unknown("data set or folder", spec, list_datasets())
+    return DatasetInfo(path.resolve().name, "holdout", None, read_folder, _at(path))
+
+
+def open_dataset(
+    spec: str | Path,
+    root: str | Path | None = None,
+    *,
+    download: bool = True,
+    info: Callable[[str], object] = _silent,
+) -> LabelledImages:
+    """Open a data set by name, a table, or a folder of class folders.
+
+    Args:
+        spec: Name or path.
+        root: Folder that holds the files of a named data set; by default the cache folder.
+        download: Whether missing files may be downloaded.
+        info: Receives one-line messages about what is done.
+
+    Returns:
+        The whole data set, with its parts where it has any.
+
+    Raises:
+        UsageError: The name is unknown.
+        DataError: The files are missing or damaged.
+    """
+    entry = find_dataset(spec)
+    return entry.read(entry.locate(root, download=download, info=info))
+
+
+def _at(path: Path) -> Callable[..., Path]:
+    return lambda root=None, **options: path
+
+
+def _train_part(data: LabelledImages) -> LabelledImages:
+    if data.parts is None or (data.parts == "train").all():
+        return data
+    return data.take(np.flatnonzero(data.parts == "train"))
+
+
+def _from_path(source: str | Path) -> ImageSource:
+    path = Path(source)
+    if isinstance(source, str) and source in DATASETS:
+        return open_dataset(source).source
+    if is_table(path):
+        names, paths = read_paths(path)
+        return ImageSource(FileImages(paths), name_ids(names))
+    try:
+        is_folder = path.is_dir()
+        path.stat()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"Cannot read {path}: {reason}. Check the path.") from error
+    if not is_folder:
+        return ImageSource(FileImages([path]), name_ids([path.name]))
+    paths = list_images(path)
+    return ImageSource(FileImages(paths), name_ids(p.relative_to(path).as_posix() for p in paths))
+
+
+def _from_items(items: list[Any]) -> ImageSource:
+    if all(isinstance(item, (str, Path)) for item in items):
+        return ImageSource(FileImages([Path(item) for item in items]), name_ids(items))
+    if any(isinstance(item, (str, Path)) for item in items):
+        raise UsageError("A list must hold either paths or images, not both.")
+    wrong = [type(item).__name__ for item in items if not _is_item(item)]
+    if wrong:
+        raise UsageError(f"A list of {wrong[0]} is no source of images. {_ACCEPTED}")
+    return _numbered([_pixels(item) for item in items])
+
+
+def _numbered(items: list[Any]) -> ImageSource:
+    return ImageSource(MemoryImages(items), np.arange(len(items)))
+
+
+def _is_single(source: Any) -> bool:
+    return _is_item(source) and getattr(source, "ndim", 3) == 3
+
+
+def _is_item(item: Any) -> bool:
+    from PIL.Image import Image
+
+    return isinstance(item, (bytes, bytearray, Image, np.ndarray)) or _is_tensor(item)
+
+
+def _is_tensor(item: Any) -> bool:
+    torch = sys.modules.get("torch")  # who holds a tensor has imported torch
+    return torch is not None and isinstance(item, torch.Tensor)
+
+
+def _pixels(item: Any) -> Any:
+    """One image of a list: bytes and PIL images as they are, arrays and tensors as uint8."""
+    if isinstance(item, bytearray):
+        return bytes(item)
+    return _as_pixels(item, 3) if isinstance(item, np.ndarray) or _is_tensor(item) else item
+
+
+def _as_pixels(source: Any, dimensions: int) -> NDArray[np.uint8]:
+    """An array or tensor as uint8 (..., h, w, 3)."""
+    array: NDArray[Any] = source.detach().cpu().numpy() if _is_tensor(source) else source
+    last, first = array.shape[-1:] == (3,), array.shape[-3:-2] == (3,)
+    if array.ndim != dimensions or not (last or first) or 0 in array.shape[1:]:
+        raise UsageError(f"An array of the shape {array.shape} holds no RGB images. {_ACCEPTED}")
+    if last and first and array.shape[-2] != 3:
+        raise UsageError(
+            f"The shape {array.shape} has two dimensions of 3, so the channels are ambiguous. "
+            "Give uint8 pixels as a list of PIL images."
         )
-    if isinstance(source, Sequence) and all(isinstance(item, (str, Path)) for item in source):
-        return Collection(
-            FileImages([Path(p) for p in source]), np.array([str(p) for p in source], dtype=str)
-        )
+    if not last:
+        array = np.moveaxis(array, -3, -1)
+    return _as_bytes(array)
+
+
+def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind == "f" and array.size and array.min() >= 0 and array.max() <= 1:
+        pixels: NDArray[np.uint8] = np.rint(array * 255).astype(np.uint8)
+        return pixels
     raise UsageError(
-        "Give an image file, a folder, a list of files, or uint8 pixels of the shape (n, height, width, 3)."
+        f"Pixels must be uint8, or floats in [0, 1], got {array.dtype}"
+        + (f" in [{array.min():.4g}, {array.max():.4g}]." if array.size else ".")
     )
+
+
+def _parse_labels(labels: Any, count: int) -> tuple[Labels, tuple[str, ...]]:
+    """Labels of a caller as `Labels`, and the names of the classes."""
+    if isinstance(labels, Labels):
+        values, names = labels, tuple(map(str, range(labels.count)))
+    else:
+        values, names = _parse_array(labels)
+    if len(values) != count:
+        raise UsageError(f"{count} images need {count} labels, got {len(values)}.")
+    return values, names
+
+
+def _parse_array(labels: Any) -> tuple[Labels, tuple[str, ...]]:
+    if _is_tensor(labels):
+        labels = labels.detach().cpu().numpy()
+    try:
+        array = np.asarray(labels)
+    except ValueError:  # lists of different lengths
+        array = np.empty((0, 0, 0))
+    if array.ndim == 2 and array.dtype.kind in "iubf" and np.isin(array, (0, 1)).all():
+        return Labels.from_array(array.astype(bool)), tuple(map(str, range(array.shape[1])))
+    if array.ndim != 1:
+        raise UsageError(
+            f"labels must have the shape (n,), or (n, C) with values 0 and 1, got {array.shape}."
+        )
+    if any(label is None or label != label for label in array.tolist()):
+        raise UsageError("labels contain NaN or None. Give every image a label, or leave it out.")
+    if array.dtype == object and len({type(label) for label in array.tolist()}) > 1:
+        raise UsageError("labels must be of one type, got text and numbers mixed.")
+    names, numbers = np.unique(array, return_inverse=True)
+    return Labels.from_array(numbers, len(names)), tuple(map(str, names.tolist()))
+
+
+__all__ = [
+    "Ids",
+    "ImageSource",
+    "as_images",
+    "as_labelled",
+    "find_dataset",
+    "open_dataset",
+]

@@ -30,7 +30,6 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +38,7 @@ from .. import files
 from ..errors import DataError, NewerFileError, StorageError, UsageError
 from ..registry import Registry
 from .base import LabelledImages
+from .labels import Labels
 
 _FORMAT = 1
 _PARTS = ("query", "train", "database")
@@ -147,10 +147,8 @@ def _cifar10_demo(data: LabelledImages, seed: int) -> Split:
     whole = _cifar10(data, seed)
 
     def first(indices: Indices, count: int) -> Indices:
-        chosen = [
-            indices[data.labels[indices] == label][:count] for label in range(len(data.classes))
-        ]
-        return np.sort(np.concatenate(chosen))
+        groups = data.labels.take(indices).rows_by_class()
+        return np.sort(np.concatenate([indices[rows[:count]] for rows in groups]))
 
     split = Split(
         "cifar10-demo", seed, first(whole.query, 50), whole.train, first(whole.database, 800)
@@ -160,7 +158,7 @@ def _cifar10_demo(data: LabelledImages, seed: int) -> Split:
 
 @PROTOCOLS.register("cifar10-full")
 def _cifar10_full(data: LabelledImages, seed: int) -> Split:
-    is_test = np.char.startswith(data.ids, "test/")
+    is_test = np.array([name.startswith("test/") for name in data.ids], bool)
     query, rest = np.flatnonzero(is_test), np.flatnonzero(~is_test)
     return _sized(Split("cifar10-full", seed, query, rest, rest), (10_000, 50_000, 50_000))
 
@@ -245,8 +243,8 @@ def _unseen(data: LabelledImages, seed: int) -> Split:
             f"Protocol unseen needs 2 classes to learn and 2 others to search, got {classes}. Use holdout."
         )
     held = _shuffled(np.arange(classes), bits)[: max(2, round(classes / 4))]
-    own = data.labels[:, held].any(axis=1) if data.multilabel else np.isin(data.labels, held)
-    query, database = _hold_out(np.flatnonzero(own), data.labels[own], 0.1, bits)
+    own = data.labels.has(held)
+    query, database = _hold_out(np.flatnonzero(own), data.labels.take(own), 0.1, bits)
     if not len(query):
         raise DataError(
             f"None of the {len(held)} classes that protocol unseen keeps back has 2 images. Use another seed."
@@ -255,7 +253,7 @@ def _unseen(data: LabelledImages, seed: int) -> Split:
 
 
 def validation_split(
-    train: Indices, labels: ArrayLike, *, fraction: float, seed: int
+    train: Indices, labels: ArrayLike | Labels, *, fraction: float, seed: int
 ) -> tuple[Indices, Indices]:
     """Divide the training images of a split into those to train on and those to validate with: (train, validation).
 
@@ -271,7 +269,9 @@ def validation_split(
             f"The validation fraction must be at least 0 and less than 1, got {fraction}."
         )
     train = np.asarray(train, np.int64)
-    held, rest = _hold_out(train, np.asarray(labels)[train], fraction, np.random.PCG64(seed))
+    held, rest = _hold_out(
+        train, Labels.from_array(labels).take(train), fraction, np.random.PCG64(seed)
+    )
     return rest, held
 
 
@@ -280,9 +280,7 @@ def _per_class(
 ) -> tuple[Indices, Indices, Indices]:
     """For each class so many images for the first and the second part; all others are the third."""
     if data.multilabel and name.startswith("cifar10"):
-        raise DataError(
-            f"Protocol {name} needs one label an image, got labels of the shape {data.labels.shape}."
-        )
+        raise DataError(f"Protocol {name} needs one label an image, got multi-label data.")
     everything = np.arange(len(data))
     query, train = _draw(data, name, everything, counts, seed)
     return query, train, np.setdiff1d(everything, np.concatenate([query, train]))
@@ -294,9 +292,10 @@ def _draw(
     """One part for each of `counts`: of each class in turn so many images of `pool` that no class before has drawn."""
     bits = np.random.PCG64(seed)
     drawn: NDArray[np.int64] = np.zeros((0, sum(counts)), np.int64)
-    labels, free = data.labels[pool], np.ones(len(pool), bool)
-    for label, class_name in enumerate(data.classes):
-        own = np.flatnonzero(free & (labels[:, label] == 1 if data.multilabel else labels == label))
+    free = np.ones(len(pool), bool)
+    groups = data.labels.take(pool).rows_by_class()
+    for rows, class_name in zip(groups, data.classes, strict=True):
+        own = rows[free[rows]]
         if len(own) < sum(counts):
             raise DataError(
                 f"Protocol {name} takes {sum(counts)} images of each class, but class {class_name!r} has {len(own)}. "
@@ -309,30 +308,27 @@ def _draw(
 
 
 def _hold_out(
-    indices: Indices, labels: NDArray[Any], fraction: float, bits: np.random.PCG64
+    indices: Indices, labels: Labels, fraction: float, bits: np.random.PCG64
 ) -> tuple[Indices, Indices]:
     """(held out, rest): `fraction` of each class, at least 1 image and never all; `labels` are those of `indices`."""
-    groups = (
-        [np.arange(len(indices))]
-        if labels.ndim == 2
-        else [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    )
+    groups = [np.arange(len(indices))] if labels.multilabel else labels.rows_by_class()
     held = []
-    for group in groups:
+    for group in (group for group in groups if len(group)):
         count = min(max(1, round(fraction * len(group))), len(group) - 1) if fraction else 0
         order = _shuffled(group, bits)
-        held.append((_spared(order, labels) if labels.ndim == 2 else order)[: max(count, 0)])
+        held.append((_spared(order, labels) if labels.multilabel else order)[: max(count, 0)])
     taken = np.sort(indices[np.concatenate(held)]) if held else indices[:0]
     return taken, np.setdiff1d(indices, taken)
 
 
-def _spared(order: Indices, labels: NDArray[Any]) -> Indices:
+def _spared(order: Indices, labels: Labels) -> Indices:
     """`order` without the images that would take the last one of a label away, if all before them are taken."""
-    left = labels.sum(axis=0)
+    left = labels.class_counts()
     kept = []
     for row in order:
-        if (left[labels[row] == 1] > 1).all():
-            left = left - labels[row]
+        own = labels.classes_of(row)
+        if (left[own] > 1).all():
+            left[own] -= 1
             kept.append(row)
     return np.array(kept, np.int64)
 

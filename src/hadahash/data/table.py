@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import DataError, MissingExtraError
-from .base import DataWarning, FileImages, LabelledImages
+from .base import DataWarning, FileImages, LabelledImages, name_ids
+from .labels import Labels
 from .text import decode
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -101,16 +101,38 @@ def read_table(path: str | Path) -> LabelledImages:
         )
     _warn_of_slips(path, rows)
     parts = None if rows[0].split is None else np.array([SPLITS[row.split or ""] for row in rows])
-    ids = np.array([row.path for row in rows])
+    ids = name_ids(row.path for row in rows)
     return LabelledImages(FileImages(paths), ids, _labels(rows, classes), classes, path.stem, parts)
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_paths(path: str | Path) -> tuple[list[str], list[Path]]:
+    """Read the image paths of a table alone; it needs no column of labels.
+
+    Args:
+        path: The table.
+
+    Returns:
+        The paths as they are written, and the files they stand for.
+
+    Raises:
+        DataError: The table has no column `path`, or an image does not exist.
+    """
+    path = Path(path)
+    rows = read_rows(path, labelled=False)
+    problems = Problems(path)
+    paths = [_check_path(row, path.parent, problems) for row in rows]
+    _check_twice(rows, paths, problems)
+    problems.raise_any()
+    return [row.path for row in rows], paths
+
+
+def read_rows(path: Path, *, labelled: bool = True) -> list[Row]:
     """The rows of a table, not yet checked beyond its columns."""
     records = _records(path)
-    names = _columns(path, next(records)[1])
-    at, labels_at = names.index("path"), names.index("labels")
-    split_at = names.index("split") if "split" in names else None
+    names = _columns(path, next(records)[1], labelled=labelled)
+    at = names.index("path")
+    labels_at = names.index("labels") if labelled else at
+    split_at = names.index("split") if labelled and "split" in names else None
     rows, problems = [], Problems(path)
     for number, record in records:
         if len(record) != len(names):
@@ -131,20 +153,25 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _columns(path: Path, header: Sequence[str]) -> list[str]:
+def _columns(path: Path, header: Sequence[str], *, labelled: bool = True) -> list[str]:
     """The names of the columns in lower case, `label` called labels; a table that lacks one or has one twice is refused."""
     names = [str(name).strip().lower() for name in header]
     names = ["labels" if name in _LABELS else name for name in names]
     for name in ("path", "labels", "split"):
         if names.count(name) > 1:
             raise DataError(f"{path} has the column {name} twice. {_COLUMNS}")
-    missing = [name for name in ("path", "labels") if name not in names]
+    needed = ("path", "labels") if labelled else ("path",)
+    missing = [name for name in needed if name not in names]
     shown = ", ".join(repr(name) for name in header[:8])
     if missing:
         raise DataError(
             f"{path} has no column {' and no column '.join(missing)}; its first line has {shown}. {_COLUMNS}"
         )
-    close = [] if "split" in names else get_close_matches("split", names, n=1, cutoff=0.8)
+    close = (
+        []
+        if "split" in names or not labelled
+        else get_close_matches("split", names, n=1, cutoff=0.8)
+    )
     if close:
         raise DataError(
             f"{path} has a column '{close[0]}': did you mean 'split'? Rename it. {_COLUMNS}"
@@ -216,6 +243,17 @@ def _split_labels(cell: Any) -> tuple[str, ...]:
 
 def _check(row: Row, folder: Path, problems: Problems) -> Path:
     """The image's file; what is wrong with the row goes to `problems`."""
+    path = _check_path(row, folder, problems)
+    if row.labels == ("",):
+        problems.add(row.number, "there is no label")
+    elif "" in row.labels:
+        problems.add(row.number, f"one of the labels '{'|'.join(row.labels)}' is empty")
+    if row.split is not None and row.split not in SPLITS:
+        problems.add(row.number, f"the split '{row.split}' must be one of {', '.join(SPLITS)}")
+    return path
+
+
+def _check_path(row: Row, folder: Path, problems: Problems) -> Path:
     path = folder / row.path
     if not _is_file(path) and "\\" in row.path:
         path = folder / row.path.replace("\\", "/")  # as Windows writes it
@@ -225,12 +263,6 @@ def _check(row: Row, folder: Path, problems: Problems) -> Path:
         problems.add(row.number, f"{row.path} is a folder, not an image")
     elif not _is_file(path):
         problems.add(row.number, f"image {row.path} does not exist (looked for {path})")
-    if row.labels == ("",):
-        problems.add(row.number, "there is no label")
-    elif "" in row.labels:
-        problems.add(row.number, f"one of the labels '{'|'.join(row.labels)}' is empty")
-    if row.split is not None and row.split not in SPLITS:
-        problems.add(row.number, f"the split '{row.split}' is none of {', '.join(SPLITS)}")
     return path
 
 
@@ -266,15 +298,14 @@ def _check_splits(rows: list[Row], problems: Problems) -> None:
             seen.add(label)
 
 
-def _labels(rows: list[Row], classes: tuple[str, ...]) -> NDArray[np.int64]:
-    """Class numbers (n,) if every image has one label, else 0 and 1 (n, C)."""
+def _labels(rows: list[Row], classes: tuple[str, ...]) -> Labels:
+    """Single-label if every image has one label, else multi-label."""
     number = {label: place for place, label in enumerate(classes)}
     if all(len(set(row.labels)) == 1 for row in rows):
-        return np.array([number[row.labels[0]] for row in rows], np.int64)
-    labels = np.zeros((len(rows), len(classes)), np.int64)
-    for place, row in enumerate(rows):
-        labels[place, [number[label] for label in row.labels]] = 1
-    return labels
+        return Labels.from_array([number[row.labels[0]] for row in rows], len(classes))
+    return Labels.from_lists(
+        ([number[label] for label in row.labels] for row in rows), len(classes)
+    )
 
 
 def _warn_of_slips(path: Path, rows: list[Row]) -> None:

@@ -33,6 +33,7 @@ class Report:
     precision_recall: PrecisionRecall
     precision_at: dict[int, float]
     bit_balance: Reals  # (bits,): the share of database codes in which the bit is +1
+    skipped: int = 0  # images that could not be read
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and dictionaries. NaN, which JSON does not know, becomes None."""

@@ -1,28 +1,39 @@
-"""What a hashing method is: a module that turns features into real values whose signs are the code.
+"""The interface of a hashing method: a module from features to values whose signs are the code.
 
-A deep method learns by gradient: the training loop sums the named parts of its `loss`. A shallow method learns in one go
-from features. Both are found by name in the registry `METHODS`, so a new one costs one file and one import line.
+A deep method learns by gradient: the training loop minimizes the sum of the named parts of its
+`loss`. A shallow method learns from all features in one call of `fit`. Both are found by name in
+the registry `METHODS`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..registry import Registry
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 @dataclass(frozen=True)
 class Task:
-    """What a method is asked to do."""
+    """The sizes a method is built for.
+
+    Attributes: bits: Code length. classes: Number of classes, the width of the targets. features:
+        Width of the backbone's output. multilabel: Whether an image can have any number of labels.
+        train_images: Number of training images, for buffers with one row per training image. 0 for
+        a deep method that is loaded and will not be trained. seed: Seed of everything that
+        `Method.create` draws.
+    """
 
     bits: int
     classes: int
-    features: int  # width of the backbone's output
+    features: int
     multilabel: bool = False
     train_images: int = 0
     seed: int = 0
@@ -30,20 +41,50 @@ class Task:
 
 @dataclass(frozen=True)
 class NoSettings:
-    """A method without settings of its own."""
+    """The settings of a method that has none."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One training batch as a method sees it."""
+    """One training batch.
 
-    features: Tensor  # (n, d)
-    targets: Tensor  # float (n, classes): one-hot, multi-hot, or a mixture of them
-    indices: Tensor  # int64 (n,): which training images these are
+    Attributes:
+        features: Float (n, d), the backbone's output.
+        targets: Float (n, classes): one-hot, multi-hot, or a mixture of both after mixup.
+        indices: int64 (n,), the positions of the images in the training set.
+    """
+
+    features: Tensor
+    targets: Tensor
+    indices: Tensor
 
 
 class Method(nn.Module, ABC):
-    """The contract of all methods. `values` is the only thing that encoding needs."""
+    """Base class of all methods.
+
+    `Method.create(task, settings)` makes a method that can be trained: it searches codebooks and
+    draws random projections. The constructor `Method(task, settings)` only allocates parameters and
+    buffers of the right shapes; loading a model fills them from its file. Encoding needs nothing
+    but `values`.
+
+    State that encoding needs is a parameter or a persistent buffer. State that only training needs
+    is a buffer with `persistent=False`: it is part of checkpoints, not of the saved model.
+
+    Args:
+        task: The sizes to build for.
+        settings: An instance of `Settings`.
+
+    Example:
+        >>> from hadahash.methods import METHODS, Task
+        >>> kind = METHODS.get("hcdh")
+        >>> task = Task(bits=16, classes=10, features=32)
+        >>> method = kind.create(task, kind.Settings(lam=0.1))
+        >>> method.values(torch.zeros(5, 32)).shape, method.codewords().shape
+        (torch.Size([5, 16]), torch.Size([10, 16]))
+        >>> empty = kind(task, kind.Settings(lam=0.1))  # no search
+        >>> empty.load_state_dict(method.state_dict())
+        <All keys matched successfully>
+    """
 
     Settings: ClassVar[type[Any]] = NoSettings
 
@@ -51,35 +92,105 @@ class Method(nn.Module, ABC):
         super().__init__()
         self.task, self.settings = task, settings
 
+    @classmethod
+    def create(cls, task: Task, settings: Any) -> Self:
+        """Make a method that is ready to be trained.
+
+        A subclass that searches or draws something calls `super().create(task, settings)` and fills
+        its buffers.
+
+        Args:
+            task: The sizes to build for, and the seed.
+            settings: An instance of `Settings`.
+
+        Returns:
+            The method before training. Layers are initialized from torch's global random state.
+        """
+        return cls(task, settings)
+
     @abstractmethod
     def values(self, features: Tensor) -> Tensor:
-        """features (n, d) to real values (n, bits); a bit is 1 where its value is >= 0"""
+        """Compute the real-valued outputs whose signs are the code.
+
+        Args:
+            features: Float (n, d).
+
+        Returns:
+            Float (n, bits). A bit is 1 where its value is >= 0.
+        """
+
+    def codewords(self) -> Tensor | None:
+        """Return the codeword of each class, if the method has them.
+
+        The codes of a class gather around its codeword. An index uses this to route queries.
+
+        Returns:
+            Float (classes, bits) of +1 and -1, or None.
+        """
+        return None
 
     def relaxed(self, values: Tensor) -> Tensor:
-        """The values (n, bits) as the loss sees them, where it puts a tanh or the like around them: the code before sign."""
+        """Map values to the continuous code that the loss sees, for queries that keep real numbers.
+
+        Args:
+            values: Float (n, bits), from `values`.
+
+        Returns: Float (n, bits): `values` after the method's activation (such as tanh), or
+            unchanged if it has none.
+        """
         return values
+
+    def upgrade_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Convert the tensors of an older model file to the present names and shapes.
+
+        Args:
+            tensors: Tensors by name, as in `state_dict()` of the version that wrote the file.
+
+        Returns:
+            Tensors by name, as in the present `state_dict()`. By default the same ones.
+        """
+        return tensors
 
 
 class DeepMethod(Method):
-    """Learns by gradient, together with the backbone or alone on its features.
+    """A method that learns by gradient, together with the backbone or on its features alone.
 
-    `loss` must be free of data-dependent control flow and of `.item()`, since the loop may record it as a CUDA graph.
+    `loss` must be free of data-dependent control flow and of `.item()`, because the loop may record
+    it as a CUDA graph.
     """
 
     @abstractmethod
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """The named parts of the loss, weighted; training minimises their sum."""
+        """Compute the loss of one batch.
+
+        Args:
+            batch: Features, targets and image positions.
+
+        Returns:
+            The weighted parts of the loss by name, each a scalar. Training minimizes their sum.
+        """
 
     def before_step(self, step: int, steps: int) -> None:
-        """Called before each of `steps` training steps; for schedules such as HashNet's continuation."""
+        """Prepare a training step; for schedules and for updates outside the gradient.
+
+        Args:
+            step: Number of the step, from 0.
+            steps: Total number of steps.
+        """
 
 
 class ShallowMethod(Method):
-    """Learns in one go from the features and targets of all training images."""
+    """A method that learns from all features and targets at once, without gradients."""
 
     @abstractmethod
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
-        """features (n, d), targets float (n, classes)"""
+        """Learn the hash function.
+
+        Args:
+            features: Float (n, d).
+            targets: Float (n, classes): one-hot or multi-hot.
+            generator: Source of all random choices.
+        """
 
 
 METHODS: Registry[type[Method]] = Registry("method")

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeVar
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
-
-from ..errors import UsageError
-
-Word = TypeVar("Word", bound=NDArray[np.number[Any]])
 
 
 class CentredLinear(nn.Linear):
@@ -78,26 +69,7 @@ def sign(values: Tensor) -> Tensor:
     return torch.where(values >= 0, 1.0, -1.0).to(values.dtype)
 
 
-def majority(targets: Tensor, codebook: Tensor, tie_break: Tensor) -> Tensor:
-    """The sign of the sum of the codewords of an image's labels; bits that are tied are `tie_break`'s."""
-    total = targets @ codebook
-    return torch.where(total == 0, tie_break, total.sign())
-
-
 def random_signs(*shape: int, seed: int | torch.Generator) -> Tensor:
     """+1 and -1 with equal chance."""
     generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
     return torch.randint(2, shape, generator=generator) * 2.0 - 1.0
-
-
-def distinct(words: Iterable[Word], count: int) -> list[Word]:
-    """The first `count` different ones of these codewords (bits,)."""
-    chosen: dict[bytes, Word] = {}
-    for word in words:
-        chosen.setdefault(word.tobytes(), word)
-        if len(chosen) == count:
-            return list(chosen.values())
-    bits = len(next(iter(chosen.values())))
-    raise UsageError(
-        f"Drew only {len(chosen)} different codewords of {bits} bits for {count} classes: use more bits."
-    )

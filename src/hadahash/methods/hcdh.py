@@ -1,125 +1,184 @@
-"""HCDH: Hadamard Codebook based Deep Hashing (Chen et al., AAAI 2020), and the paper's three variants.
+"""HCDH: Hadamard Codebook based Deep Hashing (Chen et al., AAAI 2020), and its variants.
 
-Each class has a codeword (a row of the codebook). The hash layer, tanh of a linear layer, is pulled to the codeword of the
-image's class by a squared error L_H, and a linear classifier on the hash layer adds L_CE (cross entropy; binary cross entropy
-when images have several labels): L = L_H + lambda * L_CE (the paper's last equation).
+Each class has a codeword, a row of the codebook. The hash layer, tanh of a linear layer, is pulled
+to the codeword of the image's class by a squared error L_H. A linear classifier on the hash layer
+adds L_CE (cross entropy; binary cross entropy for multi-label images): L = L_H + lambda * L_CE, the
+paper's last equation.
 
-    hcdh     both losses, the classifier on the hash layer
-    hcdh-h   lambda = 0: the codebook alone
-    hcdh-c   the classification loss alone, no codebook
-    hcdh-2   both losses, but hash layer and classifier side by side on the features ("two streams")
+    hcdh      both losses, the classifier on the hash layer, the paper's codebook
+    hcdh-h    lambda = 0: the codebook alone
+    hcdh-c    the classification loss alone, no codebook
+    hcdh-2    both losses, but hash layer and classifier in parallel on the features ("two streams")
+    hcdh-far  hcdh with codewords that maximize the minimum Hamming distance; not in the paper
 
-Where this differs from the paper's text, and why:
+Deviations from the paper's text:
 
-* L_H is the mean over images and bits (`reduction="mean"`). The paper writes half the sum, as which lambda in {1, .1, .01} and
-  its learning rate make no sense: the sum is thousands of times larger. `reduction="sum"` is the paper's formula per image:
-  half the sum over bits, averaged over the batch.
-* The softmax runs over the C classes; the paper's index runs over "n", which it never defines.
-* For several labels the classification loss is the sigmoid form of binary cross entropy; the paper prints a softmax in it.
-* For several labels the paper's target is the plain sum of the codewords, whose entries tanh cannot reach. `multilabel_target`
-  chooses: "sign" of the sum with ties broken by one fixed random vector (default), "masked" (the same, tied bits left out of
-  the loss), "mean" of the codewords, or "sum" as printed.
-* HCDH-2: the paper calls it "the two-stream architecture of SSDH", but SSDH has one stream; here it means that the classifier
-  reads the features and not the hash layer.
-* The codebook is `codebook="far"` by default (codewords as far apart as can be had); "paper" is the paper's Algorithm 1.
-* lambda is 1 for every data set unless set; the paper uses 1, .1 and .01 for its three.
+* L_H is the mean over images and bits (`reduction="mean"`), as in the authors' code. The paper
+  writes half the sum, which is thousands of times larger and does not fit lambda in {1, .1, .01} or
+  its learning rate. `reduction="sum"` is the paper's formula per image: half the sum over bits,
+  averaged over the batch.
+* The softmax runs over the C classes. The paper's index runs over "n", which it does not define.
+* For multi-label images the classification loss is the sigmoid form of binary cross entropy. The
+  paper prints a softmax.
+* For multi-label images the paper's target is the plain sum of the codewords, whose entries tanh
+  cannot reach. `multilabel_target` selects "sign" of the sum with ties broken by one fixed random
+  vector (default), "masked" (the same, with tied bits left out of the loss), "mean" of the
+  codewords, or "sum" as printed.
+* An image without any label has no target: it has weight 0 in L_H.
+* HCDH-2: the paper calls it "the two-stream architecture of SSDH", but SSDH has one stream. Here
+  the classifier reads the features instead of the hash layer.
+* lambda is 1 for every data set unless set. The paper uses 1, .1 and .01 for its three data sets.
+
+The deviations of the codebook from the paper's Algorithm 1 are listed in
+`hadahash.codebooks.designs.paper`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from ..codebooks import codebook
-from ..config import require
 from ..networks import HashHead
+from ..settings import require
 from .base import METHODS, Batch, DeepMethod, Task
-from .common import classification_loss, majority, random_signs
+from .codewords import CodewordMethod, has_label, majority
+from .common import classification_loss, random_signs
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
 class HCDHSettings:
-    lam: float = 1.0  # weight of the classification loss, the paper's lambda
-    codebook: str = "far"  # design of the codebook: far, paper, ...
-    codebook_seed: int | None = None  # None: the run's seed
-    codebook_permutation: int | None = (
-        None  # seed of a random reassignment of the codewords to the classes; None: as designed
-    )
-    reduction: Literal["mean", "sum"] = (
-        "mean"  # of L_H: the mean over images and bits, or the paper's half sum
-    )
-    multilabel_target: Literal["sign", "masked", "mean", "sum"] = (
-        "sign"  # what the codewords of several labels make
-    )
+    """Settings of HCDH.
+
+    Attributes: lam: Weight of the classification loss, the paper's lambda. codebook: Codebook
+        design: paper, far, csq or random. codebook_seed: Seed of the codebook; None takes the run's
+        seed. codebook_permutation: Seed of a random reassignment of the codewords to the classes;
+        None keeps the order of the design. reduction: Reduction of L_H: the mean over images and bits, or the paper's half sum
+        over bits. multilabel_target: Target of a multi-label image, made of the codewords of its
+        labels.
+    """
+
+    lam: float = 1.0
+    codebook: str = "paper"
+    codebook_seed: int | None = None
+    codebook_permutation: int | None = None
+    reduction: Literal["mean", "sum"] = "mean"
+    multilabel_target: Literal["sign", "masked", "mean", "sum"] = "sign"
 
     def __post_init__(self) -> None:
-        require(
-            0 <= self.lam < math.inf,
-            f"lam={self.lam} is not possible: the weight lambda must be at least 0.",
-        )
+        require(self.lam >= 0, f"lam must be >= 0, got {self.lam}.")
+        require(math.isfinite(self.lam), f"lam must be finite, got {self.lam}.")
+
+
+@dataclass(frozen=True)
+class HCDHFarSettings(HCDHSettings):
+    """Settings of HCDH-far: those of HCDH with another default codebook."""
+
+    codebook: str = "far"
 
 
 @METHODS.register("hcdh")
-class HCDH(DeepMethod):
+class HCDH(CodewordMethod, DeepMethod):
+    """HCDH: squared error to the codewords plus a classification loss on the hash layer."""
+
     Settings = HCDHSettings
     streams = 1
-    codebook: Tensor
     tie_break: Tensor
 
     def __init__(self, task: Task, settings: HCDHSettings) -> None:
         super().__init__(task, settings)
-        seed = task.seed if settings.codebook_seed is None else settings.codebook_seed
-        book = codebook(task.classes, task.bits, design=settings.codebook, seed=seed)
+        self.register_buffer("tie_break", random_signs(task.bits, seed=self.seed()))
+        classes = task.classes if settings.lam > 0 else 0
+        self.head = HashHead(task.features, task.bits, classes, streams=self.streams)
+
+    @classmethod
+    def create(cls, task: Task, settings: HCDHSettings) -> Self:
+        """Make the method with its codebook, permuted over the classes if the settings ask for it.
+
+        Args:
+            task: The sizes to build for, and the seed.
+            settings: The settings.
+
+        Returns:
+            The method before training.
+        """
+        method = super().create(task, settings)
         if settings.codebook_permutation is not None:
-            book = book[np.random.default_rng(settings.codebook_permutation).permutation(len(book))]
-        self.register_buffer("codebook", torch.from_numpy(book).float())
-        self.register_buffer("tie_break", random_signs(task.bits, seed=seed))
-        self.head = HashHead(
-            task.features, task.bits, task.classes if settings.lam > 0 else 0, streams=self.streams
-        )
+            rng = np.random.default_rng(settings.codebook_permutation)
+            method.codebook.copy_(method.codebook[rng.permutation(task.classes)])
+        return method
+
+    def seed(self) -> int:
+        """Return the seed of the codebook: `codebook_seed`, or the run's seed if it is None."""
+        seed: int | None = self.settings.codebook_seed
+        return super().seed() if seed is None else seed
 
     def values(self, features: Tensor) -> Tensor:
-        codes: Tensor = self.head(features)[0]
-        return codes
+        """Compute tanh of the hash layer, (n, bits)."""
+        values: Tensor = self.head(features)[0]
+        return values
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """Compute L_H ("hadamard") and, if lambda > 0, lambda * L_CE ("classification")."""
         values, scores = self.head(batch.features)
         parts = {"hadamard": self.hadamard_loss(values, batch.targets)}
         if scores is not None:
-            parts["classification"] = self.settings.lam * classification_loss(
-                scores, batch.targets, self.task.multilabel
-            )
+            loss = classification_loss(scores, batch.targets, self.task.multilabel)
+            parts["classification"] = self.settings.lam * loss
         return parts
 
     def hadamard_loss(self, values: Tensor, targets: Tensor) -> Tensor:
-        """The squared distance of the hash layer to the target codes."""
-        goal, weight = self.target_codes(targets)
-        squares = weight * (values.to(targets.dtype) - goal).square()
+        """Compute L_H, the squared distance of the hash layer to the target codes.
+
+        Args:
+            values: Float (n, bits), the hash layer.
+            targets: Float (n, classes).
+
+        Returns:
+            A scalar. Images without a label have weight 0.
+        """
+        codes, weight = self.target_codes(targets)
+        squares = weight * (values.to(targets.dtype) - codes).square()
         if self.settings.reduction == "sum":
-            return squares.sum() / (2 * len(values))
+            return squares.sum() / (2 * has_label(targets).sum().clamp(min=1))
         return squares.sum() / weight.sum().clamp(min=1)
 
     def target_codes(self, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Target values (n, bits) and the weight (n, bits) of each bit, from the labels (n, classes)."""
+        """Make the target code of each image from its labels.
+
+        Args:
+            targets: Float (n, classes).
+
+        Returns:
+            Target values (n, bits) and the weight (n, bits) of each bit in the loss.
+        """
         total = targets @ self.codebook
-        everything = torch.ones_like(total)
+        weight = has_label(targets).expand_as(total)
         policy = self.settings.multilabel_target
         if not self.task.multilabel or policy == "sum":
-            return total, everything
+            return total, weight
         if policy == "mean":
-            return total / targets.sum(1, keepdim=True).clamp(min=1), everything
-        goal = majority(targets, self.codebook, self.tie_break)
-        return goal, (total != 0).to(goal.dtype) if policy == "masked" else everything
+            return total / targets.sum(1, keepdim=True).clamp(min=1), weight
+        codes = majority(targets, self.codebook, self.tie_break)
+        return codes, weight * (total != 0) if policy == "masked" else weight
+
+
+@METHODS.register("hcdh-far")
+class HCDHFar(HCDH):
+    """HCDH with codewords that maximize the minimum Hamming distance (codebook design "far")."""
+
+    Settings = HCDHFarSettings
 
 
 @METHODS.register("hcdh-h")
 class HCDHHadamardOnly(HCDH):
-    """The codebook alone: HCDH with lambda = 0."""
+    """HCDH-H: the codebook alone, HCDH with lambda = 0."""
 
     def __init__(self, task: Task, settings: HCDHSettings) -> None:
         super().__init__(task, replace(settings, lam=0.0))
@@ -127,21 +186,23 @@ class HCDHHadamardOnly(HCDH):
 
 @METHODS.register("hcdh-c")
 class HCDHClassifierOnly(HCDH):
-    """The classification loss alone, on tanh of the hash layer."""
+    """HCDH-C: the classification loss alone, on tanh of the hash layer. It has no codewords."""
 
     def __init__(self, task: Task, settings: HCDHSettings) -> None:
-        require(
-            settings.lam > 0,
-            "hcdh-c learns from the classification loss alone: lam must be greater than 0.",
-        )
+        require(settings.lam > 0, f"lam must be > 0 for hcdh-c, got {settings.lam}.")
         super().__init__(task, settings)
 
+    def codewords(self) -> Tensor | None:
+        """Return None: the codes do not follow the codebook."""
+        return None
+
     def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """Compute lambda * L_CE ("classification")."""
         return {"classification": super().loss(batch)["classification"]}
 
 
 @METHODS.register("hcdh-2")
 class HCDHTwoStreams(HCDH):
-    """Both losses, hash layer and classifier side by side on the features."""
+    """HCDH-2: both losses, hash layer and classifier in parallel on the features."""
 
     streams = 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..config import require
+from ..settings import require
 from .base import METHODS, ShallowMethod, Task
 from .common import sign
 

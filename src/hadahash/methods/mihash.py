@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..config import require
+from ..settings import require
 from .base import METHODS, Batch, DeepMethod, Task
 from .common import products, share_a_label
 

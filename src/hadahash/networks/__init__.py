@@ -1,6 +1,7 @@
-"""Networks: backbones that turn pixels into features, and the small layers that turn features into code values."""
+"""Networks: backbones from pixels to features, and the layers from features to values."""
 
 from .backbones import Backbone, build_backbone, list_backbones
 from .heads import HashHead
+from .initialization import SkipInitialization
 
-__all__ = ["Backbone", "HashHead", "build_backbone", "list_backbones"]
+__all__ = ["Backbone", "HashHead", "SkipInitialization", "build_backbone", "list_backbones"]

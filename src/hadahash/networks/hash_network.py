@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,19 +10,27 @@ from torch import Tensor, nn
 from .backbones import Backbone
 
 
-class _Values(Protocol):
-    def __call__(self, features: Tensor, /) -> Tensor: ...
+class _Method(Protocol):
+    """What the network needs of a method; see `hadahash.methods.Method`."""
+
+    def values(self, features: Tensor, /) -> Tensor: ...
+
+    def relaxed(self, values: Tensor, /) -> Tensor: ...
+
+    def codewords(self) -> Tensor | None: ...
+
+    def upgrade_state(self, tensors: dict[str, Tensor], /) -> dict[str, Tensor]: ...
 
 
 class HashNetwork(nn.Module):
-    """Maps pixels (n, 3, size, size) in 0..255 to real values (n, bits); a bit is 1 where its value is >= 0.
+    """A network from pixels in 0..255 to real values (n, bits); a bit is 1 where its value is >= 0.
 
-    The backbone may run in reduced precision. The method's head and the threshold always run in float32:
-    kernel methods subtract large sums, and bfloat16 would change up to 4 % of their bits.
+    The backbone may run in reduced precision. The method's head and the threshold always run in
+    float32: kernel methods subtract large sums, and bfloat16 would change up to 4 % of their bits.
 
     Args:
         backbone: The feature extractor.
-        method: The hashing method, a module with `values(features) -> (n, bits)`.
+        method: The hashing method, a `hadahash.methods.Method`.
         bits: Code length.
     """
 
@@ -39,11 +47,46 @@ class HashNetwork(nn.Module):
         return self.threshold.device
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Values (n, bits) of pixels (n, 3, size, size)."""
+        """Compute the values (n, bits) of pixels (n, 3, size, size)."""
         return self.values(self.backbone(pixels))
 
     def values(self, features: Tensor) -> Tensor:
-        """Values (n, bits) of backbone features (n, d), always computed in float32."""
-        compute: _Values = self.method.values
+        """Compute values from features, always in float32.
+
+        Args:
+            features: Backbone features (n, d).
+
+        Returns:
+            Float32 (n, bits), less the threshold.
+        """
         with torch.autocast(features.device.type, enabled=False):
-            return compute(features.float()).float() - self.threshold
+            return self._contract.values(features.float()).float() - self.threshold
+
+    def relaxed(self, values: Tensor) -> Tensor:
+        """Map values (n, bits) to the continuous code that the method's loss sees."""
+        return self._contract.relaxed(values)
+
+    def codewords(self) -> Tensor | None:
+        """Return the codewords (classes, bits) of +1 and -1, or None if the method has none."""
+        return self._contract.codewords()
+
+    def upgrade_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Convert the tensors of an older model file to the present names and shapes.
+
+        Args:
+            tensors: Tensors by name, as in `state_dict()` of the version that wrote the file.
+
+        Returns:
+            Tensors by name, as in the present `state_dict()`.
+        """
+        parts: dict[str, dict[str, Tensor]] = {"": {}, "backbone.": {}, "method.": {}}
+        for key, value in tensors.items():
+            prefix = next(part for part in ("backbone.", "method.", "") if key.startswith(part))
+            parts[prefix][key.removeprefix(prefix)] = value
+        parts["backbone."] = self.backbone.upgrade_state(parts["backbone."])
+        parts["method."] = self._contract.upgrade_state(parts["method."])
+        return {prefix + key: value for prefix in parts for key, value in parts[prefix].items()}
+
+    @property
+    def _contract(self) -> _Method:
+        return cast(_Method, self.method)

@@ -1,8 +1,8 @@
-"""The paper's figures, out of `results/` and saved runs.
+"""The paper's figures, from `results/` and saved runs.
 
-A figure is made in two steps: `gather` picks its numbers out of results and runs, and `draw` makes the picture of them.
-The numbers are kept beside the picture (fig-pr-cifar10.json beside .png and .svg), and pictures are always drawn from what
-is kept, so that they can be drawn again where the runs are not.
+A figure is made in two steps: `gather` collects its data from results and runs, `draw` makes the
+picture. The data are kept beside the picture (fig-pr-cifar10.json beside .png and .svg), so that a
+figure can be drawn again without the runs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 from .. import files
 from ..errors import StorageError, unknown
 from ..evaluation import analysis
-from ..runs import Evaluated, read_evaluated
+from ..runs import EvaluatedRun, read_evaluated_run
 from ..visuals import figures as plots
-from .names import written
+from .names import display_name
 from .recipes import Cell
 
 if TYPE_CHECKING:
@@ -29,19 +29,27 @@ if TYPE_CHECKING:
 
 Data = dict[str, Any]
 BITS = 64  # the length that the paper's figures are for
-COMPARED = ("hcdh", "mihash")  # the methods whose codes are shown side by side
+COMPARED = ("hcdh", "mihash")  # the methods whose codes are compared
+CODEBOOK = "far"  # of the cells of table 1
 DEPTH = 1000  # of the confusion matrix, at most
 _DIGITS = 5
 
 
 @dataclass(frozen=True)
 class Source:
-    """What the numbers of a figure may be taken from: the cells of one data set, or of all."""
+    """Where the data of a figure come from: the cells of one data set, or of all.
+
+    Attributes:
+        cells: The cells.
+        results: Folder of the results.
+        runs: Folder of the runs.
+        info: Receives messages.
+    """
 
     cells: Sequence[Cell]
     results: Path
     runs: Path
-    say: Callable[[str], object]
+    info: Callable[[str], object]
 
     def measured(self, **wanted: Any) -> Iterator[tuple[Cell, Data]]:
         """The cells with these attributes that have a result, the lowest seed first."""
@@ -52,28 +60,37 @@ class Source:
             ):
                 yield cell, files.read_json(cell.path(self.results))
 
-    def evaluated(self, method: str) -> Evaluated | None:
+    def evaluated(self, method: str) -> EvaluatedRun | None:
         """The first run of a method at 64 bits that has been evaluated."""
         for cell in sorted(self.cells, key=lambda cell: cell.seed):
             folder = cell.folder(self.runs)
             if (cell.method, cell.bits) == (method, BITS) and folder.exists():
                 try:
-                    return read_evaluated(folder)
+                    return read_evaluated_run(folder)
                 except StorageError as error:
-                    self.say(str(error))
+                    self.info(str(error))
         return None
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """How one kind of figure is made. Its data have a `series` of named parts and a `caption`."""
+    """How one kind of figure is made. Its data have a `series` of named parts and a `caption`.
 
-    recipe: str  # whose cells it needs
-    gather: Callable[[Source], dict[str, Any]]  # the series: empty where nothing was run
+    Attributes:
+        recipe: The recipe with its cells.
+        gather: Collects the series; empty if nothing was run.
+        draw: Makes the picture.
+        caption: The caption, with {dataset} for the name of the data set.
+        each: One figure per data set, or one for all.
+        from_runs: The data come from runs, not from results.
+    """
+
+    recipe: str
+    gather: Callable[[Source], dict[str, Any]]
     draw: Callable[[Data], Figure]
-    caption: str  # {dataset} stands for its name
-    each: bool = True  # a figure for each data set, or one for all
-    from_runs: bool = False  # its numbers come from runs, not from results
+    caption: str
+    each: bool = True
+    from_runs: bool = False
 
 
 def figures() -> list[str]:
@@ -88,12 +105,26 @@ def draw_figure(
     results: Path,
     runs: Path,
     out: Path,
-    say: Callable[[str], object] = lambda text: None,
+    info: Callable[[str], object] = lambda text: None,
 ) -> list[Path]:
-    """Draw a figure for each data set among the cells; the paths of what was written: .json, .png and .svg.
+    """Draw a figure for each data set of the cells.
 
-    `cells` are those of the recipe FIGURES[name].recipe. What was not run is said and left out; where a figure's data are
-    in `out` already and its runs are gone, it is drawn again from the data.
+    A part that was not run is omitted. If the data of a figure are in `out` already and its runs
+    are gone, it is drawn from these data.
+
+    Args:
+        name: Name of the figure.
+        cells: The cells of the recipe `FIGURES[name].recipe`.
+        results: Folder of the results.
+        runs: Folder of the runs.
+        out: Folder of the figures.
+        info: Receives messages.
+
+    Returns:
+        The files that were written: .json, .png and .svg.
+
+    Raises:
+        UsageError: If there is no such figure.
     """
     if name not in FIGURES:
         raise unknown("figure", name, figures())
@@ -105,28 +136,28 @@ def draw_figure(
             name,
             drawing,
             dataset,
-            Source(own, results, runs, say),
+            Source(own, results, runs, info),
             stem.with_name(f"{stem.name}.json"),
         )
         if data is None:
-            say(f"{stem.name}: nothing was run yet; hadahash reproduce {drawing.recipe} does it")
+            info(f"{stem.name}: no result yet. Run: hadahash reproduce {drawing.recipe}")
             continue
         paths += [
             stem.with_name(f"{stem.name}.json"),
             *plots.save(drawing.draw(data), stem, title=data["caption"]),
         ]
-        say(f"{stem.name}: drawn")
+        info(f"{stem.name}: drawn")
     return paths
 
 
 def _data(name: str, drawing: Drawing, dataset: str, source: Source, path: Path) -> Data | None:
-    """The figure's data as they are kept: what runs and results give now and, for parts whose run is gone, what was kept."""
+    """The present data of a figure; parts whose run is gone are taken from the file."""
     series, kept = drawing.gather(source), _kept(path, name)
     if not series:
         return kept
     if drawing.from_runs and kept is not None:
         series = kept["series"] | series
-    caption = drawing.caption.format(dataset=written(dataset))
+    caption = drawing.caption.format(dataset=display_name(dataset))
     data: Data = _rounded(
         {"figure": name, "dataset": dataset, "caption": caption, "series": series}
     )
@@ -148,7 +179,7 @@ def _kept(path: Path, name: str) -> Data | None:
 
 
 def _rounded(value: Any) -> Any:
-    """The value as JSON has it: lists for arrays, texts for keys, and no more digits than a figure can show."""
+    """The value as JSON, with no more digits than a figure shows."""
     if isinstance(value, dict):
         return {str(key): _rounded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
@@ -179,7 +210,7 @@ def _draw_curves(data: Data) -> Figure:
     series = data["series"]
     curves = [
         plots.Curve(
-            method, f"{_short(own['map'])}  {written(method)}", own["precision"], own["recall"]
+            method, f"{_short(own['map'])}  {_label(method)}", own["precision"], own["recall"]
         )
         for method, own in series.items()
     ]
@@ -194,16 +225,15 @@ def _gather_points(source: Source) -> dict[str, Any]:
     return _from_runs(source, COMPARED, _points)
 
 
-def _points(run: Evaluated) -> Data:
+def _points(run: EvaluatedRun) -> Data:
     numbers = analysis.only_class(run.query_labels)
     chosen = analysis.sample(numbers)
     place = np.searchsorted(chosen.shown, numbers[chosen.rows]).clip(0, len(chosen.shown) - 1)
     return {
         "xy": analysis.tsne(run.query[chosen.rows]).round(2),
         "classes": [run.classes[number] for number in chosen.shown],
-        "class": np.where(
-            chosen.shown[place] == numbers[chosen.rows], place, -1
-        ),  # in the list of classes; -1: none of them
+        # index in the list of classes; -1: none of them
+        "class": np.where(chosen.shown[place] == numbers[chosen.rows], place, -1),
     }
 
 
@@ -240,8 +270,8 @@ def _gather_confusion(source: Source) -> dict[str, Any]:
     return _from_runs(source, COMPARED[:1], _confusion)
 
 
-def _confusion(run: Evaluated) -> Data:
-    """No deeper than the smallest class is large, so that a perfect retrieval would fill the diagonal."""
+def _confusion(run: EvaluatedRun) -> Data:
+    """The depth is at most the size of the smallest class: perfect retrieval fills the diagonal."""
     labels, count = run.database_labels, len(run.classes)
     sizes = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=count)
     depth = int(min(DEPTH, sizes[sizes > 0].min()))
@@ -273,7 +303,7 @@ def _gather_balance(source: Source) -> dict[str, Any]:
 
 def _draw_balance(data: Data) -> Figure:
     shares = {int(bits): own for bits, own in data["series"].items()}
-    return plots.balance(shares, title=f"HCDH on {written(data['dataset'])}")
+    return plots.balance(shares, title=f"{_label('hcdh')} on {display_name(data['dataset'])}")
 
 
 # ---------------------------------------------------------------- lambda
@@ -294,7 +324,7 @@ def _draw_lambda(data: Data) -> Figure:
     for dataset, own in data["series"].items():
         maps = own["maps"].values()
         spread = [statistics.stdev(found) if len(found) > 1 else 0.0 for found in maps]
-        label = written(dataset) + (f", {_map_at(own['depth'])}" if own["depth"] else "")
+        label = display_name(dataset) + (f", {_map_at(own['depth'])}" if own["depth"] else "")
         sweeps.append(
             plots.Sweep(
                 label,
@@ -310,11 +340,11 @@ def _draw_lambda(data: Data) -> Figure:
 
 
 def _from_runs(
-    source: Source, methods: Sequence[str], picked: Callable[[Evaluated], Data]
+    source: Source, methods: Sequence[str], picked: Callable[[EvaluatedRun], Data]
 ) -> dict[str, Any]:
     runs = {method: source.evaluated(method) for method in methods}
     return {
-        method: {"seed": run.about["seed"], "map": run.report["map"], **picked(run)}
+        method: {"seed": run.record["seed"], "map": run.report["map"], **picked(run)}
         for method, run in runs.items()
         if run is not None
     }
@@ -326,13 +356,17 @@ def _compared(data: Data) -> Iterator[tuple[str, Data]]:
 
 
 def _head(data: Data) -> str:
-    return f"{written(data['dataset'])}, {BITS} bits"
+    return f"{display_name(data['dataset'])}, {BITS} bits"
 
 
 def _title(data: Data, method: str) -> str:
-    """Its mAP too, since the codes of a method that failed look like those of one that did not."""
+    """The title names the mAP: degenerate codes can look good."""
     found = data["series"][method].get("map")
-    return f"{written(method)}, {_head(data)}" + ("" if found is None else f", mAP {_short(found)}")
+    return f"{_label(method)}, {_head(data)}" + ("" if found is None else f", mAP {_short(found)}")
+
+
+def _label(method: str) -> str:
+    return display_name(method, CODEBOOK)
 
 
 def _map_at(depth: int | None) -> str:
@@ -343,52 +377,58 @@ def _short(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
 
 
+_HCDH = _label("hcdh")
+
 FIGURES = {
     "fig-pr": Drawing(
         "table1",
         _gather_curves,
         _draw_curves,
-        f"Precision and recall of all items within a Hamming radius that grows from 0 to {BITS}, on {{dataset}}, {BITS} bits: "
-        "means over queries, where a query that finds nothing within the radius counts with precision 0. The dot marks the "
-        "smallest radius at which any query finds what it should. Methods are in the order of their mAP.",
+        f"Precision and recall within a Hamming radius from 0 to {BITS}, on {{dataset}}, {BITS} "
+        "bits: means over queries; a query without an item within the radius counts with precision "
+        "0. The dot marks the smallest radius at which a query finds a relevant item. Methods are "
+        "ordered by mAP.",
     ),
     "fig-tsne": Drawing(
         "table1",
         _gather_points,
         _draw_points,
-        f"t-SNE of the {BITS}-bit codes of at most 1,000 queries of {{dataset}} that have exactly one class, by Hamming "
-        "distance, with normal noise worth one bit to keep equal codes apart. At most ten classes, those with most queries, "
-        "are in colour.",
+        f"t-SNE of the {BITS}-bit codes of at most 1,000 queries of {{dataset}} with exactly one "
+        "class, by Hamming distance, with normal noise worth one bit to separate equal codes. At "
+        "most ten classes, those with most queries, are in color.",
         from_runs=True,
     ),
     "fig-distribution": Drawing(
         "table1",
         _gather_values,
         _draw_values,
-        f"Values before sign of the queries of {{dataset}} at {BITS} bits, as the method's loss sees them.",
+        f"Values before binarization of the queries of {{dataset}} at {BITS} bits, as the loss of "
+        "the method sees them.",
         from_runs=True,
     ),
     "fig-confusion": Drawing(
         "table1",
         _gather_confusion,
         _draw_confusion,
-        f"Classes that HCDH's {BITS}-bit codes retrieve (columns, per cent) for queries of a class (rows) on {{dataset}}: the "
-        f"first {DEPTH:,} items, or as many as the smallest class has, the one at rank r with weight 1/log2(1 + r), the mean "
-        "over the order of ties. Rows sum to 100; among numbers, a blank is less than 0.5.",
+        f"Classes that the {BITS}-bit codes of {_HCDH} retrieve (columns, percent) for queries of "
+        f"a class (rows) on {{dataset}}: the first {DEPTH:,} items, or the size of the smallest "
+        "class, the item at rank r with weight 1/log2(1 + r), averaged over ties. Rows sum to 100; "
+        "a blank is less than 0.5.",
         from_runs=True,
     ),
     "fig-balance": Drawing(
         "table1",
         _gather_balance,
         _draw_balance,
-        "Shares of +1 and -1 in each bit of HCDH's codes of the database of {dataset}, at each length.",
+        f"Fractions of +1 and -1 in each bit of the codes of {_HCDH} of the database of "
+        "{dataset}, at each length.",
     ),
     "fig-lambda": Drawing(
         "lambda",
         _gather_lambda,
         _draw_lambda,
-        f"mAP of HCDH at {BITS} bits over the weight λ of the classification loss; the ring marks the best value, bars the "
-        "standard deviation over seeds where there are several.",
+        f"mAP of {_HCDH} at {BITS} bits over the weight λ of the classification loss; the ring "
+        "marks the best value, bars the standard deviation over seeds if there are several.",
         each=False,
     ),
 }

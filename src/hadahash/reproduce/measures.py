@@ -1,4 +1,4 @@
-"""All measures of one trained model that follow from codes and labels. Runs on the CPU, beside the next training."""
+"""All measures of a trained model that follow from codes and labels, computed on the CPU."""
 
 from __future__ import annotations
 
@@ -25,21 +25,43 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """Codes of a whole data set with its labels and parts, ready to be measured."""
+    """Codes of a whole data set with its labels and parts.
+
+    Attributes:
+        bits: Code length.
+        codes: Packed codes (n, bytes) by threshold: "zero", "mean", "median".
+        labels: Class numbers (n,), or 0 and 1 (n, C).
+        query: Rows of the queries.
+        database: Rows of the database.
+        train: Rows of the training images.
+        second_database: Rows of another database, or None.
+        prefixes: Shorter code lengths that are measured too.
+        depth: Depth of the main measure; None: the whole ranking.
+        rankings: Tables of ties and hits of other rankings, see `rankings.Ranked`.
+    """
 
     bits: int
-    codes: Mapping[str, NDArray[np.uint8]]  # threshold (zero, mean, median): packed (n, bytes)
-    labels: NDArray[Any]  # (n,) class numbers, or (n, C) of 0 and 1
+    codes: Mapping[str, NDArray[np.uint8]]
+    labels: NDArray[Any]
     query: Rows
     database: Rows
     train: Rows
     second_database: Rows | None = None
     prefixes: tuple[int, ...] = ()
-    depth: int | None = None  # of the main measure; None: the whole ranking
+    depth: int | None = None
     rankings: Mapping[str, tuple[Counts, Counts]] = field(default_factory=dict)
 
     def part(self, rows: Rows, *, threshold: str = "zero", bits: int | None = None) -> Codes:
-        """The codes of some images, or their first `bits` bits."""
+        """Select codes.
+
+        Args:
+            rows: Rows of the images.
+            threshold: "zero", "mean" or "median".
+            bits: Keep only the first bits.
+
+        Returns:
+            The codes.
+        """
         packed = self.codes[threshold][rows]
         if bits is None or bits == self.bits:
             return Codes(packed, self.bits)
@@ -51,10 +73,10 @@ def measure(coded: Coded) -> dict[str, Any]:
     """Measure codes in every way that a result file stores.
 
     Args:
-        coded: The codes of all images under three thresholds, the labels, and the parts of the split.
+        coded: The codes of all images, the labels, and the parts of the split.
 
     Returns:
-        A dict that can be written as JSON. All mean average precisions are exact expectations over ties.
+        JSON values by name. All mean average precisions are exact expectations over ties.
     """
     total, relevant = _counts(coded, coded.database)
     ap = _average_precision(total, relevant, coded.depth)
@@ -72,8 +94,8 @@ def measure(coded: Coded) -> dict[str, Any]:
         **_curve(total, relevant),
         **_radius_two(total, relevant),
         "first_ten_tie": _rounded(_first_ten_tie(total).mean()),
-        **_code_statistics(coded.part(coded.database)),
-        "train_map": train_map(coded),
+        **code_statistics(coded.part(coded.database)),
+        "train_map": training_map(coded.part(coded.train), coded.labels[coded.train]),
     }
     found["thresholds"] = {
         name: _maps(*_counts(coded, coded.database, threshold=name)) for name in coded.codes
@@ -92,20 +114,32 @@ def measure(coded: Coded) -> dict[str, Any]:
     return found
 
 
-def train_map(coded: Coded) -> float:
-    """mAP of training images that search the training part; no image is among its own results."""
-    rows = coded.train[:: max(1, len(coded.train) // _TRAIN_QUERIES)]
-    labels = coded.labels[rows], coded.labels[coded.train]
-    sides = coded.part(rows), coded.part(coded.train)
-    total, relevant = _count(sides, labels)
+def training_map(codes: Codes, labels: NDArray[Any]) -> float:
+    """mAP of training images that search the training images; none is among its own results.
+
+    Args:
+        codes: Codes of the training images.
+        labels: Their labels, class numbers (n,) or 0 and 1 (n, C).
+
+    Returns:
+        The mean over at most 2,000 evenly spaced queries.
+    """
+    rows = np.arange(0, len(codes), max(1, len(codes) // _TRAIN_QUERIES))
+    total, relevant = _count((codes[rows], codes), (labels[rows], labels))
     total[:, 0] -= 1
-    labelled = labels[0].any(axis=1) if labels[0].ndim == 2 else np.ones(len(rows), bool)
-    relevant[:, 0] -= labelled
+    relevant[:, 0] -= labels[rows].any(axis=1) if labels.ndim == 2 else 1
     return _rounded(_average_precision(total, relevant, None).mean())
 
 
 def decode_ap(text: str) -> NDArray[np.float16]:
-    """Per-query average precisions as stored in a result."""
+    """Decode the average precisions of all queries.
+
+    Args:
+        text: The entry `ap` or `ap_all` of a record.
+
+    Returns:
+        float16 (queries,).
+    """
     return np.frombuffer(base64.b64decode(text), "<f2")
 
 
@@ -188,7 +222,15 @@ def _per_class(ap: Reals, labels: NDArray[Any]) -> dict[str, float]:
     return {str(c): _rounded(ap @ members[:, c] / sizes[c]) for c in np.flatnonzero(sizes)}
 
 
-def _code_statistics(codes: Codes) -> dict[str, Any]:
+def code_statistics(codes: Codes) -> dict[str, Any]:
+    """Number of distinct codes, fraction of ones per bit, and absolute correlation of bits.
+
+    Args:
+        codes: Codes of a database.
+
+    Returns:
+        `distinct_codes`, `bit_balance` and `bit_correlation`, as stored in results.
+    """
     bits = np.unpackbits(codes.packed, axis=1, count=codes.bits).astype(np.float32)
     centred = bits - bits.mean(0)
     spread = np.sqrt((centred**2).mean(0))

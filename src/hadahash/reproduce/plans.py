@@ -2,8 +2,9 @@
 
 A plan is the name of a built-in one ("factorial") or a JSON file:
 
-    {"name": "tiny", "cells": [{"dataset": "digits", "method": "hcdh", "bits": 16, "backbone": "test_efficientnet",
-                                "seed": 0, "settings": {"epochs": 1}, "varied": {"codebook": "paper"}, "mark": ""}]}
+    {"name": "small", "cells": [
+        {"dataset": "digits", "method": "hcdh", "bits": 16, "backbone": "test_efficientnet",
+         "seed": 0, "settings": {"epochs": 1}, "varied": {"codebook": "paper"}, "mark": ""}]}
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ PLANS = ("factorial",)
 
 @dataclass(frozen=True)
 class Plan:
-    """Cells in the order in which they are run."""
+    """Cells in the order in which they are run.
+
+    Attributes:
+        name: Name of the plan.
+        cells: Its cells.
+    """
 
     name: str
     cells: list[Cell]
@@ -36,7 +42,7 @@ def read_plan(source: str | Path, results: Path) -> Plan:
 
     Args:
         source: Name of a built-in plan, or path of a JSON file.
-        results: Folder of the results, which holds the trials that choose the settings of a built-in plan.
+        results: Folder of the results; its trials choose the settings of a built-in plan.
 
     Returns:
         The plan, with the settings of every cell complete.

@@ -1,7 +1,7 @@
-"""Other rankings of the same codes: real-valued queries, and the probability that query and item share a class.
+"""Other rankings of the same codes: real-valued queries, and the probability of a shared class.
 
-The database stays a binary code per image. Items with the same code always tie, so a ranking is computed over the
-distinct codes, and its measures are exact expectations over ties.
+The database stays one binary code per image. Items with the same code always tie, so a ranking is
+computed over the distinct codes, and its measures are exact expectations over ties.
 """
 
 from __future__ import annotations
@@ -21,53 +21,84 @@ _DEPTH = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
-    """What a ranking needs, on one device."""
+class RankingInputs:
+    """Inputs of a ranking, on one device.
 
-    query: Tensor  # float (q, bits): real-valued outputs in [-1, 1]
-    database: Tensor  # (n, bits) of +-1
-    train: Tensor  # float (t, bits): real-valued outputs of the training images
-    query_targets: Tensor  # float (q, C) of 0 and 1
+    Attributes:
+        query: Float (q, bits), real-valued outputs in [-1, 1].
+        database: (n, bits) of +-1.
+        train: Float (t, bits), real-valued outputs of the training images.
+        query_targets: Float (q, C) of 0 and 1.
+        database_targets: Float (n, C).
+        train_targets: Float (t, C).
+        multilabel: Whether images have any number of classes.
+        codewords: (C, bits) of +-1, or None.
+        class_scores: (q, C), the classifier's scores of the queries, or None.
+    """
+
+    query: Tensor
+    database: Tensor
+    train: Tensor
+    query_targets: Tensor
     database_targets: Tensor
     train_targets: Tensor
     multilabel: bool
-    codewords: Tensor | None  # (C, bits) of +-1
-    class_scores: Tensor | None  # (q, C): the queries' classifier
+    codewords: Tensor | None
+    class_scores: Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """A measured ranking."""
+    """A measured ranking.
 
-    ap: Tensor  # float64 (q,): of the whole ranking
-    ties: Counts  # (q, groups): sizes of the groups of equal score, up to depth 1000; the last column is the rest
-    hits: Counts  # (q, groups): how many of these are relevant
+    Attributes:
+        ap: float64 (q,), average precision of the whole ranking.
+        ties: (q, groups), sizes of the groups of equal score up to depth 1,000; the last column
+            holds all further items.
+        hits: (q, groups), how many of these are relevant.
+    """
+
+    ap: Tensor
+    ties: Counts
+    hits: Counts
 
 
-def rank_all(scene: Scene) -> dict[str, Ranked]:
-    """Measure all rankings that the scene allows, by name."""
-    groups = _distinct(scene)
-    found = {"real": _rank(scene, groups, scene.query, groups.codes)}
-    if scene.codewords is None:
+def rank_all(inputs: RankingInputs) -> dict[str, Ranked]:
+    """Measure all rankings that the inputs allow.
+
+    - `real`: dot product of the real-valued query and the code.
+    - `same_class_real`, `same_class_binary`: probability that query and item share a class, with
+      class probabilities computed from the real-valued or the binary query.
+    - `same_class_classifier`: the same, with those of the query's classifier. Single-label only.
+
+    Args:
+        inputs: Outputs, labels and codewords.
+
+    Returns:
+        Rankings by name. Without codewords only `real`.
+    """
+    groups = _distinct(inputs)
+    found = {"real": _rank(inputs, groups, inputs.query, groups.codes)}
+    if inputs.codewords is None:
         return found
-    binary = torch.where(scene.query >= 0, 1.0, -1.0).to(scene.query.dtype)
-    if scene.multilabel:
-        items = _label_probabilities(scene, _signs(scene.train), groups.codes)
+    binary = torch.where(inputs.query >= 0, 1.0, -1.0).to(inputs.query.dtype)
+    if inputs.multilabel:
+        items = _label_probabilities(inputs, _signs(inputs.train), groups.codes)
         for name, query, train in (
-            ("same_class_real", scene.query, scene.train),
-            ("same_class_binary", binary, _signs(scene.train)),
+            ("same_class_real", inputs.query, inputs.train),
+            ("same_class_binary", binary, _signs(inputs.train)),
         ):
-            wanted = _label_probabilities(scene, train, query)
-            found[name] = _rank(scene, groups, wanted, items, independent=True)
+            wanted = _label_probabilities(inputs, train, query)
+            found[name] = _rank(inputs, groups, wanted, items, independent=True)
         return found
-    items = _class_probabilities(groups.codes, scene.codewords)
+    items = _class_probabilities(groups.codes, inputs.codewords)
     queries = {
-        "same_class_real": _class_probabilities(scene.query, scene.codewords),
-        "same_class_binary": _class_probabilities(binary, scene.codewords),
+        "same_class_real": _class_probabilities(inputs.query, inputs.codewords),
+        "same_class_binary": _class_probabilities(binary, inputs.codewords),
     }
-    if scene.class_scores is not None:
-        queries["same_class_classifier"] = scene.class_scores.double().softmax(1)
-    return found | {name: _rank(scene, groups, query, items) for name, query in queries.items()}
+    if inputs.class_scores is not None:
+        queries["same_class_classifier"] = inputs.class_scores.double().softmax(1)
+    return found | {name: _rank(inputs, groups, query, items) for name, query in queries.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,18 +109,18 @@ class _Groups:
     class_counts: Tensor  # float64 (u, C)
 
 
-def _distinct(scene: Scene) -> _Groups:
-    words = _packed(scene.database)
+def _distinct(inputs: RankingInputs) -> _Groups:
+    words = _packed(inputs.database)
     _, member = torch.unique(words, dim=0, return_inverse=True)
     count = int(member.max()) + 1
-    codes = torch.empty(count, scene.database.shape[1], device=words.device, dtype=torch.float64)
-    codes[member] = scene.database.double()
+    codes = torch.empty(count, inputs.database.shape[1], device=words.device, dtype=torch.float64)
+    codes[member] = inputs.database.double()
     sizes = torch.zeros(count, device=words.device, dtype=torch.float64)
     sizes.index_add_(0, member, torch.ones_like(member, dtype=torch.float64))
     classes = torch.zeros(
-        count, scene.database_targets.shape[1], device=words.device, dtype=torch.float64
+        count, inputs.database_targets.shape[1], device=words.device, dtype=torch.float64
     )
-    classes.index_add_(0, member, scene.database_targets.double())
+    classes.index_add_(0, member, inputs.database_targets.double())
     return _Groups(codes, member, sizes, classes)
 
 
@@ -111,17 +142,17 @@ def _class_probabilities(values: Tensor, codewords: Tensor) -> Tensor:
     return (sharpness * values.double() @ codewords.double().T).softmax(1)
 
 
-def _label_probabilities(scene: Scene, train: Tensor, values: Tensor) -> Tensor:
-    """float64 (n, C): sigmoid of an affine function of <s, w_c> / bits, fitted on the training images."""
-    if scene.codewords is None:
+def _label_probabilities(inputs: RankingInputs, train: Tensor, values: Tensor) -> Tensor:
+    """float64 (n, C): sigmoid of an affine function of <s, w_c> / bits, fitted on `train`."""
+    if inputs.codewords is None:
         raise ValueError("Class probabilities need codewords.")
-    words = scene.codewords.double().T / scene.codewords.shape[1]
-    slope, offset = _logistic(train.double() @ words, scene.train_targets.double())
+    words = inputs.codewords.double().T / inputs.codewords.shape[1]
+    slope, offset = _logistic(train.double() @ words, inputs.train_targets.double())
     return torch.sigmoid(values.double() @ words * slope + offset)
 
 
 def _logistic(x: Tensor, y: Tensor, steps: int = 25, ridge: float = 1e-3) -> tuple[Tensor, Tensor]:
-    """Fit sigmoid(slope_c x + offset_c) to y (n, C) by Newton's method, one regression per column."""
+    """Fit sigmoid(slope_c x + offset_c) to y (n, C) by Newton's method, column by column."""
     slope, offset = torch.ones_like(x[0]), torch.zeros_like(x[0])
     for _ in range(steps):
         p = torch.sigmoid(x * slope + offset)
@@ -135,13 +166,18 @@ def _logistic(x: Tensor, y: Tensor, steps: int = 25, ridge: float = 1e-3) -> tup
 
 
 def _rank(
-    scene: Scene, groups: _Groups, queries: Tensor, items: Tensor, *, independent: bool = False
+    inputs: RankingInputs,
+    groups: _Groups,
+    queries: Tensor,
+    items: Tensor,
+    *,
+    independent: bool = False,
 ) -> Ranked:
     """Rank the groups by <query, item>, or by 1 - prod_c (1 - query_c item_c) if `independent`."""
     aps, ties, hits = [], [], []
     for rows in _slices(len(queries)):
         scores = _scores(queries[rows].double(), items.double(), independent)
-        ap, tie, hit = _measured(scores, groups.sizes, _relevant(scene, groups, rows))
+        ap, tie, hit = _measured(scores, groups.sizes, _relevant(inputs, groups, rows))
         aps.append(ap)
         ties.append(tie)
         hits.append(hit)
@@ -163,18 +199,18 @@ def _scores(queries: Tensor, items: Tensor, independent: bool) -> Tensor:
     return (scores * 1e9).round()  # equal up to rounding errors is equal
 
 
-def _relevant(scene: Scene, groups: _Groups, rows: slice) -> Tensor:
+def _relevant(inputs: RankingInputs, groups: _Groups, rows: slice) -> Tensor:
     """float64 (q, u): how many items of each group share a class with the query."""
-    targets = scene.query_targets[rows].double()
-    if not scene.multilabel:
+    targets = inputs.query_targets[rows].double()
+    if not inputs.multilabel:
         return targets @ groups.class_counts.T
-    shared = (targets @ scene.database_targets.double().T > 0).double()
+    shared = (targets @ inputs.database_targets.double().T > 0).double()
     found = torch.zeros(len(targets), len(groups.sizes), dtype=torch.float64, device=shared.device)
     return found.index_add_(1, groups.member, shared)
 
 
 def _measured(scores: Tensor, sizes: Tensor, relevant: Tensor) -> tuple[Tensor, Counts, Counts]:
-    """Average precision (q,) of the whole ranking, and the groups up to depth 1000 with a last column for the rest."""
+    """Average precision (q,) of the whole ranking, and the groups up to depth 1,000."""
     order = scores.argsort(dim=1, descending=True)
     ordered = scores.gather(1, order)
     step = torch.zeros_like(order)

@@ -6,7 +6,7 @@ import ipaddress
 import os
 from dataclasses import dataclass
 
-from ..config import require
+from ..settings import require
 
 SHORTEST_TOKEN = 16
 

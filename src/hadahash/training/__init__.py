@@ -1,21 +1,8 @@
-"""Training: one loop, its settings, checkpoints and log."""
+"""Training: one loop, its checkpoints and log."""
 
-from ..data.pixel_store import PixelStore
-from ..networks.hash_network import HashNetwork
 from .checkpoint import Checkpoint
-from .distributed import workers_here
+from .distributed import current_processes
 from .log import Log
-from .loop import Outcome, TrainingSet, train
-from .settings import TrainSettings
+from .loop import TrainingResult, TrainingSet, train
 
-__all__ = [
-    "Checkpoint",
-    "HashNetwork",
-    "Log",
-    "Outcome",
-    "PixelStore",
-    "TrainSettings",
-    "TrainingSet",
-    "train",
-    "workers_here",
-]
+__all__ = ["Checkpoint", "Log", "TrainingResult", "TrainingSet", "current_processes", "train"]

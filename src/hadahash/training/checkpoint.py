@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on as if nothing had happened, in one safetensors file."""
+"""Checkpoints: everything needed to continue a training exactly, in one safetensors file."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from torch import Tensor
 from ..errors import StorageError, UsageError
 from ..files import replacing, storage_error
 from ..networks.hash_network import HashNetwork
-from .optim import Average
+from .optim import WeightAverage
 
 
 @dataclass
-class State:
-    """What changes while training. The random choices need no place here: they follow from the seed and the step."""
+class TrainingState:
+    """Everything that changes during training; random choices follow from the seed and the step."""
 
     network: HashNetwork
     optimizer: torch.optim.Optimizer
-    average: Average
+    average: WeightAverage
     step: int = 0
+    seconds: float = 0.0  # training time so far, over all interrupted pieces
 
     def tensors(self) -> dict[str, Tensor]:
+        """All tensors of the state by name."""
         tensors = {f"network.{key}": value for key, value in self.learned().items()}
         tensors |= {f"average.{key}": value for key, value in self.average.tensors().items()}
         return tensors | {
@@ -37,7 +39,8 @@ class State:
         }
 
     @torch.no_grad()
-    def restore(self, tensors: dict[str, Tensor], step: int) -> None:
+    def restore(self, tensors: dict[str, Tensor], step: int, seconds: float) -> None:
+        """Copy saved tensors into the network, the average and the optimizer."""
         for key, value in self.learned().items():
             value.copy_(tensors[f"network.{key}"])
         for key, value in self.average.tensors().items():
@@ -45,56 +48,83 @@ class State:
         for number in range(len(self.parameters())):
             if f"momentum.{number}" in tensors:
                 self.set_momentum(number, tensors[f"momentum.{number}"])
-        self.step = step
+        self.step, self.seconds = step, seconds
 
     def learned(self) -> dict[str, Tensor]:
-        """The network's tensors, and those of the method that only training needs: buffers outside of its state_dict."""
+        """The tensors of the network, with the method's buffers that only training needs."""
         return self.network.state_dict() | {
             f"method.{key}": value for key, value in self.network.method.named_buffers()
         }
 
     def parameters(self) -> list[Tensor]:
+        """The parameters in the order of the optimizer's groups."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def momenta(self) -> list[Tensor | None]:
-        """The momentum of each parameter; None where no step has been made."""
+        """The momentum of each parameter; None before its first step."""
         return [
             self.optimizer.state[parameter].get("momentum_buffer")
             for parameter in self.parameters()
         ]
 
     def set_momentum(self, number: int, value: Tensor) -> None:
+        """Set the momentum of one parameter."""
         parameter = self.parameters()[number]
         self.optimizer.state[parameter]["momentum_buffer"] = value.to(parameter.device)
 
 
 @dataclass
 class Checkpoint:
-    """Where a run's checkpoint lies and what must be the same for it to be taken up again."""
+    """The checkpoint file of a training.
+
+    Attributes:
+        path: The file.
+        fingerprint: Configuration and data; a checkpoint with another one is refused.
+        seconds: Minimum time between two checkpoints.
+    """
 
     path: Path
     fingerprint: dict[str, Any]
     seconds: float = 60.0
     _last: float = field(default_factory=time.monotonic)
 
-    def save_if_due(self, state: State) -> None:
+    def save_if_due(self, state: TrainingState) -> None:
+        """Save unless the last checkpoint is recent."""
         if time.monotonic() - self._last >= self.seconds:
             self.save(state)
 
-    def save(self, state: State) -> None:
+    def save(self, state: TrainingState) -> None:
+        """Write the checkpoint atomically.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
         tensors = {key: value.cpu().contiguous() for key, value in state.tensors().items()}
-        header = {"step": state.step, "fingerprint": self.fingerprint, "sha256": _digest(tensors)}
+        header = {
+            "step": state.step,
+            "seconds": state.seconds,
+            "fingerprint": self.fingerprint,
+            "sha256": _digest(tensors),
+        }
         try:
             with replacing(self.path) as temporary:
                 safetensors.torch.save_file(tensors, temporary, {"hadahash": json.dumps(header)})
         except safetensors.SafetensorError as error:  # how safetensors reports a full disk
             raise StorageError(
-                f"Cannot write {self.path}: {error}. Free some space or choose another place."
+                f"Cannot write {self.path}: {error}. Free some space or choose another folder."
             ) from error
         self._last = time.monotonic()
 
-    def restore(self, state: State) -> bool:
-        """Take up the checkpoint if there is one; refuse it when it belongs to another setting."""
+    def restore(self, state: TrainingState) -> bool:
+        """Restore the state from the file, if there is one.
+
+        Returns:
+            Whether there was a checkpoint.
+
+        Raises:
+            StorageError: The checkpoint is damaged.
+            UsageError: It belongs to another configuration or other data.
+        """
         if not self.path.exists():
             return False
         try:
@@ -104,26 +134,30 @@ class Checkpoint:
             step, fingerprint, sha256 = header["step"], header["fingerprint"], header["sha256"]
         except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
             raise StorageError(
-                f"{self.path} is damaged ({error}). Delete it and train without --resume."
+                f"{self.path} is damaged ({error}). Start again with --overwrite."
             ) from error
         if _digest(tensors) != sha256:
             raise StorageError(
-                f"{self.path} is damaged (its checksum differs). Delete it and train without --resume."
+                f"{self.path} is damaged (its checksum differs). Start again with --overwrite."
             )
-        self._refuse_other_setting(fingerprint)
-        state.restore(tensors, step)
+        self._check_fingerprint(fingerprint)
+        state.restore(tensors, step, header.get("seconds", 0.0))
         return True
 
-    def _refuse_other_setting(self, old: dict[str, Any]) -> None:
-        new = json.loads(json.dumps(self.fingerprint))
-        changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+    def _check_fingerprint(self, saved: dict[str, Any]) -> None:
+        current = json.loads(json.dumps(self.fingerprint))
+        changed = sorted(k for k in {*saved, *current} if saved.get(k) != current.get(k))
         if changed:
-            shown = "; ".join(f"{key} was {old.get(key)}, is {new.get(key)}" for key in changed[:4])
+            shown = "; ".join(
+                f"{k}: {saved.get(k)} before, {current.get(k)} now" for k in changed[:4]
+            )
             raise UsageError(
-                f"{self.path} belongs to another setting ({shown}). Use the same, or train without --resume."
+                f"Cannot resume from {self.path}: it belongs to another configuration ({shown}). "
+                "Use the same settings and data, or start again with --overwrite."
             )
 
     def remove(self) -> None:
+        """Delete the file, if it exists."""
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:

@@ -1,16 +1,18 @@
-"""Several processes that train one network: `torchrun --nproc-per-node 2 -m hadahash train ...`
+"""Distributed training: `torchrun --nproc-per-node 2 -m hadahash train ...`
 
-Each process takes an equal slice of every batch, and the gradients are averaged before each step. For a loss that is a mean
-over the images of a batch this is the gradient of the whole batch, so the weights are those of a single process, but for
-the order of additions (about 1e-7). Three things stay with each process and its slice:
+Each process takes an equal slice of every batch, and the gradients are averaged before each step.
+For a loss that is a mean over the batch this is the gradient of the whole batch, so the weights
+equal those of a single process up to the order of additions (about 1e-7). Three things are local to
+a process:
 
-- BatchNorm in training computes its statistics from the slice (there is no SyncBatchNorm); those of the first process are
-  saved. A frozen backbone, or one without BatchNorm, is not touched by this.
-- Dropout draws its own numbers in each process. (What the augmentation does to an image depends on the seed alone.)
-- Methods that compare images with one another (dpsh, hashnet, mihash ...) compare those of one slice.
+- BatchNorm in training uses the statistics of the slice (there is no SyncBatchNorm); those of rank
+  0 are saved. A frozen backbone, or one without BatchNorm, is not affected.
+- Dropout draws its own numbers in each process. Augmentation depends on the seed alone.
+- Methods that compare images with one another (dpsh, hashnet, mihash ...) compare those of one
+  slice.
 
-The first process alone writes: log, checkpoints, model. Every process reads all training images; a machine's worth of
-memory is needed once for each.
+Only rank 0 writes: log, checkpoints, model. Every process reads all training images, so the memory
+for them is needed once per process.
 """
 
 from __future__ import annotations
@@ -22,52 +24,57 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor, distributed, nn
 
-from ..config import require
+from ..settings import require
 
 if TYPE_CHECKING:
-    from .checkpoint import State
+    from .checkpoint import TrainingState
 
 
-class Workers(Protocol):
-    """The processes that train together, as the training loop sees them."""
+class ProcessGroup(Protocol):
+    """The processes that train together.
+
+    Attributes:
+        rank: Index of this process.
+        count: Number of processes.
+    """
 
     rank: int
     count: int
 
     def slice(self, rows: Tensor) -> Tensor:
-        """This process's part of a batch."""
+        """The part of a batch that this process takes."""
         ...
 
-    def reduce(self, network: nn.Module) -> None:
+    def average_gradients(self, network: nn.Module) -> None:
         """Average the gradients over all processes."""
         ...
 
     def mean(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The averages of the figures of all processes."""
+        """The mean of each value over all processes."""
         ...
 
-    def share(self, state: State) -> None:
-        """Give the first process's state to all: it is the one that reads checkpoints."""
+    def broadcast(self, state: TrainingState) -> None:
+        """Send the state of rank 0, which reads checkpoints, to all processes."""
         ...
 
 
-class Alone:
-    """The usual case: one process that does everything."""
+class SingleProcess:
+    """Training in one process."""
 
     rank, count = 0, 1
 
     def slice(self, rows: Tensor) -> Tensor:
         return rows
 
-    def reduce(self, network: nn.Module) -> None: ...
+    def average_gradients(self, network: nn.Module) -> None: ...
 
     def mean(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
         return sums
 
-    def share(self, state: State) -> None: ...
+    def broadcast(self, state: TrainingState) -> None: ...
 
 
-class Together:
+class DistributedProcesses:
     """One of several processes of an initialised `torch.distributed` group."""
 
     def __init__(self) -> None:
@@ -76,12 +83,13 @@ class Together:
     def slice(self, rows: Tensor) -> Tensor:
         require(
             len(rows) % self.count == 0,
-            f"A batch of {len(rows)} images cannot be divided equally among {self.count} processes. Choose another batch size.",
+            f"The batch size {len(rows)} is not divisible by {self.count} processes. "
+            "Choose another one with --set batch_size=...",
         )
         each = len(rows) // self.count
         return rows[self.rank * each : (self.rank + 1) * each]
 
-    def reduce(self, network: nn.Module) -> None:
+    def average_gradients(self, network: nn.Module) -> None:
         gradients = [
             parameter.grad for parameter in network.parameters() if parameter.grad is not None
         ]
@@ -95,7 +103,7 @@ class Together:
         self._average(values)
         return dict(zip(sums, values, strict=True))
 
-    def share(self, state: State) -> None:
+    def broadcast(self, state: TrainingState) -> None:
         device = state.network.threshold.device
         momenta = state.momenta()
         known = torch.tensor([state.step, *(each is not None for each in momenta)], device=device)
@@ -119,13 +127,13 @@ class Together:
             start += tensor.numel()
 
 
-def workers_here() -> Workers:
-    """The group that torchrun started this process in, or that it has joined already; else it is alone."""
+def current_processes() -> ProcessGroup:
+    """The process group that torchrun started this process in, or a single process."""
     if not distributed.is_available():
-        return Alone()
+        return SingleProcess()
     if not distributed.is_initialized():
         if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
-            return Alone()
+            return SingleProcess()
         local, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
         if gpus:
             torch.cuda.set_device(local % gpus)
@@ -134,4 +142,4 @@ def workers_here() -> Workers:
             "cpu:gloo,cuda:nccl" if each_has_one else "gloo"
         )  # nccl: one process a GPU
         atexit.register(distributed.destroy_process_group)
-    return Together() if distributed.get_world_size() > 1 else Alone()
+    return DistributedProcesses() if distributed.get_world_size() > 1 else SingleProcess()

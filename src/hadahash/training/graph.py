@@ -1,4 +1,4 @@
-"""Record a training step once as a CUDA graph and replay it: small networks are bound by kernel launches, not by arithmetic."""
+"""Record a training step as a CUDA graph: small networks are bound by kernel launches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ Step = Callable[..., dict[str, Tensor]]
 
 
 def record(step: Step, module: nn.Module, *examples: Tensor) -> Step:
-    """A function that does what `step` does on tensors of the examples' shapes, in one launch.
+    """Record `step` once and return a function that replays it in one launch.
 
-    `step` computes losses and gradients and must neither read back from the device nor change shapes. The warm-up runs that
-    a recording needs leave their marks in the module's buffers (batch statistics), so those are put back.
+    Args:
+        step: Computes losses and gradients; must neither read back from the device nor change
+            shapes.
+        module: Its buffers (batch statistics) are restored after the warm-up runs.
+        *examples: Tensors with the shapes of all later calls.
+
+    Returns:
+        A function with the signature of `step`.
     """
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     inputs = [example.clone() for example in examples]

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while training: they wait until the step is done and a checkpoint written, then have their effect."""
+"""Ctrl-C and SIGTERM during training take effect after the step, once a checkpoint is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 from torch import distributed
 
-from .distributed import Workers
+from .distributed import ProcessGroup
 
 _USUAL: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
@@ -19,14 +19,19 @@ _USUAL: dict[signal.Signals, Any] = {
 
 
 class Interrupt:
-    """A context in which the two signals are held back, where nobody else handles them.
+    """Context manager that defers the two signals, where no other handler is installed.
 
-    A process that is alone gives in at once to a second signal. Of several, torchrun sends each one signal more than the
-    terminal does, so all are held back.
+    A second signal ends a single process at once. With several processes torchrun sends one signal
+    more than the terminal, so all are deferred.
+
+    Args:
+        processes: The processes that train together.
+        device: Device of the network.
+        hold: Whether to defer signals at all.
     """
 
-    def __init__(self, workers: Workers, device: torch.device, *, hold: bool) -> None:
-        self._workers, self._got = workers, 0
+    def __init__(self, processes: ProcessGroup, device: torch.device, *, hold: bool) -> None:
+        self._processes, self._got = processes, 0
         own = (
             hold and threading.current_thread() is threading.main_thread()
         )  # signals reach no other
@@ -34,13 +39,13 @@ class Interrupt:
             number for number, usual in _USUAL.items() if own and signal.getsignal(number) == usual
         ]
         by_gpu = (
-            workers.count > 1 and distributed.get_backend() == "nccl"
+            processes.count > 1 and distributed.get_backend() == "nccl"
         )  # then nothing on the CPU can be sent
         self._device = device if by_gpu else torch.device("cpu")
 
     def __enter__(self) -> Interrupt:
         for number in self._held:
-            signal.signal(number, self._note)
+            signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -52,21 +57,21 @@ class Interrupt:
         for number in self._held:
             signal.signal(number, _USUAL[number])
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._got = number
-        if self._workers.count == 1:
+        if self._processes.count == 1:
             self.__exit__(None, None, None)
 
-    def wanted(self) -> bool:
-        """Is one of the processes to stop? All get the same answer after the same step, so that none waits for another."""
-        if self._workers.count == 1:
+    def should_stop(self) -> bool:
+        """Whether any process was asked to stop; all processes get the same answer after a step."""
+        if self._processes.count == 1:
             return self._got > 0
         asked = torch.tensor(float(self._got > 0), device=self._device)
-        return float(self._workers.mean({"asked": asked})["asked"]) > 0
+        return float(self._processes.mean({"asked": asked})["asked"]) > 0
 
-    def give_in(self) -> NoReturn:
-        """Let the signal have its usual effect: SIGTERM ends the process, Ctrl-C is a KeyboardInterrupt."""
+    def raise_signal(self) -> NoReturn:
+        """Apply the signal: SIGTERM ends the process, Ctrl-C raises KeyboardInterrupt."""
         self.__exit__(None, None, None)
         if self._got:
             signal.raise_signal(self._got)
-        raise KeyboardInterrupt  # it was another process that got the signal
+        raise KeyboardInterrupt  # another process received the signal

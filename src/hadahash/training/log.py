@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object a line, always; a progress bar where a person watches."""
+"""JSON Lines log, and a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from ..files import storage_error, write_text
 
 
 class Log:
-    """Writes `log.jsonl` (when it has a path) and moves the progress bar (when it is asked to)."""
+    """Writes the log file and updates the progress bar.
+
+    Args:
+        path: The file; None: no file.
+        progress: Whether to show a progress bar on stderr.
+    """
 
     def __init__(self, path: Path | None, *, progress: bool) -> None:
         self.path = path
@@ -42,7 +47,7 @@ class Log:
         self._bar.stop()
 
     def begin(self, step: int, steps: int) -> None:
-        """Forget lines beyond `step`: an interrupted run may have logged work that is now done again."""
+        """Start at `step` of `steps`; lines of later steps, which are now repeated, are removed."""
         if self.path is not None:
             lines = self.path.read_text().splitlines() if self.path.exists() and step else []
             kept = [line for line in lines if _step(line) <= step]
@@ -50,9 +55,15 @@ class Log:
         self._bar.update(self._task, total=steps, completed=step)
 
     def advance(self, step: int) -> None:
+        """Update the progress bar."""
         self._bar.update(self._task, completed=step)
 
     def write(self, **values: Any) -> None:
+        """Append one line.
+
+        Raises:
+            StorageError: The file cannot be written.
+        """
         note = " ".join(
             f"{key} {value:.4f}"
             for key, value in values.items()
@@ -68,7 +79,7 @@ class Log:
 
 
 def _step(line: str) -> float:
-    """The step of a log line; a line that a crash cut off counts as beyond all."""
+    """The step of a log line; infinity for a line that a crash cut off."""
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):

@@ -1,194 +1,314 @@
 """The training loop: the only one.
 
-All random choices of a step (order, augmentation, dropout) follow from the seed and the step's number, so a run that was
-killed goes on from its last checkpoint exactly as if it had never stopped. One that is told to stop writes it first.
+All random choices of a step (order, augmentation, dropout) follow from the seed and the step
+number. A killed training therefore continues from its last checkpoint exactly as if it had never
+stopped.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from ..data.preprocess import AugmentSettings, Preprocess, augment, draw, mix_targets
-from ..errors import FellApart
+from ..config import AugmentConfig, TrainConfig
+from ..data.augment import augment, mix_targets, sample_augmentations
+from ..data.labels import Labels
+from ..data.pixel_store import Prefetcher
+from ..data.preprocess import Preprocess
+from ..errors import TrainingDivergedError
 from ..methods import Batch, DeepMethod
 from ..networks.hash_network import HashNetwork
-from .checkpoint import Checkpoint, State
-from .distributed import Alone, Workers
+from .checkpoint import Checkpoint, TrainingState
+from .distributed import ProcessGroup, SingleProcess
 from .graph import Step, record
 from .interrupt import Interrupt
 from .log import Log
-from .optim import Average, make_optimizer, rate_factor, set_rates
-from .settings import TrainSettings
+from .optim import WeightAverage, make_optimizer, rate_factor, set_rates
+from .targets import BatchTargets
+
+StepInputs = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """What the network is trained on: pixels, or features of a frozen backbone, with the targets."""
+    """The inputs and labels that a network is trained on.
 
-    inputs: Tensor  # uint8 pixels (n, 3, side, side), or float features (n, d)
-    targets: Tensor  # float (n, classes)
+    Attributes:
+        inputs: uint8 pixels (n, 3, side, side), or float features (n, d) of a frozen backbone. They
+            may be on another device than the network, or in a memory-mapped file.
+        labels: Labels of the n images; dense targets exist per batch only.
+        device: Device of the network.
+        on_disk: Whether the inputs are in a memory-mapped file.
+    """
+
+    inputs: Tensor
+    labels: Labels
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    on_disk: bool = False
 
     def __len__(self) -> int:
         return len(self.inputs)
 
+    @cached_property
+    def targets(self) -> BatchTargets:
+        """Makes the targets of a batch."""
+        return BatchTargets(self.labels, self.device)
+
     @property
     def frozen(self) -> bool:
+        """Whether the inputs are features, so the backbone is not trained."""
         return self.inputs.ndim == 2
 
-    def batch(self, rows: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What a step is given: inputs, targets, numbers of the images and their augmentations."""
-        inputs = self.inputs[rows.to(self.inputs.device)].to(self.targets.device)
-        return inputs, self.targets[rows], rows, table
+    @property
+    def resident(self) -> bool:
+        """Whether the inputs are in the memory of the device, so reading them takes no time."""
+        return self.inputs.device.type == self.device.type and not self.on_disk
+
+    def batch(self, rows: Tensor, augmentations: Tensor) -> StepInputs:
+        """The inputs of one step: pixels or features, targets, rows and augmentations."""
+        inputs = self.inputs[rows.to(self.inputs.device)].to(self.device)
+        return inputs, self.targets(rows), rows, augmentations
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a finished training took; the rate leaves out the start (recording, compiling)."""
+class TrainingResult:
+    """What a finished training took.
+
+    Attributes:
+        steps: Number of steps.
+        seconds: Time over all interrupted pieces.
+        images_per_second: Rate of the last piece, without its start (recording, compiling).
+        precision: Effective precision of the backbone.
+        batch_size: Effective batch size.
+        compiled: Whether the backbone was compiled.
+    """
 
     steps: int
     seconds: float
     images_per_second: float
+    precision: str
+    batch_size: int
+    compiled: bool
+
+
+def effective_precision(config: TrainConfig, device: torch.device) -> str:
+    """The precision that "auto" stands for on this device: "bf16" on a GPU, else "fp32"."""
+    if config.precision != "auto":
+        return config.precision
+    return "bf16" if device.type == "cuda" else "fp32"
 
 
 def train(
     network: HashNetwork,
     data: TrainingSet,
-    settings: TrainSettings,
+    config: TrainConfig,
     *,
-    augmentation: AugmentSettings,
+    augmentation: AugmentConfig,
     preprocess: Preprocess,
     seed: int,
     log: Log,
     checkpoint: Checkpoint | None = None,
-    workers: Workers | None = None,
-) -> Outcome:
-    """Train the network in place; at the end it holds the averaged weights of the last step."""
-    device, workers, method = (
-        network.threshold.device,
-        workers or Alone(),
-        cast(DeepMethod, network.method),
-    )
-    plan = Plan(data, settings, augmentation, preprocess.crop, seed)
-    network.backbone.requires_grad_(not data.frozen)
-    optimizer = make_optimizer(network, settings)
-    state = State(network, optimizer, Average(network, settings.ema))
+    processes: ProcessGroup | None = None,
+) -> TrainingResult:
+    """Train a network in place; at the end it holds the averaged weights of the last step.
+
+    Args:
+        network: The network; its method must be a DeepMethod.
+        data: Training inputs and labels.
+        config: Settings of the loop.
+        augmentation: Random augmentation of pixels.
+        preprocess: Gives the input size and the crop.
+        seed: Seed of order, augmentation and dropout.
+        log: Receives the losses of every epoch.
+        checkpoint: Where to save and restore the state; None: nowhere.
+        processes: The processes that train together; None: this one alone.
+
+    Returns:
+        Time and effective settings.
+
+    Raises:
+        TrainingDivergedError: The loss or the weights became NaN or infinite.
+    """
+    plan = BatchPlan(data, config, augmentation, preprocess.crop, seed)
+    run = _Run(network, data, config, plan, log, processes or SingleProcess())
     if checkpoint is not None:
-        checkpoint.restore(state)
-    workers.share(state)
-    log.begin(state.step, plan.steps)
-    network.train(not data.frozen)
-    method.train()
-    started = running = time.perf_counter()
-    first, step_once, sums = state.step, None, {}  # type: ignore[var-annotated]
-    interrupt = Interrupt(workers, device, hold=checkpoint is not None or workers.count > 1)
-    with (
-        _own_randomness(device),
-        kernels(device, deterministic=settings.deterministic),
-        interrupt,
-    ):
-        while state.step < plan.steps:
-            given = data.batch(*(workers.slice(part) for part in plan.at(state.step)))
-            method.before_step(state.step, plan.steps)
-            set_rates(
-                optimizer, rate_factor(state.step, plan.steps, plan.steps_per_epoch, settings)
-            )
-            torch.manual_seed(_mix(seed, state.step) + workers.rank)
-            if step_once is None:
-                step_once = _make_step(network, settings, preprocess.train_size, data.frozen, given)
-                running = time.perf_counter()
-            parts = step_once(*given)
-            workers.reduce(network)
-            optimizer.step()
-            state.average.update(state.step)
-            state.step += 1
-            sums = {key: sums.get(key, 0) + value.detach() for key, value in parts.items()}
-            log.advance(state.step)
-            epoch, rest = divmod(state.step, plan.steps_per_epoch)
-            if rest == 0:
-                done = min(plan.steps_per_epoch, state.step - first)
-                means = {key: float(value) / done for key, value in workers.mean(sums).items()}
-                _log_epoch(log, state.step, epoch, means, optimizer)
-                sums = {}
-            _keep(state, checkpoint, interrupt)
-    state.average.apply()
+        checkpoint.restore(run.state)
+    run.processes.broadcast(run.state)
+    started = run.begin()
+    hold = checkpoint is not None or run.processes.count > 1
+    interrupt = Interrupt(run.processes, network.device, hold=hold)
+    with _isolated_randomness(network.device), _kernels(config), interrupt:
+        for given in run.batches():
+            torch.manual_seed(_mix(seed, run.state.step) + run.processes.rank)
+            run.step(given, preprocess.train_size)
+            run.state.seconds = started + time.perf_counter()
+            _checkpoint_or_stop(run.state, checkpoint, interrupt)
+    run.state.average.apply()
+    _check_finite(network)
     network.eval()
-    now = time.perf_counter()
-    return Outcome(plan.steps, now - started, (plan.steps - first) * plan.batch / (now - running))
+    return run.result(started)
 
 
-class Plan:
-    """Which images each step sees, and how they are augmented: a function of the seed and the step's number."""
+class BatchPlan:
+    """Which images each step sees, and their augmentation: a function of seed and step number.
+
+    Images that do not fill the last batch of an epoch are left out of that epoch; the order changes
+    every epoch.
+    """
 
     def __init__(
         self,
         data: TrainingSet,
-        settings: TrainSettings,
-        augmentation: AugmentSettings,
+        config: TrainConfig,
+        augmentation: AugmentConfig,
         crop: float,
         seed: int,
     ) -> None:
-        self.count, self.device = len(data), data.targets.device
-        self.batch = min(settings.batch, self.count)
-        self.steps_per_epoch = (
-            self.count // self.batch
-        )  # what does not fill a batch is left out; the order changes
-        self.steps = settings.epochs * self.steps_per_epoch
+        self.count, self.device = len(data), data.device
+        self.batch_size = min(config.batch_size, self.count)
+        self.steps_per_epoch = self.count // self.batch_size
+        self.steps = config.epochs * self.steps_per_epoch
         self._augmentation, self._crop, self._seed = augmentation, crop, seed
         self._epoch = -1
 
     def at(self, step: int) -> tuple[Tensor, Tensor]:
-        """The numbers of the images of this step (batch,), and their augmentations (batch, 8)."""
-        epoch, place = divmod(step, self.steps_per_epoch)
+        """The rows of the images of this step (batch,), and their augmentations (batch, 8)."""
+        epoch, batch = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(_mix(self._seed, epoch) + 1)
             self._order = torch.randperm(self.count, generator=generator).to(self.device)
-            self._table = draw(self.count, self._augmentation, self._crop, generator).to(
-                self.device
-            )
+            drawn = sample_augmentations(self.count, self._augmentation, self._crop, generator)
+            self._augmentations = drawn.to(self.device)
             self._epoch = epoch
-        rows = self._order[place * self.batch : (place + 1) * self.batch]
-        return rows, self._table[rows]
+        rows = self._order[batch * self.batch_size : (batch + 1) * self.batch_size]
+        return rows, self._augmentations[rows]
+
+
+class _Run:
+    """The moving parts of one training."""
+
+    def __init__(
+        self,
+        network: HashNetwork,
+        data: TrainingSet,
+        config: TrainConfig,
+        plan: BatchPlan,
+        log: Log,
+        processes: ProcessGroup,
+    ) -> None:
+        self.network, self.data, self.config = network, data, config
+        self.plan, self.log, self.processes = plan, log, processes
+        self.method = cast(DeepMethod, network.method)
+        network.backbone.requires_grad_(not data.frozen)
+        self.optimizer = make_optimizer(network, config)
+        self.state = TrainingState(network, self.optimizer, WeightAverage(network, config.ema))
+        self._step_once: Step | None = None
+        self._sums: dict[str, Tensor] = {}
+        self.first = 0
+
+    def begin(self) -> float:
+        """Prepare the first step; returns the offset that turns the clock into training seconds."""
+        self.first = self.state.step
+        self.log.begin(self.first, self.plan.steps)
+        self.network.train(not self.data.frozen)
+        self.method.train()
+        now = self._running = time.perf_counter()
+        return self.state.seconds - now
+
+    def batches(self) -> Iterator[StepInputs]:
+        """The batches that are left, each read one step ahead where reading takes time."""
+        steps = range(self.first, self.plan.steps)
+        if self.data.resident:
+            yield from (self._read(step) for step in steps)
+            return
+        yield from Prefetcher(self._read, steps)
+
+    def _read(self, step: int) -> StepInputs:
+        return self.data.batch(*(self.processes.slice(part) for part in self.plan.at(step)))
+
+    def step(self, given: StepInputs, size: int) -> None:
+        """One optimizer step."""
+        state, plan = self.state, self.plan
+        self.method.before_step(state.step, plan.steps)
+        factor = rate_factor(state.step, plan.steps, plan.steps_per_epoch, self.config)
+        set_rates(self.optimizer, factor)
+        if self._step_once is None:
+            self._step_once = _make_step(self.network, self.config, size, self.data.frozen, given)
+            self._running = time.perf_counter()
+        parts = self._step_once(*given)
+        self.processes.average_gradients(self.network)
+        self.optimizer.step()
+        state.average.update(state.step)
+        state.step += 1
+        for key, value in parts.items():
+            self._sums[key] = self._sums.get(key, 0) + value.detach()
+        self.log.advance(state.step)
+        epoch, rest = divmod(state.step, plan.steps_per_epoch)
+        if rest == 0:
+            self._end_epoch(epoch)
+
+    def _end_epoch(self, epoch: int) -> None:
+        steps = min(self.plan.steps_per_epoch, self.state.step - self.first)
+        sums = self.processes.mean(self._sums)
+        parts = {key: float(value) / steps for key, value in sums.items()}
+        self._sums = {}
+        loss = sum(parts.values())
+        if not math.isfinite(loss):
+            raise TrainingDivergedError(
+                f"Training diverged: the loss is {loss} after epoch {epoch}. "
+                "Lower the learning rate with --set lr=..."
+            )
+        rate = self.optimizer.param_groups[-1]["lr"]
+        self.log.write(step=self.state.step, epoch=epoch, loss=loss, **parts, lr=rate)
+
+    def result(self, offset: float) -> TrainingResult:
+        now = time.perf_counter()
+        images = (self.plan.steps - self.first) * self.plan.batch_size
+        on_gpu = self.network.device.type == "cuda"
+        return TrainingResult(
+            steps=self.plan.steps,
+            seconds=offset + now,
+            images_per_second=images / (now - self._running),
+            precision=effective_precision(self.config, self.network.device),
+            batch_size=self.plan.batch_size,
+            compiled=_compiles(self.config) and on_gpu and not self.data.frozen,
+        )
 
 
 def _make_step(
     network: HashNetwork,
-    settings: TrainSettings,
+    config: TrainConfig,
     size: int,
     frozen: bool,
-    example: tuple[Tensor, ...],
+    example: StepInputs,
 ) -> Step:
-    """The function of one step: losses and gradients of a batch. On a GPU it is recorded once and replayed."""
-    device = network.threshold.device
+    """The function of one step: losses and gradients of a batch. On a GPU it is a CUDA graph.
+
+    Autocast covers the backbone only; the head and the loss run in float32.
+    """
+    device = network.device
     on_gpu = device.type == "cuda"
-    precision = (
-        settings.precision if settings.precision != "auto" else ("bf16" if on_gpu else "fp32")
-    )
+    half = effective_precision(config, device) == "bf16"
     method = cast(DeepMethod, network.method)
-    backbone = (
-        torch.compile(network.backbone, dynamic=False)
-        if settings.compile and on_gpu and not settings.deterministic
-        else network.backbone
-    )
+    compiles = _compiles(config) and on_gpu
+    backbone = torch.compile(network.backbone, dynamic=False) if compiles else network.backbone
 
     def step(inputs: Tensor, targets: Tensor, rows: Tensor, table: Tensor) -> dict[str, Tensor]:
-        with torch.autocast(
-            device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False
-        ):
-            if frozen:
-                features = inputs
-            else:
+        if frozen:
+            features = inputs
+        else:
+            with torch.autocast(device.type, torch.bfloat16, enabled=half, cache_enabled=False):
                 features = backbone(augment(inputs, table, size))
-                targets = mix_targets(targets, table)
-            parts = method.loss(Batch(features, targets, rows))
+            targets = mix_targets(targets, table)
+        parts = method.loss(Batch(features.float(), targets, rows))
         total = torch.stack(list(parts.values())).sum()
         total.backward()  # type: ignore[no-untyped-call]
         return parts
@@ -203,49 +323,53 @@ def _make_step(
     return plain
 
 
-def _keep(state: State, checkpoint: Checkpoint | None, interrupt: Interrupt) -> None:
-    """Write a checkpoint when it is time; also when the process is told to stop, which happens then."""
-    stop = interrupt.wanted()
+def _compiles(config: TrainConfig) -> bool:
+    return config.compile and not config.deterministic
+
+
+def _checkpoint_or_stop(
+    state: TrainingState, checkpoint: Checkpoint | None, interrupt: Interrupt
+) -> None:
+    """Save a checkpoint when it is due, or before stopping when that was asked for."""
+    stop = interrupt.should_stop()
     if checkpoint is not None:
         (checkpoint.save if stop else checkpoint.save_if_due)(state)
     if stop:
-        interrupt.give_in()
+        interrupt.raise_signal()
 
 
 @contextmanager
-def _own_randomness(device: torch.device) -> Iterator[None]:
-    """Dropout draws from torch's global generators, which each step seeds: the caller's are put back afterwards."""
+def _kernels(config: TrainConfig) -> Iterator[None]:
+    """Fastest convolution kernels, or deterministic ones."""
+    before = torch.are_deterministic_algorithms_enabled()
+    flags = torch.backends.cudnn.flags(
+        enabled=True, benchmark=not config.deterministic, deterministic=config.deterministic
+    )
+    with flags:
+        torch.use_deterministic_algorithms(config.deterministic or before, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before)
+
+
+@contextmanager
+def _isolated_randomness(device: torch.device) -> Iterator[None]:
+    """Dropout draws from torch's global generators, which each step seeds; restore the caller's."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield
 
 
-@contextmanager
-def kernels(device: torch.device, *, deterministic: bool) -> Iterator[None]:
-    """Choose the fastest kernels, or only those that give the same bits every time."""
-    before = torch.are_deterministic_algorithms_enabled()
-    if deterministic and device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(deterministic or before, warn_only=True)
-    try:
-        with torch.backends.cudnn.flags(
-            enabled=True, benchmark=not deterministic, deterministic=deterministic
-        ):
-            yield
-    finally:
-        torch.use_deterministic_algorithms(before)
-
-
 def _mix(seed: int, number: int) -> int:
-    """A seed of its own for each pair of numbers."""
+    """A separate seed for each pair of numbers."""
     return (seed * 1_000_003 + number) * 2_654_435_761 % (1 << 62)
 
 
-def _log_epoch(
-    log: Log, step: int, epoch: int, parts: dict[str, float], optimizer: torch.optim.Optimizer
-) -> None:
-    loss = sum(parts.values())
-    if not math.isfinite(loss):
-        raise FellApart(
-            f"The loss is {loss} after epoch {epoch}: training fell apart. Lower the rate with --set lr=..."
-        )
-    log.write(step=step, epoch=epoch, loss=loss, **parts, lr=optimizer.param_groups[-1]["lr"])
+def _check_finite(network: HashNetwork) -> None:
+    """A last step may diverge after the last loss was measured."""
+    for name, tensor in network.state_dict().items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise TrainingDivergedError(
+                f"Training diverged: the weights {name} are NaN or infinite. "
+                "Lower the learning rate with --set lr=..."
+            )

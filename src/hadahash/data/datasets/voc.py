@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from ..base import FileImages, LabelledImages
+from ..base import FileImages, LabelledImages, name_ids
+from ..labels import Labels
 from ..text import AGAIN, read_text
-from .locations import find_place
+from . import DATASETS, DatasetInfo
+from .locations import locate_dataset
 
 CLASSES = (
     "aeroplane",
@@ -51,16 +53,16 @@ _EXPECTED = (
 )
 
 
-def get_voc2012(root: str | Path | None = None, **options: Any) -> Path:
+def locate_voc2012(root: str | Path | None = None, **options: Any) -> Path:
     """The folder VOC2012; it is not fetched."""
-    return find_place(
+    return locate_dataset(
         "voc2012", root, _fits, below=("VOCdevkit/VOC2012", "VOC2012"), expected=_EXPECTED
     )
 
 
 def read_voc2012(root: str | Path) -> LabelledImages:
     """All images of the training and the validation set, with labels (n, 20) of 0 and 1."""
-    root = get_voc2012(root)
+    root = locate_voc2012(root)
     ids, labels, paths = [], [], []
     for part in ("train", "val"):
         names, present = _read_part(root / "ImageSets" / "Main", part)
@@ -75,8 +77,8 @@ def read_voc2012(root: str | Path) -> LabelledImages:
     parts = ["train"] * len(labels[0]) + ["query"] * len(labels[1])
     return LabelledImages(
         FileImages(paths),
-        np.array(ids),
-        np.concatenate(labels),
+        name_ids(ids),
+        Labels.from_array(np.concatenate(labels)),
         CLASSES,
         "voc2012",
         np.array(parts),
@@ -114,3 +116,6 @@ def _read_class(path: Path) -> tuple[list[str], NDArray[np.int64]]:
     if not rows:
         raise DataError(f"{path} is empty. {AGAIN}")
     return [name for name, _ in rows], np.array([mark == "1" for _, mark in rows], np.int64)
+
+
+DATASETS.register("voc2012")(DatasetInfo("voc2012", "voc2012", None, read_voc2012, locate_voc2012))

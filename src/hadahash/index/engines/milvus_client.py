@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ... import config as settings
+from ... import settings
 from ...errors import HadaHashError, MissingExtraError, StorageError, UsageError, unknown
 
 T = TypeVar("T")

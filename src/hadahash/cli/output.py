@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..encoding import Advance
+from ..encoding import Progress as Advance
 
 
-def say(text: str) -> None:
+def info(text: str) -> None:
     """A line about what goes on, on stderr, so that stdout stays for results."""
     typer.echo(text, err=True)
 
@@ -28,7 +28,7 @@ def as_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
-def watched() -> bool:
+def is_interactive() -> bool:
     """Is a person looking at stderr?"""
     return Console(stderr=True).is_terminal
 
@@ -42,7 +42,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        disable=not watched(),
+        disable=not is_interactive(),
     )
     with bar:
         task = bar.add_task(title, total=total)

@@ -1,0 +1,144 @@
+"""Configurations and networks from names: what fitting and loading have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .config import Config
+from .errors import UsageError
+from .methods import METHODS, ShallowMethod, Task
+from .networks import Backbone, build_backbone
+from .networks.hash_network import HashNetwork
+from .plugins import load_plugins
+from .settings import require
+
+DEFAULT_METHOD = "hcdh"  # our best recipe; "hcdh" is the method of the paper
+
+
+def make_config(
+    method: str,
+    *,
+    bits: int = 64,
+    backbone: str = "efficientnet_lite0",
+    weights: str | Path = "imagenet",
+    seed: int = 0,
+    split_seed: int | None = None,
+    plugins: Sequence[str | Path] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> Config:
+    """Build and check a configuration.
+
+    Args:
+        method: Name of the hashing method.
+        bits: Code length.
+        backbone: Name of the network.
+        weights: "imagenet", "none", or a file.
+        seed: Random seed.
+        split_seed: Seed of the data split; None: `seed`.
+        plugins: Files or modules that define methods.
+        settings: Settings of training, augmentation, input and method by name.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        UsageError: An unknown method or setting, or a value out of range.
+    """
+    load_plugins([str(path) for path in plugins])
+    return Config.from_flat(
+        METHODS.get(method).Settings,
+        settings or {},
+        method=method,
+        bits=bits,
+        backbone=backbone,
+        weights=weights,
+        seed=seed,
+        split_seed=split_seed,
+        plugins=tuple(str(path) for path in plugins),
+    )
+
+
+def build_network(
+    config: Config,
+    backbone: Backbone,
+    *,
+    classes: int,
+    multilabel: bool,
+    train_images: int,
+    device: torch.device,
+    create: bool,
+) -> HashNetwork:
+    """Put a method on a backbone.
+
+    Args:
+        config: The configuration.
+        backbone: The backbone.
+        classes: Number of classes.
+        multilabel: Whether images have several labels.
+        train_images: Number of training images.
+        device: Where to put the network.
+        create: Search the codebook and initialize; False: empty modules for loading.
+
+    Returns:
+        The network, in evaluation mode.
+    """
+    kind = METHODS.get(config.method)
+    rows = train_images if create or issubclass(kind, ShallowMethod) else 0
+    task = Task(config.bits, classes, backbone.features, multilabel, rows, config.seed)
+    with seeded(config.seed):
+        make = kind.create if create else kind
+        method = make(task, config.method_settings)
+    network = HashNetwork(backbone, method, config.bits)
+    return network.to(memory_format=torch.channels_last).to(device).eval()
+
+
+def initial_backbone(config: Config) -> Backbone:
+    """The backbone of a configuration with its initial weights."""
+    with seeded(config.seed):
+        return build_backbone(
+            config.backbone,
+            weights=config.weights,
+            partial_weights=config.input.partial_weights,
+            img_size=config.input.size,
+        )
+
+
+def backbone_key(config: Config) -> str:
+    """Identifies a backbone with its initial weights, for feature caches."""
+    random = config.weights == "none" or config.input.partial_weights
+    return f"{config.backbone} {config.weights}" + (f" seed {config.seed}" if random else "")
+
+
+def _cuda_in_use() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch's global generators, which layers initialize from, and restore them afterwards."""
+    devices = list(range(torch.cuda.device_count())) if _cuda_in_use() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; "auto" is the GPU, if there is one.
+
+    Raises:
+        UsageError: An unknown device, or no usable GPU.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"Unknown device '{name}'. Use auto, cpu or cuda.") from None
+    available = device.type != "cuda" or torch.cuda.is_available()
+    require(available, "No GPU is available to torch. Use --device cpu.")
+    return device

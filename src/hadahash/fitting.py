@@ -1,0 +1,279 @@
+"""Fitting: a configuration and labelled images in, a HashModel out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .building import backbone_key, build_network, choose_device, initial_backbone
+from .codes import Skipped
+from .config import Config, TrainConfig
+from .data.base import LabelledImages
+from .data.decode import to_skipped
+from .data.pixel_store import PixelStore
+from .data.preprocess import Preprocess, choose_preprocess
+from .data.sources import as_images
+from .encoding import Encoder, FeatureCache
+from .environment import hardware
+from .errors import DataError
+from .methods import ShallowMethod
+from .model import HashModel
+from .networks.hash_network import HashNetwork
+from .settings import require
+from .training import Checkpoint, Log, TrainingResult, TrainingSet, current_processes, train
+from .training.loop import effective_precision
+
+CHECKPOINT = "checkpoint.safetensors"
+LOG = "log.jsonl"
+
+Info = Callable[[str], object]
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """A trained model and the training images that could not be read."""
+
+    model: HashModel
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """What a method learns from."""
+
+    tensor: Tensor  # uint8 pixels (n, 3, side, side), or float features (n, d)
+    rows: NDArray[np.int64]  # the images that could be read
+    skipped: tuple[Skipped, ...]
+    on_disk: bool = False
+
+
+def fit_model(
+    config: Config,
+    data: LabelledImages,
+    *,
+    device: str = "auto",
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: bool = False,
+    cache: FeatureCache | None = None,
+    info: Info = lambda text: None,
+) -> FitResult:
+    """Train a model.
+
+    Args:
+        config: The requested configuration.
+        data: Labelled training images. Classes without an image are ignored.
+        device: "auto", "cpu" or "cuda".
+        folder: Where to keep the log and checkpoints; None: nowhere.
+        resume: Continue from the last checkpoint in `folder`.
+        progress: Show a progress bar on stderr.
+        cache: Features that several models with one fixed backbone share.
+        info: Receives messages for the user.
+
+    Returns:
+        The model, with the configuration that ran.
+
+    Raises:
+        DataError: Fewer than two classes or readable images.
+        UsageError: The checkpoint belongs to another configuration or other data.
+        TrainingDivergedError: The loss became NaN or infinite.
+    """
+    processes = current_processes()  # first: it selects the GPU of this process
+    where, config_train = choose_device(device), cast(TrainConfig, config.train)
+    data = data.used_classes()
+    if len(data.classes) < 2:
+        raise DataError(f"Training needs at least 2 classes with images, got {len(data.classes)}.")
+    backbone = initial_backbone(config)
+    preprocess = choose_preprocess(data.images, backbone.size, config.input)
+    network = build_network(
+        config,
+        backbone,
+        classes=len(data.classes),
+        multilabel=data.labels.multilabel,
+        train_images=len(data),
+        device=where,
+        create=True,
+    )
+    inputs = _read_inputs(config, network, preprocess, data, cache, folder, info)
+    _check_enough(inputs, len(data))
+    writes = folder if processes.rank == 0 else None
+    checkpoint = _checkpoint(writes, resume, config, data, config_train.checkpoint_seconds)
+    with Log(writes / LOG if writes else None, progress=progress and processes.rank == 0) as log:
+        labels = data.labels.take(inputs.rows)
+        result = _learn(network, inputs, labels, config, preprocess, log, checkpoint)
+    if config_train.threshold != "zero":
+        _set_threshold(network, preprocess, inputs, config_train)
+    resolved = _resolve(config, network, preprocess, result, where)
+    facts = _facts(config_train, result, where, train_images=len(inputs.rows))
+    precision = effective_precision(config_train, where)
+    model = HashModel(
+        network, preprocess, data.classes, data.labels.multilabel, resolved, facts, precision
+    )
+    return FitResult(model, inputs.skipped)
+
+
+def _read_inputs(
+    config: Config,
+    network: HashNetwork,
+    preprocess: Preprocess,
+    data: LabelledImages,
+    cache: FeatureCache | None,
+    folder: Path | None,
+    info: Info,
+) -> _Inputs:
+    """Features where the backbone stays fixed, else pixels."""
+    config_train = cast(TrainConfig, config.train)
+    if isinstance(network.method, ShallowMethod) or config_train.frozen:
+        precision = effective_precision(config_train, network.device)
+        encoder = Encoder(network, preprocess, precision)
+        found = (cache or FeatureCache()).get(encoder, as_images(data), backbone_key(config))
+        return _Inputs(found.values, found.rows, to_skipped(found.failed, data.ids))
+    store = PixelStore.build(data, preprocess, folder=folder, info=info)
+    return _Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)
+
+
+def _learn(
+    network: HashNetwork,
+    inputs: _Inputs,
+    labels: Any,
+    config: Config,
+    preprocess: Preprocess,
+    log: Log,
+    checkpoint: Checkpoint | None,
+) -> TrainingResult | None:
+    """Run the training loop, or the fit of a shallow method."""
+    method = network.method
+    if isinstance(method, ShallowMethod):
+        device = network.device
+        targets = labels.targets(torch.arange(len(inputs.rows)), torch.device("cpu"))
+        method.cpu().fit(inputs.tensor, targets, torch.Generator().manual_seed(config.seed))
+        network.to(device)
+        return None
+    tensor = _to_device_if_it_fits(inputs.tensor, network.device)
+    return train(
+        network,
+        TrainingSet(tensor, labels, network.device, inputs.on_disk and tensor is inputs.tensor),
+        cast(TrainConfig, config.train),
+        augmentation=cast(Any, config.augment),
+        preprocess=preprocess,
+        seed=config.seed,
+        log=log,
+        checkpoint=checkpoint,
+        processes=current_processes(),
+    )
+
+
+@torch.inference_mode()
+def _set_threshold(
+    network: HashNetwork, preprocess: Preprocess, inputs: _Inputs, config: TrainConfig
+) -> None:
+    if inputs.tensor.ndim == 2:
+        values = network.values(inputs.tensor.to(network.device))
+    else:
+        pixels = inputs.tensor.numpy().transpose(0, 2, 3, 1)
+        encoder = Encoder(network, preprocess, effective_precision(config, network.device))
+        values = encoder.values(as_images(pixels).images).values
+    centers = values.mean(0) if config.threshold == "mean" else values.median(0).values
+    network.threshold.copy_(centers)
+
+
+def _resolve(
+    config: Config,
+    network: HashNetwork,
+    preprocess: Preprocess,
+    result: TrainingResult | None,
+    device: torch.device,
+) -> Config:
+    """The configuration that ran."""
+    facts: dict[str, Any] = {
+        "size": preprocess.train_size,
+        "encode_size": preprocess.size,
+        "side": preprocess.side,
+        "crop": preprocess.crop,
+    }
+    if result is not None:
+        facts["precision"] = result.precision
+        facts["batch_size"] = result.batch_size
+        facts["compile"] = result.compiled
+    frozen = cast(TrainConfig, config.train).frozen
+    return config.resolve(
+        method_settings=cast(Any, network.method).settings,
+        trained=result is not None,
+        augmented=result is not None and not frozen,
+        **facts,
+    )
+
+
+def _facts(
+    config: TrainConfig, result: TrainingResult | None, device: torch.device, *, train_images: int
+) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "train_images": train_images,
+        "threshold": config.threshold,
+        "hardware": hardware(device),
+    }
+    if result is not None:
+        facts["steps"] = result.steps
+        facts["train_seconds"] = round(result.seconds, 2)
+        facts["images_per_second"] = round(result.images_per_second, 1)
+    return facts
+
+
+def _checkpoint(
+    folder: Path | None, resume: bool, config: Config, data: LabelledImages, seconds: float
+) -> Checkpoint | None:
+    if folder is None:
+        require(not resume, "Resuming needs the folder of the run: give --out.")
+        return None
+    checkpoint = Checkpoint(folder / CHECKPOINT, fingerprint(config, data), seconds)
+    for leftover in folder.glob(f".{CHECKPOINT}.*.part"):  # of a killed process
+        leftover.unlink(missing_ok=True)
+    if not resume:
+        checkpoint.remove()
+    return checkpoint
+
+
+def fingerprint(config: Config, data: LabelledImages) -> dict[str, Any]:
+    """What must be equal to continue a training: all settings, the images and their labels."""
+    values = config.to_dict()
+    groups = {key: value for key, value in values.items() if isinstance(value, dict)}
+    flat = {key: value for key, value in values.items() if key not in groups}
+    for group in groups.values():
+        flat |= group
+    flat.pop("checkpoint_seconds", None)
+    flat["images"] = data.fingerprint()[:16]
+    flat["labels"] = data.labels.digest()[:16]
+    return dict(json.loads(json.dumps(flat)))
+
+
+def weights_digest(path: str) -> str | None:
+    """sha256 of a file of initial weights; None for "imagenet" and "none"."""
+    if path in ("imagenet", "none"):
+        return None
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _check_enough(inputs: _Inputs, asked: int) -> None:
+    if len(inputs.rows) < 2:
+        first = inputs.skipped[0] if inputs.skipped else None
+        reason = f" First failure: {first.path}: {first.reason}." if first else ""
+        raise DataError(
+            f"Training needs at least 2 readable images, got {len(inputs.rows)} of {asked:,}."
+            f"{reason} Replace unreadable files, or give another folder or table."
+        )
+
+
+def _to_device_if_it_fits(inputs: Tensor, device: torch.device) -> Tensor:
+    """Move to the device if that leaves half of its free memory."""
+    if device.type != "cuda" or inputs.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
+        return inputs
+    return inputs.to(device)

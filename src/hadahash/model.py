@@ -1,0 +1,337 @@
+"""HashModel: a trained model, which everything after training takes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+
+from .building import backbone_key, build_network, choose_device, make_config
+from .codes import Codes
+from .config import Config
+from .data.decode import to_skipped
+from .data.preprocess import Preprocess
+from .data.sources import as_images
+from .encoding import Encoder, FeatureCache, Outputs, Progress, encode_to_file
+from .errors import HadaHashError, ImageError
+from .methods import METHODS, Method, ShallowMethod
+from .model_files import DamagedModelError, StoredModel, read_model, write_model
+from .networks import build_backbone
+from .networks.hash_network import HashNetwork
+from .plugins import load_plugins
+from .settings import from_mapping
+
+
+@dataclass(frozen=True, eq=False)
+class HashModel:
+    """A trained model: immutable, complete, and identified by `id`.
+
+    Attributes:
+        network: Backbone, method and threshold, in evaluation mode.
+        preprocess: How an image becomes network input.
+        classes: Names of the classes it was trained on.
+        multilabel: Whether images had several labels.
+        config: The configuration that ran.
+        info: Facts about the training: train_images, seconds, images_per_second, hardware, ...
+        precision: Precision of the backbone when encoding on a GPU.
+
+    Example:
+        >>> model = HashModel.load("runs/photos")            # doctest: +SKIP
+        >>> codes = model.encode("more-photos/")             # doctest: +SKIP
+    """
+
+    network: HashNetwork
+    preprocess: Preprocess
+    classes: tuple[str, ...]
+    multilabel: bool
+    config: Config
+    info: Mapping[str, Any] = field(default_factory=dict)
+    precision: str = "fp32"
+
+    @property
+    def bits(self) -> int:
+        """Code length."""
+        return self.config.bits
+
+    @property
+    def method(self) -> Method:
+        """The trained hashing method."""
+        return cast(Method, self.network.method)
+
+    @property
+    def device(self) -> torch.device:
+        """The device that holds the weights."""
+        return self.network.device
+
+    @cached_property
+    def weights(self) -> bytes:
+        """All weights as the content of a safetensors file."""
+        tensors = self.network.state_dict()
+        return safetensors.torch.save(
+            {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+        )
+
+    @cached_property
+    def weights_sha256(self) -> str:
+        """sha256 of `weights`."""
+        return hashlib.sha256(self.weights).hexdigest()
+
+    @cached_property
+    def id(self) -> str:
+        """Digest of what determines a code: weights, threshold, preprocessing and precision."""
+        facts = {
+            "weights": self.weights_sha256,
+            "preprocess": asdict(self.preprocess),
+            "bits": self.bits,
+            "precision": self.precision,
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def made(self, recorded: str | None) -> bool:
+        """Whether codes recorded under this id were made by this model.
+
+        Args:
+            recorded: The id stored with the codes; version 0.1 stored the digest of the weights.
+
+        Returns:
+            True if it is this model, or if no id was recorded.
+        """
+        return recorded in (None, self.id, self.weights_sha256)
+
+    def codewords(self) -> NDArray[np.int8] | None:
+        """Codewords of the classes, int8 (C, bits) of -1 and +1; None if the method has none."""
+        words = self.method.codewords()
+        return None if words is None else words.sign().to(torch.int8).cpu().numpy()
+
+    def encoder(self, batch_size: int | None = None) -> Encoder:
+        """The encoder that runs this model."""
+        return Encoder(self.network, self.preprocess, self.precision, batch_size)
+
+    def encode(
+        self,
+        source: Any,
+        *,
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+        cache: FeatureCache | None = None,
+    ) -> Codes:
+        """Encode images.
+
+        Args:
+            source: An image file, folder, table, data set name, list of files, PIL image, bytes,
+                array or tensor; see `hadahash.data.sources.as_images`.
+            batch_size: Images per batch.
+            progress: Called with the number of images of each batch.
+            cache: Features that several models with one fixed backbone share.
+
+        Returns:
+            The codes. Images that cannot be read are in `.skipped`.
+
+        Raises:
+            ImageError: `source` is a single file that cannot be read.
+        """
+        images = as_images(source)
+        if cache is not None and self.fixed_backbone:
+            values = self.values(images, batch_size=batch_size, progress=progress, cache=cache)
+            codes = self.to_codes(values, images.ids)
+        else:
+            codes = self.encoder(batch_size).encode(images, progress)
+        if codes.skipped and len(images.images) == 1 and isinstance(source, (str, Path)):
+            raise ImageError(source, codes.skipped[0].reason)
+        return codes
+
+    def values(
+        self,
+        source: Any,
+        *,
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+        cache: FeatureCache | None = None,
+    ) -> Outputs:
+        """The real values before binarization; takes the arguments of `encode`."""
+        images, encoder = as_images(source), self.encoder(batch_size)
+        if cache is None or not self.fixed_backbone:
+            return encoder.values(images.images, progress)
+        return encoder.head(cache.get(encoder, images, backbone_key(self.config), progress))
+
+    def to_codes(self, values: Outputs, ids: NDArray[Any]) -> Codes:
+        """The codes of images whose real values are known; `ids` are those of all images."""
+        skipped = to_skipped(values.failed, ids)
+        codes = Codes.from_values(values.values.numpy(), ids[values.rows])
+        return Codes(codes.packed, codes.bits, codes.ids, skipped)
+
+    def relaxed(self, values: Outputs) -> NDArray[np.float16]:
+        """The values as the loss sees them, for example after tanh: float16 (n, bits)."""
+        with torch.inference_mode():
+            found = self.method.relaxed(values.values.to(self.device))
+        return cast("NDArray[np.float16]", found.half().cpu().numpy())
+
+    def encode_to_file(
+        self,
+        source: Any,
+        out: str | Path,
+        *,
+        shard: tuple[int, int] = (1, 1),
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+    ) -> Codes:
+        """Encode as `encode` does, into a file, resuming an interrupted job of the same images.
+
+        Args:
+            source: As for `encode`.
+            out: The code file, .npz or .parquet.
+            shard: (i, n): encode the i-th of n shards.
+            batch_size: Images per batch.
+            progress: Called with the number of images of each batch.
+
+        Returns:
+            The codes, as written.
+        """
+        return encode_to_file(
+            self.encoder(batch_size),
+            as_images(source),
+            Path(out),
+            model_id=self.id,
+            shard=shard,
+            progress=progress,
+        )
+
+    @property
+    def fixed_backbone(self) -> bool:
+        """Whether the backbone has its initial weights, so its features can be shared."""
+        frozen = self.config.train is not None and self.config.train.frozen
+        return isinstance(self.method, ShallowMethod) or frozen
+
+    def save(self, folder: str | Path) -> None:
+        """Write model.json and the weights (safetensors) into a folder, atomically.
+
+        An earlier model in the folder is replaced. Other files are not touched.
+
+        Raises:
+            StorageError: A file cannot be written.
+        """
+        manifest = {
+            "id": self.id,
+            "config": self.config.to_dict(),
+            "classes": list(self.classes),
+            "multilabel": self.multilabel,
+            "preprocess": asdict(self.preprocess),
+            "precision": self.precision,
+            "info": dict(self.info),
+            "weights_sha256": self.weights_sha256,
+        }
+        write_model(Path(folder), manifest, self.weights)
+
+    @staticmethod
+    def load(folder: str | Path, *, device: str = "auto") -> HashModel:
+        """Load a saved model. No codebook is searched.
+
+        Args:
+            folder: The folder that `save` or `hadahash train` wrote.
+            device: "auto", "cpu" or "cuda".
+
+        Returns:
+            The model.
+
+        Raises:
+            StorageError: There is no model, or its files are damaged.
+        """
+        where = choose_device(device)
+        stored = read_model(Path(folder))
+        try:
+            return _from_stored(stored, where)
+        except DamagedModelError:
+            raise
+        except _MALFORMED as error:
+            reason = " ".join(str(error).split())
+            raise stored.damaged(f"it does not fit this version: {reason}") from error
+
+
+# What building a network from a malformed manifest can raise.
+_MALFORMED = (
+    HadaHashError,
+    AttributeError,
+    KeyError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+_RENAMED_SETTINGS = {"batch": "batch_size"}  # names of version 0.1
+
+
+def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
+    """Fill an empty network with stored weights."""
+    manifest = stored.manifest
+    config = _config_v1(manifest) if stored.format == 1 else _config(manifest)
+    info = dict(manifest.get("info") or {"train_images": manifest.get("train_images")})
+    network = build_network(
+        config,
+        build_backbone(config.backbone, empty=True, img_size=config.input.size),
+        classes=len(manifest["classes"]),
+        multilabel=bool(manifest["multilabel"]),
+        train_images=int(info["train_images"]),
+        device=torch.device("cpu"),
+        create=False,
+    )
+    _fill(network, stored)
+    model = HashModel(
+        network=network.to(device),
+        preprocess=from_mapping(Preprocess, manifest["preprocess"]),
+        classes=tuple(map(str, manifest["classes"])),
+        multilabel=bool(manifest["multilabel"]),
+        config=config,
+        info=info,
+        precision=str(manifest.get("precision", "bf16")),  # version 0.1 encoded in bf16 on a GPU
+    )
+    model.__dict__["weights_sha256"] = manifest["weights_sha256"]  # the file was checked against it
+    return model
+
+
+def _config(manifest: Mapping[str, Any]) -> Config:
+    values = manifest["config"]
+    load_plugins(list(values.get("plugins", ())))
+    return Config.from_dict(METHODS.get(values["method"]).Settings, values)
+
+
+def _config_v1(manifest: Mapping[str, Any]) -> Config:
+    """Version 0.1 stored the settings as typed; some defaults have changed since."""
+    given = manifest["settings"].items()
+    settings = {_RENAMED_SETTINGS.get(key, key): value for key, value in given}
+    if manifest["method"] in ("hcdh", "hcdh-h", "hcdh-2", "hcdh-c"):
+        settings.setdefault("codebook", "far")
+    names = ("bits", "backbone", "weights", "seed")
+    fields = {name: manifest[name] for name in names}
+    return make_config(manifest["method"], **fields, settings=settings)
+
+
+def _fill(network: HashNetwork, stored: StoredModel) -> None:
+    """Copy stored tensors into an empty network; all names and shapes must agree."""
+    method, prefix = cast(Method, network.method), "method."
+    tensors = dict(stored.tensors)
+    own = {key: tensors.pop(key) for key in [*tensors] if key.startswith(prefix)}
+    own = method.upgrade_state({key.removeprefix(prefix): value for key, value in own.items()})
+    tensors |= {f"{prefix}{key}": value for key, value in own.items()}
+    wanted = network.state_dict()
+    for name, _ in method.named_buffers():  # version 0.1 saved buffers that only training needs
+        if f"{prefix}{name}" not in wanted:
+            tensors.pop(f"{prefix}{name}", None)
+    shapes = {key: value.shape for key, value in tensors.items()}
+    expected = {key: value.shape for key, value in wanted.items()}
+    wrong = sorted(key for key in {*shapes, *expected} if shapes.get(key) != expected.get(key))
+    if wrong:
+        raise stored.damaged(
+            f"{len(wrong)} tensors are missing, unexpected or of another shape: "
+            f"{', '.join(wrong[:5])}"
+        )
+    network.load_state_dict(tensors)

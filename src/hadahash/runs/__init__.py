@@ -1,0 +1,20 @@
+"""Runs: train on a data set and evaluate, with everything needed to repeat it in one folder."""
+
+from .evaluation import EvaluatedRun, evaluate_files, evaluate_run, read_evaluated_run
+from .record import DataSpec, data_digests, ids_digest
+from .run_dir import RunDir
+from .training import labels_of, train_run, validation_map
+
+__all__ = [
+    "DataSpec",
+    "EvaluatedRun",
+    "RunDir",
+    "data_digests",
+    "evaluate_files",
+    "evaluate_run",
+    "ids_digest",
+    "labels_of",
+    "read_evaluated_run",
+    "train_run",
+    "validation_map",
+]

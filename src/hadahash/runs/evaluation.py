@@ -1,0 +1,252 @@
+"""Evaluate a run, and read an evaluated run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import files
+from ..codes import Codes, write_skipped
+from ..data import LabelledImages, find_dataset, open_dataset
+from ..data.datasets import DATASETS
+from ..encoding import FeatureCache, Progress
+from ..errors import DataError, StorageError
+from ..evaluation import Report, evaluate
+from ..model import HashModel
+from ..settings import require
+from .record import data_digests
+from .run_dir import RunDir
+from .training import labels_of
+
+Depth = int | Literal["all"] | None
+
+
+def evaluate_run(
+    run: str | Path,
+    *,
+    data: str | Path | None = None,
+    root: str | None = None,
+    depth: Depth = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+    model: HashModel | None = None,
+    dataset: LabelledImages | None = None,
+    cache: FeatureCache | None = None,
+) -> Report:
+    """Encode the queries and the database of a run and measure retrieval.
+
+    Args:
+        run: Folder of the run.
+        data: Where the data are now; None: where they were when it was trained.
+        root: Folder with the files of a named data set; None: as in training.
+        depth: Rank cut-off R of mAP@R, or "all"; None: the usual one of the data set.
+        device: "auto", "cpu" or "cuda".
+        progress: Called with the number of images of each batch.
+        model: The model of the run, if it is loaded already.
+        dataset: The data set, if it is open already.
+        cache: Features that several models with one fixed backbone share.
+
+    Returns:
+        The report; it is also written to the folder, with the codes.
+
+    Raises:
+        StorageError: The folder holds no finished run, or mixes several.
+        DataError: The data are not those of the training; the message says what changed.
+    """
+    folder = RunDir(run)
+    record = folder.record()
+    spec = str(data) if data is not None else _find_data(folder, record)
+    if depth is None:
+        depth = find_dataset(spec).depth
+    depth = _check_depth(depth)
+    model = model or folder.model(record, device=device)
+    split = folder.split(record)
+    dataset = dataset or open_dataset(spec, root or record["root"])
+    _check_data(folder, record, dataset)
+    parts = {"query": dataset.take(split.query), "database": dataset.take(split.database)}
+    values = model.values(parts["query"].source, progress=progress, cache=cache)
+    codes = {
+        "query": model.to_codes(values, parts["query"].ids),
+        "database": model.encode(parts["database"].source, progress=progress, cache=cache),
+    }
+    labels = {part: labels_of(codes[part], images) for part, images in parts.items()}
+    _check_classes(parts, labels, codes)
+    report = evaluate(
+        codes["query"], labels["query"], codes["database"], labels["database"], depth=depth
+    )
+    report = replace(report, skipped=sum(len(part.skipped) for part in codes.values()))
+    facts = {"model_id": model.id, "split_sha256": split.sha256, **data_digests(dataset)}
+    with folder.locked(), folder.new_evaluation() as staged:
+        _write_evaluation(staged, codes, labels, dataset.classes, model.relaxed(values))
+        files.write_json(staged / "report.json", report.to_dict() | facts)
+        write_skipped(staged / "skipped.csv", [s for part in codes.values() for s in part.skipped])
+    return report
+
+
+def _find_data(folder: RunDir, record: dict[str, Any]) -> str:
+    """Where the data of a run are: by name, at the absolute path, or relative to the run."""
+    spec = str(record["data"])
+    if spec in DATASETS:
+        return spec
+    places = [record.get("data_path"), folder.path / spec, spec]
+    found = next((str(place) for place in places if place and Path(place).exists()), None)
+    if found is None:
+        raise DataError(
+            f"The images of {folder.path} are no longer at {record.get('data_path') or spec}. "
+            "Say where they are with --data."
+        )
+    return found
+
+
+def _check_data(folder: RunDir, record: dict[str, Any], dataset: LabelledImages) -> None:
+    """Refuse data that are not those of the training, and say what changed."""
+    names = {
+        "ids_sha256": "images were added, removed or renamed",
+        "labels_sha256": "labels changed",
+        "classes_sha256": "class names changed",
+        "files_sha256": "image files changed",
+    }
+    now = data_digests(dataset)
+    changed = [text for key, text in names.items() if record.get(key, now[key]) != now[key]]
+    if changed:
+        raise DataError(
+            f"The data of {folder.path} are not those it was trained with: {'; '.join(changed)}. "
+            "Restore them, name them with --data, or train again."
+        )
+
+
+def _check_classes(
+    parts: dict[str, LabelledImages], labels: dict[str, NDArray[Any]], codes: dict[str, Codes]
+) -> None:
+    """Refuse an evaluation in which unreadable images have removed a whole class."""
+    for part, images in parts.items():
+        if not codes[part].skipped:
+            continue
+        before = images.labels.class_counts() > 0
+        after = type(images.labels).from_array(labels[part], images.labels.count).class_counts() > 0
+        lost = [images.classes[number] for number in np.flatnonzero(before & ~after)]
+        if lost:
+            raise DataError(
+                f"No {part} image of the class '{lost[0]}' can be read ({len(codes[part].skipped)} "
+                f"unreadable, first: {codes[part].skipped[0].path}). Restore the files."
+            )
+
+
+def _check_depth(depth: Depth) -> int | None:
+    """The rank cut-off of mAP; None: all results."""
+    if depth is None or depth == "all":
+        return None
+    require(depth >= 1, f"depth must be >= 1 or 'all', got {depth}.")
+    return depth
+
+
+def _write_evaluation(
+    folder: Path,
+    codes: dict[str, Codes],
+    labels: dict[str, NDArray[Any]],
+    classes: tuple[str, ...],
+    values: NDArray[np.float16],
+) -> None:
+    for part, own in codes.items():
+        own.save(folder / f"{part}.npz")
+    with files.replacing(folder / "labels.npz") as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, classes=np.array(classes, str), **labels)  # type: ignore[arg-type]
+    with files.replacing(folder / "values.npy") as temporary, temporary.open("wb") as file:
+        np.save(file, values)
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedRun:
+    """An evaluated run, as it was written to its folder.
+
+    Attributes:
+        folder: The folder.
+        record: Content of run.json.
+        report: Content of report.json.
+        query: Codes of the queries.
+        database: Codes of the database.
+        query_labels: Class numbers (n,), or 0/1 (n, C).
+        database_labels: Likewise.
+        classes: Names of the classes.
+        values: Real values of the queries before binarization, float16 (queries, bits).
+    """
+
+    folder: Path
+    record: dict[str, Any]
+    report: dict[str, Any]
+    query: Codes
+    database: Codes
+    query_labels: NDArray[Any]
+    database_labels: NDArray[Any]
+    classes: tuple[str, ...]
+    values: NDArray[np.float16]
+
+
+def read_evaluated_run(run: str | Path) -> EvaluatedRun:
+    """Read what `evaluate_run` wrote; no model is loaded and no image is read.
+
+    Raises:
+        StorageError: The run has not been evaluated, or its files are damaged or do not fit.
+    """
+    folder = RunDir(run)
+    place = folder.evaluation()
+    try:
+        with np.load(place / "labels.npz", allow_pickle=False) as stored:
+            labels = {part: stored[part] for part in ("query", "database")}
+            classes = tuple(map(str, stored["classes"]))
+        values = np.load(place / "values.npy", allow_pickle=False)
+    except files.ARCHIVE_ERRORS as error:
+        raise StorageError(
+            f"The codes of {run} are damaged ({error}). Evaluate again: hadahash evaluate {run}"
+        ) from error
+    codes = {part: Codes.load(place / f"{part}.npz") for part in ("query", "database")}
+    return EvaluatedRun(
+        folder=folder.path,
+        record=folder.record(),
+        report=folder.report(),
+        query=codes["query"],
+        database=codes["database"],
+        query_labels=labels["query"],
+        database_labels=labels["database"],
+        classes=classes,
+        values=values,
+    )
+
+
+def evaluate_files(queries: str | Path, database: str | Path, *, depth: Depth = None) -> Report:
+    """Evaluate two code files whose ids are CLASS/NAME: the class is the label.
+
+    Args:
+        queries: Code file of the queries.
+        database: Code file of the database.
+        depth: Rank cut-off R of mAP@R; None or "all": all results.
+
+    Returns:
+        The report.
+
+    Raises:
+        DataError: An id has no class.
+    """
+    depth = _check_depth(depth)
+    parts = [Codes.load(queries), Codes.load(database)]
+    names = [
+        [_class_of(str(name), path) for name in part.ids]
+        for part, path in zip(parts, (queries, database), strict=True)
+    ]
+    known = sorted({name for part in names for name in part})
+    numbers = {name: number for number, name in enumerate(known)}
+    labels = [np.array([numbers[name] for name in part], np.int64) for part in names]
+    return evaluate(parts[0], labels[0], parts[1], labels[1], depth=depth)
+
+
+def _class_of(name: str, path: str | Path) -> str:
+    if "/" not in name:
+        raise DataError(
+            f"{path}: the id '{name}' has no class; ids must be CLASS/NAME. "
+            "Encode a folder of class folders."
+        )
+    return name.split("/", 1)[0]

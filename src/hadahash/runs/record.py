@@ -1,0 +1,134 @@
+"""The record of a run: what must be known to repeat it and to notice that its data changed."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..data import LabelledImages, Split, find_dataset
+from ..data.base import FileImages
+from ..data.datasets import DATASETS
+from ..environment import command_line, source_revision, versions
+from ..fitting import weights_digest
+from ..model import HashModel
+from ..settings import require
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Where the images of a run come from and how they are split.
+
+    Attributes:
+        data: Name of a data set, a table, or a folder of class folders.
+        root: Folder with the files of a named data set; None: the cache.
+        protocol: Split protocol; None: that of the data set.
+        validation: Fraction of the training images held out for choosing settings.
+    """
+
+    data: str
+    root: str | None = None
+    protocol: str | None = None
+    validation: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(
+            0 <= self.validation < 1,
+            f"validation must be >= 0 and < 1 (a fraction), got {self.validation}.",
+        )
+
+
+def make_record(
+    model: HashModel, spec: DataSpec, split: Split, dataset: LabelledImages
+) -> dict[str, Any]:
+    """Everything that must be known to repeat a run and to notice that its data changed.
+
+    Args:
+        model: The trained model, with the configuration that ran.
+        spec: The data.
+        split: The split of the data.
+        dataset: The data set.
+
+    Returns:
+        The content of run.json.
+    """
+    ran = model.config
+    settings = {key: value for key, value in ran.settings().items() if key != "checkpoint_seconds"}
+    return {
+        "format": 2,
+        "model_id": model.id,
+        "weights_sha256": model.weights_sha256,
+        "dataset": find_dataset(spec.data).name,
+        **_data_location(spec),
+        "protocol": split.name,
+        "split_sha256": split.sha256,
+        **data_digests(dataset),
+        "method": ran.method,
+        "bits": ran.bits,
+        "backbone": ran.backbone,
+        "weights": Path(ran.weights).name,
+        "initial_weights_sha256": weights_digest(ran.weights),
+        "seed": ran.seed,
+        "split_seed": split.seed,
+        "plugins": list(ran.plugins),
+        "queries": len(split.query),
+        "database": len(split.database),
+        "validation": spec.validation,
+        "train_images": model.info["train_images"],
+        "epochs": ran.train.epochs if ran.train else None,
+        "settings": settings,
+        "preprocess": vars(model.preprocess),
+        "precision": model.precision,
+        "train_seconds": model.info.get("train_seconds"),
+        "images_per_second": model.info.get("images_per_second"),
+        "hardware": model.info["hardware"],
+        "versions": versions(),
+        "revision": source_revision(),
+        "command": command_line(),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+    }
+
+
+def _data_location(spec: DataSpec) -> dict[str, Any]:
+    """A named data set by name; a path as it was given and as an absolute path."""
+    root = str(Path(spec.root).absolute()) if spec.root else None
+    if spec.data in DATASETS:
+        return {"data": spec.data, "data_path": None, "root": root}
+    return {"data": spec.data, "data_path": str(Path(spec.data).absolute()), "root": root}
+
+
+def data_digests(dataset: LabelledImages) -> dict[str, str]:
+    """Digests of the ids, labels, class names and files (sizes, or pixels) of a data set."""
+    classes = hashlib.sha256("\0".join(dataset.classes).encode("utf-8", "surrogateescape"))
+    return {
+        "ids_sha256": ids_digest(dataset.ids),
+        "labels_sha256": dataset.labels.digest(),
+        "classes_sha256": classes.hexdigest(),
+        "files_sha256": _files_digest(dataset),
+    }
+
+
+def ids_digest(ids: NDArray[Any]) -> str:
+    """sha256 of all ids in their order."""
+    digest = hashlib.sha256()
+    for start in range(0, len(ids), 65536):
+        part = "\0".join(map(str, ids[start : start + 65536]))
+        digest.update(part.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _files_digest(dataset: LabelledImages) -> str:
+    """Sizes of the files, which survive a copy; pixels where there are no files."""
+    if not isinstance(dataset.images, FileImages):
+        return dataset.source.fingerprint()
+    digest = hashlib.sha256()
+    for path in dataset.images.paths:
+        try:
+            digest.update(path.stat().st_size.to_bytes(8, "little"))
+        except OSError:
+            digest.update(b"missing!")
+    return digest.hexdigest()
