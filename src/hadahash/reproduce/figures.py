@@ -153,9 +153,9 @@ def draw_figure(
 def _data(name: str, drawing: Drawing, dataset: str, source: Source, path: Path) -> Data | None:
     """The present data of a figure; parts whose run is gone are taken from the file."""
     series, kept = drawing.gather(source), _kept(path, name)
-    if not series:
-        return kept
-    if drawing.from_runs and kept is not None:
+    if not series and kept is None:
+        return None
+    if kept is not None and (drawing.from_runs or not series):
         series = kept["series"] | series
     caption = drawing.caption.format(dataset=display_name(dataset))
     data: Data = _rounded(
