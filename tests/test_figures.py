@@ -14,7 +14,8 @@ from hadahash import files
 from hadahash.codes import Codes, pack
 from hadahash.errors import StorageError, UsageError
 from hadahash.evaluation import evaluate
-from hadahash.reproduce.figures import FIGURES, draw_figure, figures
+from hadahash.reproduce.drawings import FIGURES
+from hadahash.reproduce.figures import draw_figure, figures
 from hadahash.reproduce.recipes import Cell
 from hadahash.runs.evaluation import _write_evaluation
 
@@ -115,7 +116,8 @@ def test_missing_results_are_reported_in_one_line(study: Study) -> None:
         assert study.draw(name) == {}
         assert len(study.messages) == (1 if name == "fig-lambda" else 2)
         assert all(
-            f"reproduce {FIGURES[name].recipe}" in line and "\n" not in line for line in study.messages
+            f"reproduce {FIGURES[name].recipe}" in line and "\n" not in line
+            for line in study.messages
         )
     assert not study.out.exists()
 

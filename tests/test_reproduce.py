@@ -31,7 +31,8 @@ from hadahash.reproduce import (
     run_recipes,
     tables,
 )
-from hadahash.reproduce.figures import FIGURES, draw_figure
+from hadahash.reproduce.drawings import FIGURES
+from hadahash.reproduce.figures import draw_figure
 from hadahash.reproduce.smoke import shrink
 from hadahash.runs import read_evaluated_run
 
@@ -67,24 +68,24 @@ def toy_recipe(monkeypatch: pytest.MonkeyPatch) -> Recipe:
     )
 
 
-def _context(folder: Path, said: list[str], **changes: object) -> RunContext:
+def _context(folder: Path, messages: list[str], **changes: object) -> RunContext:
     return RunContext(
         folder / "results",
         folder / "runs",
         weights="none",
         device="cpu",
-        info=said.append,
+        info=messages.append,
         **changes,
     )  # type: ignore[arg-type]
 
 
 def test_trials_choose_and_missing_cells_are_run_once(toy_recipe: Recipe, tmp_path: Path) -> None:
-    said: list[str] = []
-    context, recipe = _context(tmp_path, said), toy_recipe
+    messages: list[str] = []
+    context, recipe = _context(tmp_path, messages), toy_recipe
     run_recipes([(recipe, recipe.cells[:2])], context)
-    assert len(said) == 4, "two trials, two cells"
+    assert len(messages) == 4, "two trials, two cells"
     run_recipes([(recipe, recipe.cells)], context)
-    assert len(said) == 5, "only the third was missing"
+    assert len(messages) == 5, "only the third was missing"
     result = json.loads(recipe.cells[0].path(context.results).read_text())
     schema = (
         "dataset protocol method bits backbone seed map depth queries database train_images epochs train_seconds "
@@ -116,16 +117,16 @@ def test_trials_choose_and_missing_cells_are_run_once(toy_recipe: Recipe, tmp_pa
 def test_a_result_made_with_other_settings_counts_as_missing(
     toy_recipe: Recipe, tmp_path: Path
 ) -> None:
-    said: list[str] = []
-    context, recipe = _context(tmp_path, said), replace(toy_recipe, trials={}, points={})
+    messages: list[str] = []
+    context, recipe = _context(tmp_path, messages), replace(toy_recipe, trials={}, points={})
     run_recipes([(recipe, recipe.cells[:1])], context)
     other = replace(recipe.cells[0], settings={**SMALL, "lam": 0.25})
     assert recipe.cells[0].done(context.results) and not other.done(context.results)
     run_recipes([(recipe, [other])], context)
-    assert len(said) == 2 and other.done(context.results)
+    assert len(messages) == 2 and other.done(context.results)
 
 
-def test_a_trial_sees_no_query(toy_recipe: Recipe, tmp_path: Path) -> None:
+def test_a_trial_uses_no_query(toy_recipe: Recipe, tmp_path: Path) -> None:
     context = _context(tmp_path, [])
     trial = toy_recipe.trials["cifar10", "hcdh"][0]
     run_recipes([(toy_recipe, toy_recipe.cells[:1])], context)
@@ -134,16 +135,14 @@ def test_a_trial_sees_no_query(toy_recipe: Recipe, tmp_path: Path) -> None:
     assert not (trial.folder(context.runs) / "evaluation").exists()
 
 
-def test_a_cell_that_fails_is_named_and_the_others_are_run(
-    toy_recipe: Recipe, tmp_path: Path
-) -> None:
-    context, said = _context(tmp_path, []), []  # type: ignore[var-annotated]
+def test_a_failed_cell_is_reported_and_the_others_run(toy_recipe: Recipe, tmp_path: Path) -> None:
+    context, messages = _context(tmp_path, []), []  # type: ignore[var-annotated]
     bad = replace(toy_recipe.cells[0], settings={**SMALL, "lam": -1.0})
     recipe = replace(toy_recipe, trials={}, points={})
     with pytest.raises(
         HadaHashError, match=r"1 cells failed: cifar10 hcdh-16-test_efficientnet-s0.*lam must be"
     ):
-        run_recipes([(recipe, [bad, recipe.cells[1]])], replace(context, info=said.append))
+        run_recipes([(recipe, [bad, recipe.cells[1]])], replace(context, info=messages.append))
     assert recipe.cells[1].path(context.results).exists() and not bad.path(context.results).exists()
 
 
@@ -160,11 +159,11 @@ def test_a_trial_that_fails_is_not_chosen(toy_recipe: Recipe, tmp_path: Path) ->
     )
 
 
-def test_a_cell_that_falls_apart_is_run_with_the_next_best_settings(
+def test_a_degenerate_cell_is_run_with_the_next_best_settings(
     toy_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    context, recipe, cell = _context(tmp_path, said), toy_recipe, toy_recipe.cells[0]
+    messages: list[str] = []
+    context, recipe, cell = _context(tmp_path, messages), toy_recipe, toy_recipe.cells[0]
     run_recipes([(recipe, [])], context)
     for lam, trial in zip((1.0, 0.5), recipe.trials["cifar10", "hcdh"], strict=True):
         files.write_json(
@@ -187,7 +186,7 @@ def test_a_cell_that_falls_apart_is_run_with_the_next_best_settings(
     )
     varied = recipe.resolve_settings(replace(cell, varied={"lam": 1.0}), context.results)
     assert varied.settings["lam"] == 1.0 and varied.least == 0, (
-        "a sweep of one setting leaves the others as they are"
+        "a sweep of one setting keeps the others"
     )
 
     monkeypatch.setattr(cells, "train_map", lambda *args: 0.1)  # too low for both
@@ -198,7 +197,7 @@ def test_a_cell_that_falls_apart_is_run_with_the_next_best_settings(
         0.1,
     ] and last.is_degenerate(context.results)
     assert json.loads(last.path(context.results).read_text())["settings"]["lam"] == 1.0, (
-        "the better one stands"
+        "the better one is kept"
     )
     assert (
         page.choices(recipe, "cifar10", context.results)
@@ -207,16 +206,16 @@ def test_a_cell_that_falls_apart_is_run_with_the_next_best_settings(
     )
     entry = tables.tables([last], context.results)[0].entries["HCDH", 16]
     assert entry.diverged and "†" in entry.text() and not cell.is_degenerate(context.results)
-    said.clear()
+    messages.clear()
     run_recipes([(recipe, recipe.cells)], context)
-    assert not said, "nothing is missing"
+    assert not messages, "nothing is missing"
     longer = replace(last, settings={**last.settings, "epochs": 2})
     assert recipe.resolve_settings(longer, context.results).least == 0.5, (
-        "what fell apart with other settings of the recipe does not count"
+        "a degenerate run with other settings of the recipe does not count"
     )
 
 
-def test_a_loss_that_is_no_number_leaves_no_result(
+def test_a_loss_that_is_not_finite_leaves_no_result(
     toy_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def diverge(*args: object, **options: object) -> None:
@@ -226,14 +225,14 @@ def test_a_loss_that_is_no_number_leaves_no_result(
     run_recipes([(toy_recipe, [cell])], context)
     cell.path(context.results).unlink()
     monkeypatch.setattr(cells, "train_run", diverge)
-    said: list[str] = []
+    messages: list[str] = []
     for _ in range(2):
         with pytest.raises(
             HadaHashError,
             match=r"1 cells failed: cifar10 .*s0-holdout: diverged; remove .*s0-holdout\.json",
         ):
-            run_recipes([(toy_recipe, [cell])], replace(context, info=said.append))
-        assert len(said) == 2, "each of its two points is tried once"
+            run_recipes([(toy_recipe, [cell])], replace(context, info=messages.append))
+        assert len(messages) == 2, "each of its two points is tried once"
     assert len(cell.failed_runs(context.results)) == 2 and not cell.path(context.results).exists()
     table = tables.tables([cell], context.results)[0]
     assert table.entries["HCDH", 16].text() == "diverged / .769" and not table.missing
@@ -242,7 +241,7 @@ def test_a_loss_that_is_no_number_leaves_no_result(
     assert page.skipped_points(bare, "cifar10", context.results) == []
 
 
-def test_what_broke_first_and_what_learnt_nothing_then_stands(
+def test_a_degenerate_run_is_kept_after_a_diverged_one(
     toy_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context, cell = _context(tmp_path, []), toy_recipe.cells[0]
@@ -259,7 +258,7 @@ def test_what_broke_first_and_what_learnt_nothing_then_stands(
     )
 
 
-def test_data_that_are_not_there_spoil_no_trial(
+def test_missing_data_do_not_invalidate_trials(
     toy_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nowhere(*args: object, **options: object) -> None:
@@ -278,18 +277,18 @@ def test_data_that_are_not_there_spoil_no_trial(
 def test_all_points_of_a_grid_name_the_same_settings() -> None:
     for key, points in read_recipe("table1").points.items():
         assert len({frozenset(point) for point in points}) == 1, (
-            f"{key}: else a result may be taken for another point's"
+            f"{key}: otherwise results of points are confused"
         )
 
 
-def test_what_is_varied_is_in_the_name_and_no_grid_changes_it() -> None:
+def test_varied_settings_are_in_the_name_and_no_grid_changes_them() -> None:
     recipe = read_recipe("lambda")
     found = {cell.varied["lam"]: cell.name for cell in recipe.cells if cell.dataset == "cifar10"}
     assert sorted(found) == [0, 0.01, 0.05, 0.1, 0.5, 1, 5, 10] and found[0.05].endswith("-lam0.05")
     assert recipe.trials == read_recipe("table1").trials
 
 
-def test_every_name_is_different() -> None:
+def test_all_names_are_distinct() -> None:
     for name in recipes():
         recipe = read_recipe(name)
         paths = [
@@ -315,7 +314,7 @@ def test_recipes_cover_the_paper_and_unknown_ones_are_refused() -> None:
         read_recipe("tabel2")
 
 
-def test_the_documents_are_made_from_the_results(tmp_path: Path) -> None:
+def test_the_documents_are_generated_from_the_results(tmp_path: Path) -> None:
     known = [read_recipe(name) for name in recipes()]
     page.write_page(
         tmp_path / "results.md", known, ROOT / "results", ROOT / "docs" / "results-notes.md"
@@ -378,7 +377,7 @@ def _table() -> tables.Table:
     )
 
 
-def test_a_table_says_what_was_run_how_often_and_what_is_best() -> None:
+def test_a_table_has_status_seeds_and_best_values() -> None:
     lines = tables.markdown(_table()).splitlines()
     assert lines[0] == "| method | 16 bits | 32 bits |"
     assert lines[2:] == [
@@ -388,7 +387,7 @@ def test_a_table_says_what_was_run_how_often_and_what_is_best() -> None:
     assert _table().missing == 1 and _table().measure == "mAP@all"
 
 
-def test_the_same_table_for_programs_and_for_print() -> None:
+def test_tables_as_csv_and_latex() -> None:
     lines = list(csv.DictReader(io.StringIO(tables.comma_separated([_table()]))))
     assert [line["status"] for line in lines] == ["run", "not run", "run", "run"]
     assert (lines[2]["map"], lines[2]["standard_deviation"], lines[2]["seeds"]) == (
@@ -418,7 +417,7 @@ def test_the_smoke_version_has_every_method_of_every_recipe() -> None:
         )
 
 
-def test_some_of_the_smoke_version_from_end_to_end(tmp_path: Path) -> None:
+def test_part_of_the_smoke_version_end_to_end(tmp_path: Path) -> None:
     context = RunContext(tmp_path / "results", tmp_path / "runs", weights="none", device="cpu")
     written = run_all(
         ["table1", "fig-pr", "fig-balance"],
@@ -588,7 +587,7 @@ def test_hcdh_is_the_paper_s_codebook_in_tables() -> None:
     assert tables.row_name(replace(cell, settings=settings)) == "HCDH"
 
 
-def test_every_stored_result_is_whole_and_speaks_of_no_machine() -> None:
+def test_every_stored_result_is_complete_and_names_no_machine() -> None:
     results = [json.loads(path.read_text()) for path in (ROOT / "results").glob("*/*.json")]
     assert len(results) >= 24
     for result in results:

@@ -17,61 +17,62 @@ from ..reproduce.plans import PLANS, read_plan, take_shard
 from ..reproduce.runner import run_plan, select
 from . import options, output
 
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help=f"{', '.join(targets.list_targets())}, or all; a plan: {', '.join(PLANS)} or a "
+        "JSON file; check CELL ...: train stored cells again and compare."
+    ),
+]
+Results = Annotated[Path, typer.Option(help="Folder of the results.")]
+Runs = Annotated[Path, typer.Option(help="Folder of the runs: models, codes, logs.")]
+Docs = Annotated[Path, typer.Option(help="Folder of results.md, tables/ and figures/.")]
+DataRoot = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        help="Folder with the files of a data set. May be repeated.", metavar="NAME=FOLDER"
+    ),
+]
+Datasets = Annotated[list[str] | None, typer.Option(help="Only these data sets. May be repeated.")]
+Methods = Annotated[list[str] | None, typer.Option(help="Only these methods. May be repeated.")]
+Lengths = Annotated[list[int] | None, typer.Option(help="Only these lengths. May be repeated.")]
+Seeds = Annotated[list[int] | None, typer.Option(help="Only these seeds. May be repeated.")]
+Run = Annotated[
+    bool, typer.Option("--run/--no-run", help="Run missing cells, or only write documents.")
+]
+Smoke = Annotated[bool, typer.Option("--smoke", help="Run a tiny version in ./smoke.")]
+Jobs = Annotated[int, typer.Option(help="Cells that run at the same time.")]
+Cells = Annotated[
+    list[str] | None,
+    typer.Option(help="Only these cells of a plan, DATASET/NAME. May be repeated."),
+]
+Seconds = Annotated[
+    float | None, typer.Option(help="Start no cell of a plan that would end after this time.")
+]
+Shard = Annotated[str, typer.Option(help="Run the i-th of n shards of a plan.", metavar="I/N")]
+Revision = Annotated[
+    str | None, typer.Option(help="Commit of the source code, for machines without git.")
+]
+
 
 def reproduce(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help=f"{', '.join(targets.list_targets())}, or all; a plan: {', '.join(PLANS)} or a "
-            "JSON file; check CELL ...: train stored cells again and compare."
-        ),
-    ] = None,
-    results: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
-    runs: Annotated[Path, typer.Option(help="Folder of the runs: models, codes, logs.")] = Path(
-        "runs"
-    ),
-    docs: Annotated[Path, typer.Option(help="Folder of results.md, tables/ and figures/.")] = Path(
-        "docs"
-    ),
-    data_root: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            help="Folder with the files of a data set. May be repeated.", metavar="NAME=FOLDER"
-        ),
-    ] = None,
+    names: Names = None,
+    results: Results = Path("results"),
+    runs: Runs = Path("runs"),
+    docs: Docs = Path("docs"),
+    data_root: DataRoot = None,
     weights: options.Weights = "imagenet",
-    dataset: Annotated[
-        list[str] | None, typer.Option(help="Only these data sets. May be repeated.")
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Only these methods. May be repeated.")
-    ] = None,
-    bits: Annotated[
-        list[int] | None, typer.Option(help="Only these code lengths. May be repeated.")
-    ] = None,
-    seed: Annotated[
-        list[int] | None, typer.Option(help="Only these seeds. May be repeated.")
-    ] = None,
-    run: Annotated[
-        bool, typer.Option("--run/--no-run", help="Run missing cells, or only write documents.")
-    ] = True,
-    smoke: Annotated[
-        bool, typer.Option("--smoke", help="A tiny version in ./smoke, minutes on a CPU.")
-    ] = False,
-    jobs: Annotated[int, typer.Option(help="Cells that run at the same time.")] = 1,
-    cell: Annotated[
-        list[str] | None,
-        typer.Option(help="Only these cells of a plan, DATASET/NAME. May be repeated."),
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(help="Start no cell of a plan that would end after this time.")
-    ] = None,
-    shard: Annotated[
-        str, typer.Option(help="Run the i-th of n shards of a plan.", metavar="I/N")
-    ] = "1/1",
-    revision: Annotated[
-        str | None, typer.Option(help="Commit of the source code, for machines without git.")
-    ] = None,
+    dataset: Datasets = None,
+    only: Methods = None,
+    bits: Lengths = None,
+    seed: Seeds = None,
+    run: Run = True,
+    smoke: Smoke = False,
+    jobs: Jobs = 1,
+    cell: Cells = None,
+    seconds: Seconds = None,
+    shard: Shard = "1/1",
+    revision: Revision = None,
     device: options.Device = "auto",
 ) -> None:
     """Run missing cells of the paper's tables, write tables, draw figures, or check results.
@@ -85,15 +86,8 @@ def reproduce(
             f"Missing argument: {', '.join(targets.list_targets())}, or all. "
             "Example: hadahash reproduce table1"
         )
-    context = targets.RunContext(
-        results,
-        runs,
-        _roots(data_root or []),
-        weights=weights,
-        device=device,
-        jobs=jobs,
-        info=output.info,
-    )
+    roots = _roots(data_root or [])
+    context = targets.RunContext(results, runs, roots, weights, device, jobs, output.info)
     if names and names[0] == "check":
         _check(names[1:], context)
         return

@@ -11,7 +11,8 @@ from .cells import RunContext, run_recipes
 from .claims import write_claims
 from .collected import Collected
 from .factorial import write_factorial
-from .figures import FIGURES, draw_figure, figures
+from .drawings import FIGURES
+from .figures import draw_figure, figures
 from .page import write_page
 from .recipes import Cell, Recipe, read_recipe, recipes
 from .smoke import shrink
