@@ -10,8 +10,8 @@ from ..errors import HadaHashError, unknown
 from .cells import RunContext, run_recipes
 from .claims import write_claims
 from .collected import Collected
-from .factorial import write_factorial
 from .drawings import FIGURES
+from .factorial import write_factorial
 from .figures import draw_figure, figures
 from .page import write_page
 from .recipes import Cell, Recipe, read_recipe, recipes

@@ -14,7 +14,17 @@ from typing import Any
 from .. import files
 from .collected import Collected, Record
 from .factorial import Measure, arm
-from .intervals import EQUAL, Interval, Values, holm, judge, paired_differences, signed, t_interval
+from .intervals import (
+    EQUAL,
+    Interval,
+    Values,
+    holm,
+    judge,
+    paired_differences,
+    short,
+    signed,
+    t_interval,
+)
 from .names import display_name
 from .recipes import Cell, Recipe
 
@@ -196,8 +206,8 @@ def lambda_curve(evidence: Evidence) -> Finding | None:
         return None
     first, *between, last = sorted(means)
     best = max(between, key=lambda lam: means[lam])
-    ends = f"{_short(means[first])} at {first}, {_short(means[last])} at {last}"
-    return Finding(f"best {_short(means[best])} at λ = {best:g}; {ends}", note="one seed")
+    ends = f"{short(means[first])} at {first}, {short(means[last])} at {last}"
+    return Finding(f"best {short(means[best])} at λ = {best:g}; {ends}", note="one seed")
 
 
 @dataclass(frozen=True)
@@ -377,7 +387,3 @@ def _text(finding: Finding | None) -> str:
     if finding is None:
         return "not run"
     return f"{finding.text} ({finding.note})" if finding.note else finding.text
-
-
-def _short(value: float) -> str:
-    return f"{value:.3f}".replace("0.", ".", 1)

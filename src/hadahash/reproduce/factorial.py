@@ -11,8 +11,9 @@ from typing import Any
 
 from .. import files
 from .collected import Record
-from .intervals import Values, paired_differences, t_interval
+from .intervals import Values, paired_differences, short, t_interval
 from .names import display_name
+from .tables import PAPER_BITS, paper_values
 
 CODEBOOKS = ("paper", "far", "random", "csq")
 LOSSES = ("hcdh-h", "hcdh", "csq", "orthohash")
@@ -139,7 +140,7 @@ def section(records: Sequence[Record]) -> list[str]:
         "`hadahash reproduce factorial`",
         "",
         "Codebook x loss on fresh seeds. All arms of a seed share the split, the initial head and "
-        "the order of the images. Mean ± standard deviation (seeds).",
+        "the order of the images. Mean ± standard deviation (seeds) / the paper's value (AlexNet).",
         "",
     ]
     for dataset in dict.fromkeys(record["dataset"] for record in records):
@@ -161,11 +162,21 @@ def _arms(records: Sequence[Record]) -> list[str]:
             continue
         cells = [
             summary([v for (own, _), v in values[name].items() if own == bits])
+            + _printed(records[0], loss, book, bits, name)
             for bits in lengths
             for name in _MEASURES
         ]
         rows.append([display_name(loss), book or "none", *cells])
     return [*_table(head, rows), ""]
+
+
+def _printed(record: Record, loss: str, book: str | None, bits: int, measure: str) -> str:
+    """The paper's value for its own codebook and measure."""
+    own = f"mAP@{record['depth'] or 'all'}"
+    values = paper_values().get(record["dataset"], {}).get(loss)
+    if values is None or book not in (None, "paper") or own != measure:
+        return ""
+    return f" / {short(dict(zip(PAPER_BITS, values, strict=True))[bits])}"
 
 
 def _contrasts(records: Sequence[Record]) -> list[str]:
@@ -283,16 +294,6 @@ def summary(values: Sequence[float]) -> str:
         return "not run"
     spread = f" ±{short(statistics.stdev(values))}" if len(values) > 1 else ""
     return f"{short(statistics.mean(values))}{spread} ({len(values)})"
-
-
-def short(value: float) -> str:
-    """Format a fraction with three digits.
-
-    Example:
-        >>> short(0.8125), short(-0.01)
-        ('.812', '-.010')
-    """
-    return f"{value:.3f}".replace("0.", ".", 1)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -146,3 +146,13 @@ def signed(value: float) -> str:
         ('-.012', '+.500', '+.000')
     """
     return f"{round(value, 3) + 0.0:+.3f}".replace("0.", ".", 1)
+
+
+def short(value: float) -> str:
+    """Format a fraction with three digits.
+
+    Example:
+        >>> short(0.8125), short(-0.01)
+        ('.812', '-.010')
+    """
+    return f"{value:.3f}".replace("0.", ".", 1)

@@ -8,7 +8,8 @@ from typing import Any
 
 from .. import files
 from .collected import Collected
-from .factorial import section, short
+from .factorial import section
+from .intervals import short
 from .names import display_name
 from .recipes import Cell, Recipe, edges
 from .tables import NOISE, TITLES, Table, listed, markdown, tables, title

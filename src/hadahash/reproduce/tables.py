@@ -14,11 +14,11 @@ from typing import Any
 
 from .. import files
 from ..data import find_dataset
-from .factorial import short
+from .intervals import short
 from .names import CODEBOOK_METHODS, display_name
 from .recipes import Cell, Recipe
 
-_PAPER_BITS = (16, 32, 64, 128)
+PAPER_BITS = (16, 32, 64, 128)
 NOISE = 0.007  # standard deviation of a cell that is run again; see docs/results.md
 TITLES = {
     "table1": "Table 1: all methods",
@@ -183,7 +183,7 @@ def _table(cells: Sequence[Cell], results: Path, depth: int | None) -> Table:
         key = (row_name(cell), cell.bits)
         same = cell.method not in CODEBOOK_METHODS or cell.codebook in (None, "paper")
         values = printed.get(cell.method, []) if depth is None and not cell.varied and same else []
-        papers[key] = dict(zip(_PAPER_BITS, values, strict=False)).get(cell.bits)
+        papers[key] = dict(zip(PAPER_BITS, values, strict=False)).get(cell.bits)
         path = cell.path(results)
         if path.exists():
             result = files.read_json(path)
