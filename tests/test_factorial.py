@@ -2,10 +2,11 @@
 
 import csv
 import io
+import json
 
 import pytest
 
-from hadahash.reproduce import factorial
+from hadahash.reproduce import factorial, leaderboard
 
 
 def record(method, codebook, seed, value, bits=64, note="", **varied):
@@ -77,3 +78,15 @@ def test_every_record_with_a_result_is_a_line_of_the_csv(records, tmp_path):
     lines = list(csv.DictReader(io.StringIO(path.read_text())))
     assert len(lines) == 9
     assert {line["varied"] for line in lines} >= {"codebook=paper repeat=1", "codebook=random"}
+
+
+def test_the_leaderboard_lists_every_arm_with_its_interval(records, tmp_path):
+    for own in records:
+        own |= {"backbone": "net", "preprocess": {"train_size": 128}}
+    paths = leaderboard.write_leaderboard([], records, tmp_path / "results", tmp_path)
+    page, entries = paths[0].read_text(), json.loads(paths[1].read_text())
+    assert "/*ENTRIES*/" not in page and "http" not in page
+    first = next(e for e in entries if e["method"] == "HCDH (paper)" and e["measure"] == "mAP@all")
+    assert (first["mean"], first["seeds"], first["bits"]) == (0.81, 3, 64)
+    assert first["low"] < 0.8 and first["high"] > 0.82
+    assert first["command"] == "hadahash reproduce check factorial/cifar10/hcdh-64-s0-paper"

@@ -22,7 +22,9 @@ from hadahash.reproduce import (
     Recipe,
     RunContext,
     claims,
+    factorial,
     intervals,
+    leaderboard,
     list_targets,
     page,
     read_recipe,
@@ -31,6 +33,7 @@ from hadahash.reproduce import (
     run_recipes,
     tables,
 )
+from hadahash.reproduce.collected import Collected
 from hadahash.reproduce.drawings import FIGURES
 from hadahash.reproduce.figures import draw_figure
 from hadahash.reproduce.smoke import shrink
@@ -324,6 +327,10 @@ def test_the_documents_are_generated_from_the_results(tmp_path: Path) -> None:
     )
     for recipe in known:
         tables.write_tables(recipe, ROOT / "results", tmp_path / "tables")
+    records = Collected(ROOT / "results" / "factorial").records()
+    leaderboard.write_leaderboard(known, records, ROOT / "results", tmp_path)
+    if records:
+        factorial.write_factorial(records, tmp_path)
     made = {
         path.relative_to(tmp_path): path.read_text()
         for path in tmp_path.rglob("*")

@@ -13,6 +13,7 @@ from .collected import Collected
 from .drawings import FIGURES
 from .factorial import write_factorial
 from .figures import draw_figure, figures
+from .leaderboard import write_leaderboard
 from .page import write_page
 from .recipes import Cell, Recipe, read_recipe, recipes
 from .smoke import shrink
@@ -88,6 +89,7 @@ def _write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Pat
     for recipe in known:
         written += write_tables(recipe, results, docs / "tables")
     records = Collected(results / "factorial").records()
+    written += write_leaderboard(known, records, results, docs)
     return written + (write_factorial(records, docs) if records else [])
 
 
