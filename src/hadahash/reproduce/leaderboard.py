@@ -48,10 +48,12 @@ def write_leaderboard(
 
 def _of_recipes(recipes: Sequence[Recipe], results: Path) -> list[Entry]:
     found: dict[tuple[str, str, str, int], list[tuple[str, Any]]] = defaultdict(list)
+    seen: set[Path] = set()  # a cell may belong to several recipes
     for recipe in recipes:
         for cell in recipe.cells:
             path = cell.path(results)
-            if path.exists() and not cell.is_degenerate(results):
+            if path not in seen and path.exists() and not cell.is_degenerate(results):
+                seen.add(path)
                 own = files.read_json(path)
                 key = (recipe.name, cell.dataset, row_name(cell), cell.bits)
                 found[key].append((f"{cell.dataset}/{cell.name}", own))
