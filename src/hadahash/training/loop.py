@@ -180,15 +180,15 @@ def _make_step(
     )
 
     def step(inputs: Tensor, targets: Tensor, rows: Tensor, table: Tensor) -> dict[str, Tensor]:
-        with torch.autocast(
-            device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False
-        ):
-            if frozen:
-                features = inputs
-            else:
+        if frozen:
+            features = inputs
+        else:
+            with torch.autocast(
+                device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False
+            ):
                 features = backbone(augment(inputs, table, size))
-                targets = mix_targets(targets, table)
-            parts = method.loss(Batch(features, targets, rows))
+            targets = mix_targets(targets, table)
+        parts = method.loss(Batch(features.float(), targets, rows))  # the head is always float32
         total = torch.stack(list(parts.values())).sum()
         total.backward()  # type: ignore[no-untyped-call]
         return parts
