@@ -21,6 +21,11 @@ from .skipped import Skipped as Skipped
 from .skipped import write_skipped as write_skipped
 
 
+def is_one(values: Any) -> Any:
+    """The definition of a bit: 1 where the value is >= 0; for numpy arrays and torch tensors."""
+    return values >= 0
+
+
 def binarize(values: ArrayLike) -> NDArray[np.bool_]:
     """Turn real values into bits.
 
@@ -46,7 +51,7 @@ def binarize(values: ArrayLike) -> NDArray[np.bool_]:
     if values.dtype.kind == "f" and np.isnan(values).any():
         place = np.argwhere(np.isnan(values))[0].tolist()
         raise UsageError(f"Cannot binarize NaN (at {place}). The output of the network diverged.")
-    return np.asarray(values >= 0)
+    return np.asarray(is_one(values))
 
 
 def _look_like_bits(values: NDArray[Any]) -> bool:

@@ -324,7 +324,7 @@ def _fill(network: HashNetwork, stored: StoredModel) -> bool:
 
     Returns whether the file holds exactly the tensors of the network, so that their digests agree.
     """
-    tensors = network.upgrade_state(stored.tensors)
+    tensors = network.upgrade_state(dict(stored.tensors))
     wanted = network.state_dict()
     for name, _ in network.named_buffers():  # version 0.1 saved buffers that only training needs
         if name not in wanted:

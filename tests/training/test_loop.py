@@ -9,13 +9,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hasher, write_folder
+from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hasher
 
 from hadahash.config import AugmentConfig, TrainConfig
-from hadahash.data import ArrayImages, LabelledImages, read_folder
 from hadahash.data.augment import augment, mix_targets, sample_augmentations
 from hadahash.data.labels import Labels
-from hadahash.data.pixel_store import PixelStore
 from hadahash.data.preprocess import Preprocess
 from hadahash.errors import HadaHashError, StorageError
 from hadahash.methods import METHODS, Batch, Task
@@ -414,33 +412,6 @@ def test_values_are_measured_from_the_threshold():
         network.threshold.fill_(0.25)
         assert torch.equal(network.values(features), plain - 0.25)
     assert plain.dtype == torch.float32
-
-
-# ------------------------------------------------------------------ the store of pixels
-
-
-def test_pixels_are_stored_in_order_without_the_broken_ones(tmp_path):
-    pixels, labels = make_toy(24, seed=0)
-    folder = write_folder(tmp_path / "photos", pixels, labels)
-    (folder / "green" / "005.png").write_bytes(b"not an image")
-    data = read_folder(folder)
-    store = PixelStore.build(data, PREPROCESS)
-    assert [name.path for name in store.skipped] == ["green/005.png"]
-    assert [data.ids[row] for row in store.kept] == [
-        name for name in data.ids if name != "green/005.png"
-    ]
-    for square, name in zip(store.pixels, data.ids[store.kept], strict=True):
-        number = int(name.split("/")[1].removesuffix(".png"))
-        assert np.array_equal(square.numpy().transpose(1, 2, 0), pixels[number])
-
-
-def test_pixels_beyond_the_memory_limit_go_to_a_file_that_leaves_no_trace(tmp_path):
-    pixels, labels = make_toy(8, seed=0)
-    data = LabelledImages(ArrayImages(pixels), np.arange(8).astype(str), labels, tuple("abcd"))
-    store = PixelStore.build(data, PREPROCESS, folder=tmp_path, memory_limit=100)
-    assert not store.in_memory
-    assert torch.equal(store.pixels, PixelStore.build(data, PREPROCESS).pixels)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_settings_cannot_be_changed_by_accident():

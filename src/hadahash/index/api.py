@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..codes import as_codes
 from ..errors import UsageError
 from ..registry import Registry
-from .checks import as_codes, packed_queries, sorted_items, whole_number
+from .checks import packed_queries, sorted_items, whole_number
 from .engine import Engine
 from .items import (
     Ids,
@@ -24,9 +25,6 @@ from .items import (
     quote_ids,
 )
 from .query import Filter, Hit, Hits, Neighbor, SearchRequest, pad_hits
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "ENGINES",
@@ -54,7 +52,7 @@ class Index(Engine):
         meta: JSON values for the owner of the index; `save` stores them with it.
 
     Example:
-        >>> from hadahash.codes import pack
+        >>> from hadahash.codes import Codes, pack
         >>> packed = pack([[1] * 8, [-1] * 8, [1] * 7 + [-1]])
         >>> codes = Codes(packed=packed, bits=8, ids=["a", "b", "c"])
         >>> index = Index.build(codes, labels=["cat", "dog", "dog"])
@@ -239,6 +237,7 @@ class Index(Engine):
             UsageError: An argument is invalid.
 
         Example:
+            >>> from hadahash.codes import Codes
             >>> codes = Codes(packed=np.uint8([[0], [255]]), bits=8, ids=["a", "b"])
             >>> index = Index.build(codes, labels=["cat", "dog"], paths=["a.jpg", "b.jpg"])
             >>> [(n.id, n.distance, n.path, n.labels) for n in index.neighbors(codes[[1]], 1)[0]]

@@ -8,25 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import codes as codes_module
-from ..codes import Codes, pack
+from ..codes import Codes, as_codes, pack
 from ..errors import UsageError
-from .items import Ids, ItemTable, id_array, id_type_of, item_table, quote_ids
-
-
-def as_codes(codes: Any) -> Codes:
-    """`Codes` from anything that `hadahash.codes.as_codes` takes.
-
-    Raises:
-        UsageError: The value holds no codes.
-    """
-    if isinstance(codes, Codes):
-        return codes
-    convert = getattr(codes_module, "as_codes", None)
-    if convert is None:
-        raise UsageError(f"Expected hadahash.Codes, got {type(codes).__name__}.")
-    converted: Codes = convert(codes)
-    return converted
+from .items import ItemTable, item_table, quote_ids
 
 
 def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
@@ -47,12 +31,6 @@ def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
     return checked.packed
 
 
-def make_codes(packed: NDArray[np.uint8], bits: int, ids: Ids) -> Codes:
-    """`Codes` with ids of an index."""
-    strings = id_type_of(ids) is str
-    return Codes(packed=packed, bits=bits, ids=np.array(ids.tolist(), str) if strings else ids)
-
-
 def sorted_items(
     codes: Any, labels: Any, paths: Any, bits: int
 ) -> tuple[NDArray[np.uint8], ItemTable]:
@@ -62,7 +40,7 @@ def sorted_items(
         UsageError: The codes, ids, labels or paths are invalid, or an id is repeated.
     """
     codes = as_codes(codes)
-    packed, ids = packed_queries(codes, bits), id_array(codes.ids)
+    packed, ids = packed_queries(codes, bits), codes.ids
     table = item_table(ids, paths=paths, labels=labels)
     if len(ids) > 1 and not (ids[:-1] < ids[1:]).all():
         order = np.argsort(ids, kind="stable")
@@ -79,6 +57,8 @@ def whole_number(name: str, value: Any, least: int) -> int:
     Raises:
         UsageError: It is not.
     """
+    if type(value) is int and value >= least:
+        return value
     try:
         number = operator.index(value)
     except TypeError:

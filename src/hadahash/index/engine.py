@@ -80,7 +80,7 @@ class Engine(ABC):
     @property
     @abstractmethod
     def id_type(self) -> type[Id] | None:
-        """int or str; None while the index is empty."""
+        """Type of the ids, int or str; None while the index is empty."""
 
     @property
     @abstractmethod
@@ -133,7 +133,7 @@ class Engine(ABC):
 
     @abstractmethod
     def _search(self, request: SearchRequest) -> Hits:
-        """Answer with at most `request.k` columns, padded to the longest row."""
+        """Answer with at most min(k, number of items) columns, padded to the longest row."""
 
     def _neighbors(self, request: SearchRequest) -> list[list[Neighbor]]:
         """Answer a request with whole items. Engines override it if they can do it in one pass."""

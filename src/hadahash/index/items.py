@@ -46,7 +46,7 @@ class Items(Protocol):
 
     @property
     def id_type(self) -> type[Id]:
-        """int or str."""
+        """Type of the ids, int or str."""
         ...
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ class ItemTable:
 
     @property
     def id_type(self) -> type[Id]:
-        """int or str."""
+        """Type of the ids, int or str."""
         return id_type_of(self.ids)
 
     def __len__(self) -> int:
@@ -236,16 +236,16 @@ def _array(ids: Any) -> NDArray[Any]:
 def _strings(array: NDArray[Any]) -> Ids:
     """Ids that are not an integer array as an object array of plain `str`."""
     values = array.tolist()
-    wrong = next((value for value in values if not isinstance(value, str)), None)
-    if wrong is not None:
-        raise UsageError(f"Ids must be all strings or all integers, got {wrong!r} among them.")
+    wrong = [value for value in values if not isinstance(value, str)]
+    if wrong:
+        raise UsageError(f"Ids must be all strings or all integers, got {wrong[0]!r} among them.")
     strings = np.empty(len(values), object)
     strings[:] = values
     return strings
 
 
 def id_type_of(ids: Ids) -> type[Id]:
-    """int or str, the type of the ids in an array of `id_array`."""
+    """Type of the ids in an array of `id_array`, int or str."""
     return int if ids.dtype.kind == "i" else str
 
 

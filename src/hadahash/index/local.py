@@ -20,7 +20,7 @@ from ..codes import Codes
 from ..errors import unknown
 from ..native.tables import Rows, Table, packed_of, rows_of
 from .api import Index
-from .checks import make_codes, pack_codewords
+from .checks import pack_codewords
 from .items import Id, Ids, Item, ItemTable, Label, Mask, check_ids_exist, empty_ids
 from .query import Hits, Neighbor, SearchRequest
 from .segments import InMemory, Segment, compact, delete_ids, search_segments
@@ -96,7 +96,7 @@ class LocalIndex(Index):
 
     @property
     def id_type(self) -> type[Id] | None:
-        """int or str; None while the index is empty."""
+        """Type of the ids, int or str; None while the index is empty."""
         segments = self._segments
         return segments[0].items.id_type if segments else None
 
@@ -114,7 +114,7 @@ class LocalIndex(Index):
         rows = np.concatenate([segment.live_rows() for segment in segments])
         known = np.concatenate([segment.live_ids() for segment in segments])
         order = np.argsort(known, kind="stable")
-        return make_codes(packed_of(rows[order], self.bits), self.bits, known[order])
+        return Codes(packed_of(rows[order], self.bits), self.bits, known[order])
 
     def _codes_of(self, segments: tuple[Segment, ...], wanted: Ids) -> Codes:
         packed = np.zeros((len(wanted), -(-self.bits // 8)), np.uint8)
@@ -125,7 +125,7 @@ class LocalIndex(Index):
             packed[here] = packed_of(segment.rows_at(ordinals[here]), self.bits)
             found |= here
         check_ids_exist(wanted, found)
-        return make_codes(packed, self.bits, wanted)
+        return Codes(packed, self.bits, wanted)
 
     def has(self, ids: ArrayLike) -> Mask:
         """Which of the ids are in the index, bool (n,)."""

@@ -26,8 +26,7 @@ class Filter(NamedTuple):
     ids: Ids | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class SearchRequest:
+class SearchRequest(NamedTuple):
     """A search as an engine receives it: checked and complete.
 
     Attributes:

@@ -142,12 +142,20 @@ class Segment:
     def label_counts(self) -> Sequence[tuple[LabelSet, int]]:
         """The label sets in the order of their numbers, with the number of live items."""
         saved = self.saved
-        counts = None if saved is None else saved.entry.label_counts
-        if saved is not None and counts is not None and self.deleted is saved.deleted:
-            return counts
-        numbers, sets = self.items.set_numbers(), self.items.label_sets()
-        live = numbers if self.deleted is None else numbers[~self.deleted]
-        return list(zip(sets, np.bincount(live, minlength=len(sets)).tolist(), strict=True))
+        stored = None if saved is None else saved.entry.label_counts
+        if saved is None or stored is None:
+            sets, numbers = self.items.label_sets(), self.items.set_numbers()
+            live = numbers if self.deleted is None else numbers[~self.deleted]
+            counts = np.bincount(live, minlength=len(sets))
+        elif self.deleted is saved.deleted or self.deleted is None:
+            return stored
+        else:  # only the items deleted since are counted
+            sets = [labels for labels, _ in stored]
+            new = self.deleted if saved.deleted is None else self.deleted & ~saved.deleted
+            numbers = self.items.set_numbers()[np.flatnonzero(new)]
+            before = np.array([count for _, count in stored])
+            counts = before - np.bincount(numbers, minlength=len(sets))
+        return list(zip(sets, counts.tolist(), strict=True))
 
     def search(self, request: SearchRequest, queries: Rows, limits: Keys) -> SegmentHits:
         """The best `request.k` items of this segment with keys below the limits."""
@@ -241,7 +249,10 @@ def delete_ids(segments: Sequence[Segment], ids: Ids) -> tuple[Segment, ...]:
 def search_segments(
     segments: Sequence[Segment], request: SearchRequest, queries: Rows
 ) -> SegmentHits:
-    """The best `request.k` items of all segments."""
+    """The best `request.k` items of all segments, at most as many as are not deleted."""
+    if segments and request.k > segments[0].live_count:
+        count = sum(segment.live_count for segment in segments)
+        request = request._replace(k=min(request.k, count))
     limits: Keys = np.empty(len(queries), np.uint64)
     limits.fill((request.radius + 1) << 32)
     parts: list[SegmentHits] = []

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...codes import Codes
 from ...errors import StorageError, UsageError
 from ..api import ENGINES, Index
-from ..checks import make_codes, pack_codewords
+from ..checks import pack_codewords
 from ..items import (
     Id,
     Ids,
@@ -97,7 +97,10 @@ class MilvusIndex(Index):
             raise StorageError(
                 f"{loaded.revision.folder} does not name a Milvus server. Build the index again."
             )
-        index = cls(manifest.bits, manifest.codewords, read_settings(manifest.meta[_META]))
+        stored = dict(manifest.meta[_META])
+        if "batch" in stored:  # its name in version 0.1
+            stored["batch_size"] = stored.pop("batch")
+        index = cls(manifest.bits, manifest.codewords, read_settings(stored))
         index._revision = loaded.revision
         index.meta = {key: value for key, value in manifest.meta.items() if key != _META}
         return index
@@ -218,8 +221,8 @@ class MilvusIndex(Index):
                     f"The collection '{self.settings.collection}' is for {stored} ids, got "
                     f"{items.id_type.__name__}. Remove it with drop(), or choose another name."
                 )
-            for start in range(0, len(items), self.settings.batch):
-                rows = np.arange(start, min(start + self.settings.batch, len(items)))
+            for start in range(0, len(items), self.settings.batch_size):
+                rows = np.arange(start, min(start + self.settings.batch_size, len(items)))
                 pairs = zip(packed[rows], items.at(rows), strict=True)
                 self._server.call("upsert", [encode_row(code, item) for code, item in pairs])
 
@@ -235,7 +238,7 @@ class MilvusIndex(Index):
 
     @property
     def id_type(self) -> type[Id] | None:
-        """int or str; None while the collection is empty."""
+        """Type of the ids, int or str; None while the collection is empty."""
         filled = self._exists() and self._query("", ["id"], limit=1)
         return self._stored_type if filled else None
 
@@ -255,7 +258,7 @@ class MilvusIndex(Index):
             rows = [found[each] for each in wanted.tolist()]
         content = bytearray(b"".join(map(decode_code, rows)))
         packed = np.frombuffer(content, np.uint8).reshape(-1, self._width)
-        return make_codes(packed, self.bits, self._id_array(rows))
+        return Codes(packed, self.bits, self._id_array(rows))
 
     def has(self, ids: ArrayLike) -> Mask:
         """Which of the ids are in the index, bool (n,)."""

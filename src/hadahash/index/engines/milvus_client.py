@@ -14,8 +14,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeVar
 
-from ... import settings
 from ...errors import HadaHashError, MissingExtraError, StorageError, UsageError, unknown
+from ...settings import check_ranges, fields_of, from_mapping, require, setting
 
 T = TypeVar("T")
 
@@ -25,41 +25,30 @@ _CONNECTION_FAILED = 2  # error code of pymilvus
 
 @dataclass(frozen=True)
 class MilvusSettings:
-    """Where the codes are, and how the server is called. The token is never stored or shown.
+    """Where the codes are, and how the server is called. The token is never stored or shown."""
 
-    Attributes:
-        uri: http://host:19530, or a file name that ends in .db for milvus-lite.
-        token: Token for the server, such as user:password.
-        collection: Letters, digits and underscores. An existing collection is used.
-        index_type: Index of a new collection. An existing one keeps its own.
-        lists: Number of inverted lists of BIN_IVF_FLAT. All are searched, unless a search has
-            `probes`.
-        consistency: Consistency level of reads. Strong: a search sees every completed write.
-        timeout: Seconds per attempt of a call.
-        retries: Number of attempts of a call, with a growing pause between them.
-        batch: Number of items per upsert.
-    """
-
-    uri: str
+    uri: str = setting("", "http://host:19530, or a file name that ends in .db for milvus-lite.")
     token: str = field(default="", repr=False)
-    collection: str = ""
-    index_type: Literal["BIN_FLAT", "BIN_IVF_FLAT"] = "BIN_FLAT"
-    lists: int = 1024
-    consistency: Literal["Strong", "Session", "Bounded", "Eventually"] = "Strong"
-    timeout: float = 30.0
-    retries: int = 3
-    batch: int = 5000
+    collection: str = setting("", "Name of the collection; an existing one is used.")
+    index_type: Literal["BIN_FLAT", "BIN_IVF_FLAT"] = setting(
+        "BIN_FLAT", "Index of a new collection; an existing one keeps its own."
+    )
+    lists: int = setting(1024, "Inverted lists of BIN_IVF_FLAT.", gt=0)
+    consistency: Literal["Strong", "Session", "Bounded", "Eventually"] = setting(
+        "Strong", "Consistency of reads. Strong: a search sees every completed write."
+    )
+    timeout: float = setting(30.0, "Seconds per attempt of a call.", gt=0)
+    retries: int = setting(3, "Attempts of a call, with a growing pause between them.", gt=0)
+    batch_size: int = setting(5000, "Items per upsert.", gt=0)
 
     def __post_init__(self) -> None:
         """Check the values."""
-        settings.require(
+        require(
             re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", self.collection) is not None,
             "collection must consist of letters, digits and _, and not start with a digit, got "
             f"{self.collection!r}.",
         )
-        for name in ("timeout", "retries", "batch", "lists"):
-            value = getattr(self, name)
-            settings.require(value > 0, f"{name} must be > 0, got {value}.")
+        check_ranges(self)
 
     @property
     def stored(self) -> dict[str, Any]:
@@ -79,7 +68,7 @@ def read_settings(options: dict[str, Any]) -> MilvusSettings:
     Raises:
         UsageError: An option is unknown or invalid, or there is no address.
     """
-    known = settings.fields_of(MilvusSettings)
+    known = fields_of(MilvusSettings)
     for name in options:
         if name not in known:
             raise unknown("option of the index engine 'milvus'", name, known)
@@ -96,7 +85,7 @@ def read_settings(options: dict[str, Any]) -> MilvusSettings:
     if str(values["uri"]).endswith(".db"):
         values["uri"] = str(Path(values["uri"]).absolute())
     given = {name: value for name, value in values.items() if value is not None}
-    return settings.from_mapping(MilvusSettings, given)
+    return from_mapping(MilvusSettings, given)
 
 
 class MilvusServer:

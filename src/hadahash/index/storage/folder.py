@@ -247,22 +247,17 @@ class IndexFolder:
     def _lock(self) -> Iterator[None]:
         """Exclude other writers. The system releases the lock of a process that ends."""
         try:
-            self._make_folder()
+            files.make_folder(self.path)
             handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise files.storage_error("write", self.path, error) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
+        except OSError as error:
+            raise files.storage_error("write", self.path, error) from error
         finally:
             os.close(handle)
-
-    def _make_folder(self) -> None:
-        """Create the folder, and flush its parents, so that it survives a power failure."""
-        missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
-        self.path.mkdir(parents=True, exist_ok=True)
-        for path in missing:
-            files._flush(path.parent)
 
 
 def _belongs_to_an_index(name: str) -> bool:

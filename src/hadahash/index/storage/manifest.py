@@ -113,7 +113,8 @@ class Manifest:
             content = json.loads(json.dumps(self._as_json()))
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(f"index.meta must hold JSON values only: {error}.") from error
-        files.write_json(folder / MANIFEST, {**content, "crc32": checksum(content)})
+        text = json.dumps({**content, "crc32": checksum(content)}, indent=1)
+        files.write_text(folder / MANIFEST, text + "\n")
 
     def _as_json(self) -> dict[str, Any]:
         return {
@@ -229,7 +230,7 @@ def _parse(content: dict[str, Any]) -> Manifest:
     _require(isinstance(content.get("meta"), dict), "meta must be an object")
     listed = content.get("segments")
     _require(isinstance(listed, list), "the segments are missing")
-    _require(not listed or id_type is not None, "the type of the ids is missing")
+    _require(bool(listed) == (id_type is not None), "segments and id_type do not fit together")
     return Manifest(
         engine=content["engine"],
         bits=content["bits"],
