@@ -14,6 +14,7 @@ import pytest
 
 import hadahash.cli
 from hadahash import Codes, Index, list_methods
+from hadahash.building import DEFAULT_METHOD
 from hadahash.cli import options
 from hadahash.cli.app import COMMANDS, load
 from hadahash.data import list_protocols
@@ -88,3 +89,4 @@ def test_every_command_module_is_listed_and_loads() -> None:
 def test_the_names_in_help_texts_are_those_of_the_registries() -> None:
     assert list(options.METHOD_NAMES) == list_methods()
     assert list(options.PROTOCOL_NAMES) == list_protocols()
+    assert options.DEFAULT_METHOD == DEFAULT_METHOD
