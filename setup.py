@@ -30,7 +30,7 @@ setup(
                 "hadahash_count_distances",
                 "hadahash_scan",
                 "hadahash_probe",
-                "hadahash_sweep",
+                "hadahash_scan_remaining",
             ],
             py_limited_api=True,
             optional=True,

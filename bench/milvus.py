@@ -1,11 +1,12 @@
-"""How fast the Milvus engine is on this machine, with milvus-lite: items stored and queries answered a second.
+"""Speed of the Milvus engine on this machine, with milvus-lite: items and queries per second.
 
-    python bench/milvus.py                                  1e4, 1e5 and 1e6 codes of 64 bits, on milvus-lite
-    python bench/milvus.py --page docs/scale.md             and put the table into the page
-    python bench/milvus.py --uri http://host:19530          the same on a server (HADAHASH_MILVUS_TOKEN holds its token)
+    python bench/milvus.py                          # 1e4, 1e5 and 1e6 codes of 64 bits, milvus-lite
+    python bench/milvus.py --page docs/scale.md     # and write the table to the page
+    python bench/milvus.py --uri http://host:19530  # a server (token in HADAHASH_MILVUS_TOKEN)
 
-Codes lie around 100 centres with 15 % of the bits flipped. Every answer is compared with that of the default engine, whose
-times on the same codes stand beside. Times of searches are medians over rounds in which both engines take their turn.
+Codes are 100 centroids with 15 % of the bits flipped. Every result is compared with that of the
+default engine, which is measured on the same codes. Search times are medians over rounds in which
+both engines take turns.
 """
 
 from __future__ import annotations
@@ -73,14 +74,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--bits", type=int, default=64)
-    parser.add_argument(
-        "--batches", type=int, nargs="+", default=[1, 64], help="queries in one call"
-    )
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64], help="queries per call")
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--uri", help="a server in the place of milvus-lite")
+    parser.add_argument("--uri", help="a server instead of milvus-lite")
     parser.add_argument(
-        "--page", type=Path, help="put the table between the marks in this page (docs/scale.md)"
+        "--page", type=Path, help="write the table between the marks of this page (docs/scale.md)"
     )
     parser.add_argument(
         "--out", type=Path, default=Path(__file__).parent / "results" / "milvus.json"
@@ -118,12 +117,12 @@ def measure(size: int, uri: str, options: argparse.Namespace) -> dict[str, Any]:
 def searches(
     index: hh.Index, exact: hh.Index, queries: hh.Codes, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Milliseconds a query by both engines, with and without a filter, and whether all answers are the same."""
+    """Milliseconds per query of both engines, with and without a filter, and whether they agree."""
     rows = []
     for batch in options.batches:
         for wanted in ({}, {"labels": 3}):
             asked, times, same = queries[:batch], {"milvus": [], "exact": []}, []  # type: ignore[var-annotated]
-            for _ in range(options.rounds + 1):  # the first is not counted
+            for _ in range(options.rounds + 1):  # the first is a warm-up
                 found = []
                 for name, engine in (("milvus", index), ("exact", exact)):
                     start = time.perf_counter()
@@ -143,7 +142,7 @@ def searches(
 
 
 def write_page(page: Path, result: dict[str, Any]) -> None:
-    """Replace what stands between the marks."""
+    """Replace the text between the marks."""
     before, rest = page.read_text().split("<!-- measured -->\n", 1)
     after = rest.split("<!-- end of measured -->\n", 1)[1]
     files.write_text(
@@ -153,7 +152,7 @@ def write_page(page: Path, result: dict[str, Any]) -> None:
 
 def table(result: dict[str, Any]) -> str:
     lines = [
-        "| codes | stored / s | replaced / s | removed / s | 1 query, ms | 64 at once, ms a query | 64 with a label, ms a query |",
+        "| codes | stored / s | replaced / s | removed / s | 1 query, ms | batch of 64, ms per query | with a label, ms per query |",
         "|---|---|---|---|---|---|---|",
     ]
     for case in result["cases"]:
@@ -174,8 +173,8 @@ def table(result: dict[str, Any]) -> str:
         "",
         f"`{result['command']}`, {result['server']}, pymilvus {result['versions']['pymilvus']}, {result['hardware']}, load "
         f"{result['load_before']:.1f} before, {result['date'][:10]}. {result['bits']} bits, k = {result['k']}, medians of "
-        f"{result['rounds']} rounds; in brackets the default engine on the same codes. "
-        + ("All answers were the same." if same else "Some answers differed."),
+        f"{result['rounds']} rounds; in parentheses the default engine on the same codes. "
+        + ("All results were equal." if same else "Some results differed."),
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,14 +1,16 @@
-"""How long a search takes, beside faiss: the flat scan and the routed search, on random and on clustered codes.
+"""Search times compared with faiss: flat scan and routed search, on random and on clustered codes.
 
-    python bench/search.py                                        1e5, 1e6 and 1e7 codes of 32, 64 and 128 bits
+    python bench/search.py               # 1e5, 1e6 and 1e7 codes of 32, 64 and 128 bits
     python bench/search.py --sizes 100000 --bits 64 --rounds 4 --out small.json
 
-All engines take their turn in every round, each time another one first, so that a busy neighbour or a warm cache favours
-none; a turn takes at least 8 queries and 30 ms. Written are the median times, and of each ratio the median of all
-rounds with its quartiles; `least` names the worst ratios of all. Clustered codes lie around 100 codewords with 5 % of the bits flipped. "exact" is the default engine, "routed"
-has the codewords on clustered codes and learns centres on random ones. faiss is IndexBinaryFlat, and on clustered codes
-IndexBinaryIVF with 100 lists and the fewest probes that find all the true distances. The read bandwidth is that of numpy's
-fastest reduction over the same number of bytes. Threads wait passively everywhere.
+All engines take turns in every round, in rotating order, so that neither a busy machine nor a warm
+cache favours one. A turn takes at least 8 queries and 30 ms. The result has the median times, the
+median and quartiles of each ratio over all rounds, and the smallest ratios (`least`). Clustered codes
+are 100 codewords with 5 % of the bits flipped. "exact" is the default engine; "routed" gets the
+codewords of clustered codes, and learns centroids of random ones. faiss is IndexBinaryFlat, and on
+clustered codes also IndexBinaryIVF with 100 lists and the fewest probes that find all true distances.
+The read bandwidth is that of numpy's fastest reduction over the same number of bytes. Threads wait
+passively everywhere.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ import hadahash as hh
 from hadahash import files, native
 
 CODEWORDS, FLIPS = 100, 0.05
-QUERIES = 256  # different ones, so that what one query leaves in the cache seldom serves the next
-FEWEST, TURN = 8, 0.03  # queries and seconds that a turn of an engine takes at least
+QUERIES = 256  # distinct queries, so that the cache rarely holds what the next one needs
+FEWEST, TURN = 8, 0.03  # minimum queries and seconds per turn of an engine
 CASE = ("kind", "codes", "bits", "batch", "threads")
 Packed = NDArray[np.uint8]
 Search = Callable[[Packed, int], NDArray[Any]]  # queries, threads -> distances (q, k)
@@ -84,9 +86,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--kinds", nargs="+", default=["random", "clustered"], choices=["random", "clustered"]
     )
-    parser.add_argument(
-        "--batches", type=int, nargs="+", default=[1, 64], help="queries in one call"
-    )
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64], help="queries per call")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=8)
@@ -97,7 +97,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def compare(kind: str, size: int, bits: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """One row for each batch and number of threads."""
+    """One row per batch size and number of threads."""
     make = maker(kind, bits)
     packed = make(size)
     engines, facts = searchers(kind, packed, bits, options.k, make)
@@ -123,20 +123,20 @@ def measure(
     threads: int,
     rounds: int,
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """Seconds a query of each engine in each round, and how many rows have the distances of faiss' flat scan."""
+    """Seconds per query of each engine and round, and the fraction of rows that equal faiss."""
     words = packed.reshape(-1).view(np.uint32 if packed.size % 8 else np.uint64)
     batches = [queries[first : first + batch] for first in range(0, len(queries), batch)]
     few = -(-FEWEST // batch)
     times: dict[str, list[float]] = {}
     found, calls = {}, {}
-    for name, search in engines.items():  # not counted
+    for name, search in engines.items():  # warm-up
         found[name] = [search(part, threads) for part in batches[:few]]
         start = time.perf_counter()
         search(batches[0], threads)
         calls[name] = max(few, int(TURN / (time.perf_counter() - start)))
     coming = {
         name: itertools.cycle(batches) for name in engines
-    }  # a turn goes on where the last one stopped
+    }  # a turn continues where the last one stopped
     names = list(engines)
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
@@ -180,7 +180,7 @@ def summary(times: dict[str, list[float]], packed: Packed) -> dict[str, Any]:
 
 
 def least(cases: list[dict[str, Any]]) -> dict[str, Any]:
-    """The worst of what is promised: the scan beside faiss, and routing where it gains most and where it can gain nothing."""
+    """The smallest ratios: the scan against faiss, and routing where it gains most and least."""
     largest = max(case["codes"] for case in cases)
     promised = {
         "faiss flat / exact": cases,
@@ -201,12 +201,12 @@ def least(cases: list[dict[str, Any]]) -> dict[str, Any]:
 def searchers(
     kind: str, packed: Packed, bits: int, k: int, make: Callable[[int], Packed]
 ) -> tuple[dict[str, Search], dict[str, Any]]:
-    """The engines, and what there is to say of them."""
+    """The engines, and facts about them."""
     codes = hh.Codes(packed=packed, bits=bits)
-    book = np.where(np.unpackbits(codewords(bits), axis=1), 1, -1) if kind == "clustered" else None
+    words = np.where(np.unpackbits(codewords(bits), axis=1), 1, -1) if kind == "clustered" else None
     indexes = {
         "exact": hh.Index.build(codes),
-        "routed": hh.Index.build(codes, engine="routed", codebook=book),
+        "routed": hh.Index.build(codes, engine="routed", codewords=words),
     }
     flat = faiss.IndexBinaryFlat(bits)
     flat.add(packed)
@@ -224,7 +224,7 @@ def searchers(
 
 
 def fewest_probes(inverted: Any, queries: Packed, k: int, exact: Search) -> int:
-    """Sets and returns the number of probes with which IVF finds all true distances, or all lists."""
+    """Set and return the smallest number of probes with which IVF finds all true distances."""
     true, probes = exact(queries, 1), 1
     while True:
         inverted.nprobe = probes
@@ -250,14 +250,14 @@ def codewords(bits: int) -> Packed:
 
 
 def maker(kind: str, bits: int) -> Callable[[int], Packed]:
-    """A maker of packed codes, in blocks."""
-    rng, centres = np.random.default_rng(0), codewords(bits)
+    """A function that makes n packed codes, in blocks."""
+    rng, centroids = np.random.default_rng(0), codewords(bits)
 
     def block(n: int) -> Packed:
         if kind == "random":
             return rng.integers(0, 256, (n, bits // 8), dtype=np.uint8)
         flips = np.packbits(rng.random((n, bits), np.float32) < FLIPS, axis=1)
-        return np.asarray(centres[rng.integers(0, CODEWORDS, n)] ^ flips)
+        return np.asarray(centroids[rng.integers(0, CODEWORDS, n)] ^ flips)
 
     return lambda n: np.concatenate(
         [block(min(1 << 18, n - start)) for start in range(0, n, 1 << 18)]

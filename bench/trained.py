@@ -74,7 +74,7 @@ def measure_run(
         codes = hh.Codes(packed=packed, bits=query.bits)
         engines = {
             "exact": hh.Index.build(codes),
-            "routed": hh.Index.build(codes, engine="routed", codebook=book),
+            "routed": hh.Index.build(codes, engine="routed", codewords=book),
         }
         for k in options.k:
             rows.append(

@@ -1,15 +1,15 @@
-"""The slow, obvious index: a dictionary, and every distance computed bit by bit."""
+"""A reference index: a dictionary, and every distance computed bit by bit."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from hadahash.index import ENGINES, list_engines
-from hadahash.index.segments import LocalIndex
+from hadahash.index.local import LocalIndex
 
 LOCAL_ENGINES = [
     name for name in list_engines() if issubclass(ENGINES.get(name), LocalIndex)
-]  # those with files of their own
+]  # those that store their own files
 
 
 class BruteForce:

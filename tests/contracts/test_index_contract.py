@@ -1,4 +1,4 @@
-"""Every index engine gives the answer of brute force, whatever is done to it. Engines come from the registry."""
+"""Every registered index engine returns the results of brute force, whatever is done to it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from brute_force import LOCAL_ENGINES, BruteForce, as_lists
 
-import hadahash.index as room
 from hadahash import native
 from hadahash.codes import Codes, pack, unpack
 from hadahash.errors import UsageError
-from hadahash.index import Index, routed
+from hadahash.index import ENGINES as REGISTRY
+from hadahash.index import Hits, Index, list_engines, routed
+from hadahash.index._contract import engine_checks
 
 BITS = [8, 12, 16, 24, 32, 33, 48, 64, 96, 128, 255, 512]
-ENGINES = room.list_engines()
+ENGINES = list_engines()
 
 
 @pytest.fixture
@@ -23,34 +24,34 @@ def rng():
 
 @pytest.fixture(autouse=True)
 def route_all(monkeypatch):
-    """The routed engine scans small tables, and those it gains nothing on: here it routes."""
+    """Route also small tables, and those where routing is not faster."""
     for name, value in {
-        "_WORTH_ROUTING": 0,
-        "_MOST_COMPARED": np.inf,
-        "_FEWEST_IN_A_RUN": 0,
+        "_MIN_ROUTED_BYTES": 0,
+        "_MAX_COMPARED": np.inf,
+        "_MIN_BLOCK_BYTES": 0,
     }.items():
         monkeypatch.setattr(routed, name, value)
 
 
-def clustered(rng, n, bits, ids=None, flips=0.1, centres=5):
-    """Codes with many ties: around few centres."""
-    words = np.random.default_rng(99).choice([-1, 1], (centres, bits))
-    values = words[rng.integers(0, centres, n)] * rng.choice(
+def clustered(rng, n, bits, ids=None, flips=0.1, centroids=5):
+    """Codes around few centroids, with many ties."""
+    words = np.random.default_rng(99).choice([-1, 1], (centroids, bits))
+    values = words[rng.integers(0, centroids, n)] * rng.choice(
         [1, -1], (n, bits), p=[1 - flips, flips]
     )
     return Codes(packed=pack(values), bits=bits, ids=ids)
 
 
-def shuffled_ids(rng, n, kind):
+def shuffled_ids(rng, n, id_type):
     numbers = rng.permutation(3 * n)[:n] - n
-    return numbers if kind is int else np.array([f"photo {number}.jpg" for number in numbers])
+    return numbers if id_type is int else np.array([f"photo {number}.jpg" for number in numbers])
 
 
-def both(rng, n, bits, *, engine, kind=int, codebook=None):
+def both(rng, n, bits, *, engine, id_type=int, codewords=None):
     """An engine and brute force with the same items."""
-    codes = clustered(rng, n, bits, shuffled_ids(rng, n, kind))
+    codes = clustered(rng, n, bits, shuffled_ids(rng, n, id_type))
     labels = rng.integers(0, 4, n)
-    index, brute = Index.build(codes, labels, engine=engine, codebook=codebook), BruteForce(bits)
+    index, brute = Index.build(codes, labels, engine=engine, codewords=codewords), BruteForce(bits)
     brute.put(codes, labels.tolist())
     return index, brute
 
@@ -63,19 +64,44 @@ def assert_same(index, brute, queries, k, **options):
         )
     assert as_lists(hits) == brute.search(queries, k, **options)
     assert (
-        hits.ids.shape == hits.distances.shape == (len(queries), k)
+        hits.ids.shape == hits.distances.shape == (len(queries), min(k, len(index)))
         and hits.distances.dtype == np.int32
     )
-    assert hits.exact is True and hits.certain.all()
+    assert hits.exact is True and hits.exact_rows.all()
     assert hits.counts.tolist() == [len(row) for row in as_lists(hits)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("check", engine_checks().values(), ids=engine_checks().keys())
+def test_the_contract_of_an_engine(check, engine):
+    check(REGISTRY.get(engine))
+
+
+class ForgetfulIndex(REGISTRY.get("exact")):
+    """An engine that never finds its first item."""
+
+    def _search(self, request):
+        hits = super()._search(request)
+        return Hits(np.where(hits.ids == 0, -1, hits.ids), hits.distances, hits.exact_rows)
+
+
+def test_the_checks_find_a_broken_engine():
+    broken = []
+    for name, check in engine_checks().items():
+        try:
+            check(ForgetfulIndex)
+        except AssertionError as error:
+            broken.append(name)
+            assert "breaks its contract" in str(error)
+    assert "search equals an exhaustive search" in broken
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("kind", [int, str])
-def test_all_lengths_equal_brute_force(rng, engine, bits, kind):
-    book = rng.choice([-1, 1], (7, bits)) if bits % 2 == 0 else None
-    index, brute = both(rng, 300, bits, engine=engine, kind=kind, codebook=book)
+@pytest.mark.parametrize("id_type", [int, str])
+def test_all_code_lengths_equal_brute_force(rng, engine, bits, id_type):
+    codewords = rng.choice([-1, 1], (7, bits)) if bits % 2 == 0 else None
+    index, brute = both(rng, 300, bits, engine=engine, id_type=id_type, codewords=codewords)
     queries = clustered(rng, 6, bits)
     for k in (0, 1, 17, 300, 305):
         assert_same(index, brute, queries, k)
@@ -83,7 +109,7 @@ def test_all_lengths_equal_brute_force(rng, engine, bits, kind):
         len(index) == 300
         and index.bits == bits
         and index.engine == engine
-        and index.ids_are is kind
+        and index.id_type is id_type
     )
 
 
@@ -103,12 +129,12 @@ def test_all_sizes_equal_brute_force(rng, engine, n):
 def test_100_000_codes_equal_a_sort(rng, engine, bits, flips):
     count = (
         100_000 if engine in LOCAL_ENGINES else 10_000
-    )  # a server takes seconds for each 100,000
-    codes = clustered(rng, count, bits, rng.permutation(count), flips=flips, centres=100)
+    )  # a server takes seconds per 100,000 items
+    codes = clustered(rng, count, bits, rng.permutation(count), flips=flips, centroids=100)
     index = Index.build(
-        codes, engine=engine, codebook=clustered(rng, 100, bits, flips=0, centres=100)
+        codes, engine=engine, codewords=clustered(rng, 100, bits, flips=0, centroids=100)
     )
-    queries = clustered(rng, 5, bits, flips=flips, centres=100)
+    queries = clustered(rng, 5, bits, flips=flips, centroids=100)
     signs, database = queries.signs().astype(np.float32), codes.signs().astype(np.float32)
     distances = ((bits - signs @ database.T) / 2).astype(int)
     for threads in (1, 2):
@@ -121,8 +147,8 @@ def test_100_000_codes_equal_a_sort(rng, engine, bits, flips):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_radius_labels_and_ids_filter(rng, engine):
-    index, brute = both(rng, 500, 64, engine=engine, codebook=rng.choice([-1, 1], (5, 64)))
+def test_filters_by_radius_labels_and_ids(rng, engine):
+    index, brute = both(rng, 500, 64, engine=engine, codewords=rng.choice([-1, 1], (5, 64)))
     queries = clustered(rng, 4, 64)
     some = rng.choice(index.ids, 60, replace=False).tolist()
     for k in (1, 20, 600):
@@ -137,7 +163,7 @@ def test_radius_labels_and_ids_filter(rng, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_within_gives_all(rng, engine):
+def test_within_returns_all_items_in_the_radius(rng, engine):
     index, brute = both(rng, 900, 32, engine=engine)
     queries = clustered(rng, 5, 32)
     for radius in (0, 2, 7, 32):
@@ -152,21 +178,21 @@ def test_within_gives_all(rng, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_adding_removing_and_updating(rng, engine, tmp_path):
-    book = rng.choice([-1, 1], (5, 48))
-    index, brute = both(rng, 400, 48, engine=engine, kind=str, codebook=book)
+    codewords = rng.choice([-1, 1], (5, 48))
+    index, brute = both(rng, 400, 48, engine=engine, id_type=str, codewords=codewords)
     queries = clustered(rng, 5, 48)
     for turn in range(12):
         new = clustered(rng, 30, 48, np.array([f"new {turn} {number}" for number in range(30)]))
         index.add(new)
         brute.put(new)
-        gone = rng.choice(sorted(brute.items), 25, replace=False)
-        index.remove(gone)
-        for each in gone.tolist():
+        removed = rng.choice(sorted(brute.items), 25, replace=False)
+        index.remove(removed)
+        for each in removed.tolist():
             del brute.items[each]
         ids = np.array([*rng.choice(sorted(brute.items), 9, replace=False), f"other {turn}"])
         changed = clustered(rng, 10, 48, ids)
         labels = [["a", turn]] * 10
-        for _ in range(2):  # twice is as good as once
+        for _ in range(2):  # an update is idempotent
             index.update(changed, labels)
         brute.put(changed, labels)
         assert len(index) == len(brute.items)
@@ -185,18 +211,21 @@ def test_adding_removing_and_updating(rng, engine, tmp_path):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind", [int, str])
-def test_codes_of_some_items(rng, engine, kind, tmp_path):
+@pytest.mark.parametrize("id_type", [int, str])
+def test_codes_of_some_items(rng, engine, id_type, tmp_path):
     index, brute = both(
-        rng, 200, 40, engine=engine, kind=kind, codebook=rng.choice([-1, 1], (5, 40))
+        rng, 200, 40, engine=engine, id_type=id_type, codewords=rng.choice([-1, 1], (5, 40))
     )
     new = clustered(
-        rng, 20, 40, np.array([10**6 + each if kind is int else f"z {each}" for each in range(20)])
+        rng,
+        20,
+        40,
+        np.array([10**6 + each if id_type is int else f"z {each}" for each in range(20)]),
     )
     index.add(new)
     brute.put(new)
-    gone = index.ids[50]
-    index.remove([gone])
+    removed = index.ids[50]
+    index.remove([removed])
     for turn in range(2):
         some = rng.permutation(index.ids)[:60]
         codes = index.codes(some)
@@ -210,7 +239,7 @@ def test_codes_of_some_items(rng, engine, kind, tmp_path):
             and index.codes(some[[3, 3]]).ids.tolist() == some[[3, 3]].tolist()
         )
         with pytest.raises(UsageError, match="does not have"):
-            index.codes([some[0], gone])
+            index.codes([some[0], removed])
         if turn == 0:
             index.save(tmp_path / "i")
             index = Index.open(tmp_path / "i")
@@ -239,30 +268,30 @@ def test_label_matrices_and_names(rng, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_approximate_search_says_so(rng, engine):
+def test_approximate_results_are_marked(rng, engine):
     codes = clustered(rng, 3000, 64, flips=0.5)
-    index = Index.build(codes, engine=engine, codebook=rng.choice([-1, 1], (30, 64)))
+    index = Index.build(codes, engine=engine, codewords=rng.choice([-1, 1], (30, 64)))
     queries = clustered(rng, 20, 64, flips=0.5)
-    true, quick = index.search(queries, 10), index.search(queries, 10, probes=1)
-    right = (true.ids == quick.ids).all(axis=1)
-    assert right[quick.certain].all()  # what is called certain is right
-    assert quick.exact == quick.certain.all()
+    true, fast = index.search(queries, 10), index.search(queries, 10, probes=1)
+    right = (true.ids == fast.ids).all(axis=1)
+    assert right[fast.exact_rows].all()  # rows marked exact are exact
+    assert fast.exact == fast.exact_rows.all()
     assert index.search(queries, 10, probes=30).exact
-    if engine == "routed" and native.available():  # the numpy stand-in always looks at everything
-        assert not quick.exact and not right.all()
+    if engine == "routed" and native.available():  # the numpy implementation compares every code
+        assert not fast.exact and not right.all()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_mistakes_are_refused(rng, engine, tmp_path):
+def test_invalid_arguments_are_refused(rng, engine):
     codes = clustered(rng, 5, 16)
     index = Index.build(codes, engine=engine)
     before = index.ids.tolist()
-    mistakes = [
+    calls = [
         (lambda: index.add(codes), "already has 0, 1, 2 and 2 more"),
         (lambda: index.remove([3, 77]), "does not have 77"),
         (lambda: index.remove(["a"]), "ids of this index are int"),
         (lambda: index.add(clustered(rng, 2, 16, ["a", "b"])), "ids of this index are int"),
-        (lambda: index.add(clustered(rng, 2, 16, [8, 8])), "8 came twice"),
+        (lambda: index.add(clustered(rng, 2, 16, [8, 8])), "unique, got 8 twice"),
         (lambda: index.add(clustered(rng, 2, 24, [8, 9])), "16 bits, got codes of 24"),
         (
             lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=[1]),
@@ -274,49 +303,56 @@ def test_mistakes_are_refused(rng, engine, tmp_path):
         ),
         (
             lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=[1.5, 2]),
-            "label is a string or a whole number",
+            "label must be a string or an integer",
         ),
         (
             lambda: index.add(clustered(rng, 2, 16, [8, 9]), labels=np.full((2, 2), 3)),
             "only 0 and 1",
         ),
         (lambda: index.search(clustered(rng, 2, 24)), "16 bits, got codes of 24"),
-        (lambda: index.search(codes, -1), "got k=-1"),
-        (lambda: index.search(codes, radius=-1), "radius=-1"),
-        (lambda: index.search(codes, probes=0), "probes=0"),
-        (lambda: index.search(codes.packed[:, :1]), "packed as uint8"),
-        (lambda: Index.build(clustered(rng, 2, 7)), "8 to 512 bits, got 7"),
-        (lambda: Index.build(clustered(rng, 2, 513)), "8 to 512 bits, got 513"),
+        (lambda: index.search(codes, -1), "k must be an integer >= 0, got -1"),
+        (lambda: index.search(codes, 2.7), "k must be an integer >= 0, got 2.7"),
+        (lambda: index.search(codes, True), "k must be an integer >= 0, got True"),
+        (lambda: index.search(codes, np.float64(3)), "k must be an integer"),
+        (lambda: index.search(codes, radius=1.5), "radius must be an integer"),
+        (lambda: index.search(codes, radius=-1), "radius must be an integer >= 0, got -1"),
+        (lambda: index.search(codes, probes=0), "probes must be an integer >= 1, got 0"),
+        (lambda: index.search(codes.packed[:, :1]), r"must be uint8 \(n, 2\), got"),
+        (lambda: Index.build(clustered(rng, 2, 7)), "bits must be between 8 and 512, got 7"),
+        (lambda: Index.build(clustered(rng, 2, 513)), "bits must be between 8 and 512, got 513"),
         (lambda: Index.build(codes, engine=engine[:-1]), f"Did you mean '{engine}'"),
-        (lambda: Index.build(codes, engine=engine, codebok=1), "option"),
-        (lambda: Index.build(codes, engine=engine, codebook=np.ones((3, 17))), "got the shape"),
+        (lambda: Index.build(codes, engine=engine, codeword=1), "option"),
+        (
+            lambda: Index.build(codes, engine=engine, codewords=np.ones((3, 17))),
+            "codewords must have the shape",
+        ),
     ]
-    for call, message in mistakes:
+    for call, message in calls:
         with pytest.raises(UsageError, match=message):
             call()
     assert index.ids.tolist() == before
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_empty_index_takes_either_kind_of_ids(rng, engine, tmp_path):
-    for kind in (int, str):
+def test_an_empty_index_takes_ids_of_either_type(rng, engine, tmp_path):
+    for id_type in (int, str):
         index = Index.build(clustered(rng, 0, 16), engine=engine)
-        index.save(tmp_path / kind.__name__)
-        index = Index.open(tmp_path / kind.__name__)
+        index.save(tmp_path / id_type.__name__)
+        index = Index.open(tmp_path / id_type.__name__)
         assert (
             len(index) == 0
-            and index.ids_are is None
+            and index.id_type is None
             and len(index.ids) == 0
             and len(index.codes()) == 0
         )
-        index.add(clustered(rng, 3, 16, shuffled_ids(rng, 3, kind)))
-        assert index.ids_are is kind
+        index.add(clustered(rng, 3, 16, shuffled_ids(rng, 3, id_type)))
+        assert index.id_type is id_type
         index.remove(index.ids)
         assert len(index) == 0 and index.search(clustered(rng, 2, 16), 3).counts.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_index_keeps_its_own_codes(rng, engine):
+def test_the_index_copies_its_codes(rng, engine):
     codes = clustered(rng, 50, 64)
     index = Index.build(codes, engine=engine)
     before = index.codes().packed.copy()
@@ -325,8 +361,26 @@ def test_the_index_keeps_its_own_codes(rng, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_packed_arrays_are_queries_too(rng, engine):
+def test_packed_arrays_as_queries(rng, engine):
     codes = clustered(rng, 50, 20)
     index = Index.build(codes, engine=engine)
     assert np.array_equal(index.search(codes.packed[:3], 5).ids, index.search(codes[:3], 5).ids)
     assert np.array_equal(unpack(index.codes().packed, 20), codes.signs())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_huge_k_needs_no_memory(rng, engine):
+    codes = clustered(rng, 50, 64)
+    hits = Index.build(codes, engine=engine).search(codes[:2], 10**15)
+    assert hits.ids.shape == (2, 50) and hits.counts.tolist() == [50, 50]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("bits", [32, 64, 128])
+def test_queries_at_any_address(rng, engine, bits):
+    """A buffer from elsewhere may start at an address that is not a multiple of 8."""
+    codes = clustered(rng, 300, bits)
+    index = Index.build(codes, engine=engine, codewords=rng.choice([-1, 1], (5, bits)))
+    data = b"x" + codes.packed[:9].tobytes()
+    queries = np.frombuffer(data, np.uint8, offset=1).reshape(9, -1)
+    assert np.array_equal(index.search(queries, 5).ids, index.search(codes[:9], 5).ids)

@@ -14,22 +14,22 @@ def rng():
 
 @pytest.fixture(autouse=True)
 def route_all(monkeypatch):
-    """Small tables are routed too, by quarters, whether it pays or not."""
+    """Route also small tables, by sub-distances, whether that is faster or not."""
     for name, value in {
-        "_WORTH_ROUTING": 0,
-        "_MOST_COMPARED": np.inf,
-        "_FEWEST_IN_A_RUN": 0,
+        "_MIN_ROUTED_BYTES": 0,
+        "_MAX_COMPARED": np.inf,
+        "_MIN_BLOCK_BYTES": 0,
     }.items():
         monkeypatch.setattr(routed, name, value)
 
 
 @pytest.fixture
 def make(rng):
-    """make(n, bits, ids): codes around 6 centres, so that there are many ties."""
+    """make(n, bits, ids): codes around 6 centroids, with many ties."""
 
     def codes(n, bits=64, ids=None, flips=0.08):
-        centres = np.random.default_rng(5).choice([-1, 1], (6, bits))
-        values = centres[rng.integers(0, 6, n)] * rng.choice(
+        centroids = np.random.default_rng(5).choice([-1, 1], (6, bits))
+        values = centroids[rng.integers(0, 6, n)] * rng.choice(
             [1, -1], (n, bits), p=[1 - flips, flips]
         )
         return Codes(packed=pack(values), bits=bits, ids=ids)

@@ -1,4 +1,4 @@
-"""The benchmark of the Milvus engine runs, and the page about scale does what it says."""
+"""The benchmark of the Milvus engine runs, and so do the examples of the page about scale."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def test_the_benchmark_measures_and_writes_its_table(bench, tmp_path, capsys):
     assert text.startswith("before\n<!-- measured -->\n| codes") and text.endswith(
         "<!-- end of measured -->\nafter\n"
     )
-    assert "| 2,000 |" in text and "All answers were the same." in text and "old" not in text
+    assert "| 2,000 |" in text and "All results were equal." in text and "old" not in text
 
 
-def test_the_page_shows_the_stored_figures(bench):
+def test_the_page_shows_the_stored_results(bench):
     result = json.loads((ROOT / "bench" / "results" / "milvus.json").read_text())
     assert bench.table(result) in (ROOT / "docs" / "scale.md").read_text(), (
         "run: python bench/milvus.py --page docs/scale.md"

@@ -1,4 +1,4 @@
-"""A kill or a full disk at any moment leaves the old index or the new one."""
+"""A killed process or a full disk leaves the old index or the new one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BITS = 64
 
 
 def state(version):
-    """The items of a version: which ids there are and what codes they have follows from its number."""
+    """The items of a version: ids and codes are functions of its number."""
     rng = np.random.default_rng(version)
     ids = np.flatnonzero(rng.random(300) < 0.7)
     packed = rng.integers(0, 256, (len(ids), BITS // 8), dtype=np.uint8)
@@ -42,7 +42,7 @@ def become(index, version):
 
 
 def assert_whole(folder):
-    """The version an index is at, after checking that it is all there and nothing else."""
+    """Check that the index is exactly one version, and return it."""
     index = Index.open(folder)
     index.verify()
     items = index.get(index.ids)
@@ -63,14 +63,14 @@ def new_index(folder, engine):
     index = Index.build(
         Codes(packed=np.zeros((0, BITS // 8), np.uint8), bits=BITS),
         engine=engine,
-        codebook=np.eye(4, BITS) - 0.5,
+        codewords=np.eye(4, BITS) - 0.5,
     )
     become(index, 1)
     index.save(folder)
 
 
 def in_a_child(work):
-    """Run `work` in a forked process; returns its process number."""
+    """Run `work` in a forked process; returns its process id."""
     child = os.fork()
     if child:
         return child
@@ -82,8 +82,8 @@ def in_a_child(work):
 
 
 @pytest.mark.parametrize("engine", LOCAL_ENGINES)
-def test_kill_at_random_moments(tmp_path, engine):
-    """Each child saves one version after another and reports each save that returned, until it is killed."""
+def test_kills_at_random_moments(tmp_path, engine):
+    """Each child saves versions and reports each completed save, until it is killed."""
     folder, rng = tmp_path / "i", np.random.default_rng(1)
     new_index(folder, engine)
     index, start = Index.open(folder), time.perf_counter()
@@ -112,18 +112,18 @@ def test_kill_at_random_moments(tmp_path, engine):
         assert version in (
             reported,
             reported + 1,
-        )  # what was reported is there; the next one may be
+        )  # reported saves are there; the next one may be
         moved += version > 3
     assert moved
     index = Index.open(folder)
     become(index, version + 1)
     index.save(folder)
-    assert not list(folder.glob(".*.part"))  # what the kills left is cleared away
+    assert not list(folder.glob(".*.part"))  # leftovers of killed writers are removed
 
 
 @pytest.mark.parametrize("engine", LOCAL_ENGINES)
-def test_a_file_that_cannot_grow(tmp_path, engine):
-    """With a limit on the size of a file, writes fail half way, at another place for every limit."""
+def test_a_limit_on_the_size_of_files(tmp_path, engine):
+    """Writes fail half way, at another place for every limit."""
     folder = tmp_path / "i"
     new_index(folder, engine)
     failures, version = 0, 1
@@ -188,14 +188,14 @@ def test_a_full_disk_at_every_write(tmp_path, monkeypatch):
                 assert assert_whole(folder) in (
                     1,
                     2,
-                )  # the last flush comes after the manifest is in its place
+                )  # the last flush follows the replacement of the manifest
                 continue
         break
     assert fails_at > 5 and assert_whole(folder) == 2
 
 
 def test_saving_again_after_a_failure(tmp_path, monkeypatch):
-    """The index in memory is as good as before, and the next save goes through."""
+    """The index in memory is unchanged, and the next save succeeds."""
     folder = tmp_path / "i"
     new_index(folder, "exact")
     index = Index.open(folder)

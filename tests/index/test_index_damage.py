@@ -1,30 +1,32 @@
-"""Damaged, truncated and newer files: a typed error that names the file, or the same answer as before."""
+"""Damaged, truncated and newer files: a StorageError that names the file, or the same answer."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hadahash.errors import HadaHashError, NewerFileError, StorageError
+from hadahash.errors import HadaHashError, NewerFileError, StorageError, UsageError
 from hadahash.index import Index
-from hadahash.index.storage.folder import MANIFEST, _checksum
+from hadahash.index.storage.manifest import MANIFEST, checksum
 
+DATA = Path(__file__).parent / "data"
 VALUES = [0, -1, 1, 2**31, 2**63 - 1, 2**64, 1.5, "x", "../../x.codes", None, True, [], {}, [1]]
 
 
 @pytest.fixture
 def folder(make, tmp_path):
-    """A routed index with every kind of file: two segments, one with items removed."""
+    """A routed index with every kind of file: two segments, one with deleted items."""
     index = Index.build(
         make(600, 64),
         np.arange(600) % 5,
         [f"p{number}" for number in range(600)],
         engine="routed",
-        codebook=np.eye(6, 64) - 0.5,
+        codewords=np.eye(6, 64) - 0.5,
     )
     index.save(tmp_path / "i")
     index.remove(np.arange(0, 40))
@@ -33,10 +35,11 @@ def folder(make, tmp_path):
     assert {path.suffix for path in (tmp_path / "i").iterdir()} >= {
         ".codes",
         ".items",
-        ".gone",
-        ".ranks",
-        ".runs",
-        ".centres",
+        ".labels",
+        ".deleted",
+        ".ordinals",
+        ".blocks",
+        ".centroids",
     }
     return tmp_path / "i"
 
@@ -49,7 +52,7 @@ def answer(folder, queries):
 
 
 def error_or_answer(folder, queries):
-    """The text of a typed error, or the answer; within a second."""
+    """The message of an error of the library, or the answer; within a second."""
     start = time.perf_counter()
     try:
         return answer(folder, queries)
@@ -61,7 +64,7 @@ def error_or_answer(folder, queries):
 
 
 def places(value, path=()):
-    """Every place in a JSON value."""
+    """Every path in a JSON value."""
     inside = (
         value.items()
         if isinstance(value, dict)
@@ -74,9 +77,9 @@ def places(value, path=()):
         yield from places(each, (*path, key))
 
 
-@pytest.mark.parametrize("mend", [False, True])
-def test_every_field_of_the_manifest(folder, make, mend):
-    """Also with a checksum that fits: then a wrong value is refused for itself, or does no harm."""
+@pytest.mark.parametrize("valid_checksum", [False, True])
+def test_every_field_of_the_manifest(folder, make, valid_checksum):
+    """With a valid checksum, a wrong value is refused for itself, or has no effect."""
     queries, path = make(2, 64), folder / MANIFEST
     whole = path.read_text()
     expected, refused = answer(folder, queries), 0
@@ -89,12 +92,15 @@ def test_every_field_of_the_manifest(folder, make, mend):
             if at[place[-1]] == value and type(at[place[-1]]) is type(value):
                 continue
             at[place[-1]] = value
-            if mend and place != ("crc32",):
-                manifest["crc32"] = _checksum(manifest)
+            if valid_checksum and place != ("crc32",):
+                manifest["crc32"] = checksum(manifest)
             path.write_text(json.dumps(manifest))
             result = error_or_answer(folder, queries)
             refused += isinstance(result, str)
-            assert isinstance(result, str) or (mend and result == expected), (place, value)
+            assert isinstance(result, str) or (valid_checksum and result == expected), (
+                place,
+                value,
+            )
     assert refused > 300
 
 
@@ -122,14 +128,14 @@ def test_1000_flipped_bytes(folder, make, rng):
 
 def test_a_flipped_byte_is_found_before_it_is_used(folder, make):
     queries = make(2, 64)
-    for kind in ("codes", "ranks", "runs", "centres", "items", "gone"):
+    for kind in ("codes", "ordinals", "blocks", "centroids", "items", "deleted", "labels"):
         path = next(folder.glob(f"*.{kind}"))
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 4
         good = path.read_bytes()
         path.write_bytes(content)
         with pytest.raises(StorageError, match=path.name):  # without verify()
-            Index.open(folder).search(queries, 500)
+            Index.open(folder).search(queries, 500, labels=1)
         path.write_bytes(good)
 
 
@@ -154,12 +160,12 @@ def test_truncated_and_missing_files(folder, make):
         path.write_bytes(content)
 
 
-def test_a_newer_format_is_refused_politely(folder, make):
+def test_a_newer_format_is_refused(folder, make):
     manifest = json.loads((folder / MANIFEST).read_text())
-    manifest |= {"format": 2, "written_by": "hadahash 1.4", "segments": "something new"}
+    manifest |= {"format": 3, "written_by": "hadahash 1.4", "segments": "something new"}
     (folder / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(
-        NewerFileError, match=r"was written by hadahash 1\.4, please update"
+        NewerFileError, match=r"was written by hadahash 1\.4\. Update with"
     ) as caught:
         Index.open(folder)
     assert caught.value.exit_code == 3
@@ -192,3 +198,42 @@ def test_a_damaged_index_can_be_replaced(folder, make):
     shutil.rmtree(folder)
     index.save(folder.parent / "other")
     assert len(Index.open(folder.parent / "other")) == 5
+
+
+@pytest.mark.parametrize("version", ["0.2", "0.1"])
+def test_missing_keys_of_the_manifest(folder, version):
+    """Each missing key is refused in one line, or has a default, also with a valid checksum."""
+    if version == "0.1":
+        folder = shutil.copytree(DATA / "version-0.1-routed.index", folder.parent / "old")
+    path = folder / MANIFEST
+    whole = json.loads(path.read_text())
+    for place in list(places(whole)):
+        manifest = json.loads(json.dumps(whole))
+        at = manifest
+        for key in place[:-1]:
+            at = at[key]
+        del at[place[-1]]
+        if place != ("crc32",):
+            manifest["crc32"] = checksum(manifest)
+        path.write_text(json.dumps(manifest))
+        try:
+            Index.open(folder).verify()
+        except StorageError as error:
+            assert "\n" not in str(error)
+            assert path.name in str(error) or place[0] == "segments"
+
+
+@pytest.mark.parametrize("depth", [400, 600, 900, 100_000])
+def test_deeply_nested_json(folder, make, depth):
+    nested = "[" * depth + "]" * depth
+    for text in ("[" * depth, nested, f'{{"format": 2, "crc32": 1, "meta": {nested}}}'):
+        (folder / MANIFEST).write_text(text)
+        with pytest.raises(StorageError, match=MANIFEST) as caught:
+            Index.open(folder)
+        assert "\n" not in str(caught.value)
+    Index.build(make(3)).save(folder)  # a damaged index can be replaced
+    index = Index.open(folder)
+    for _ in range(3000):
+        index.meta = {"x": index.meta}
+    with pytest.raises(UsageError, match="meta"):
+        index.save(folder)

@@ -1,4 +1,4 @@
-"""Ten thousand random steps against a dictionary: 240 sequences of up to 50 for all engines together."""
+"""Random operations compared with a dictionary: 240 sequences of up to 50 steps."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ IDS = st.lists(st.integers(-20, 40), min_size=0, max_size=12, unique=True)
 
 
 @pytest.fixture(autouse=True)
-def without_waiting_for_the_disk(monkeypatch):
-    """What a crash would leave is tested elsewhere."""
+def without_flushing(monkeypatch):
+    """Crashes are tested in test_index_crash.py."""
     monkeypatch.setattr(files, "_flush", lambda path: None)
 
 
@@ -36,8 +36,8 @@ class IndexSteps(RuleBasedStateMachine):
     )
     def start(self, engine, bits, seed, text, book):
         self.rng, self.bits, self.text = np.random.default_rng(seed), bits, text
-        codebook = self.rng.choice([-1, 1], (3, bits)) if book else None
-        self.index = Index.build(self.codes([]), engine=engine, codebook=codebook)
+        codewords = self.rng.choice([-1, 1], (3, bits)) if book else None
+        self.index = Index.build(self.codes([]), engine=engine, codewords=codewords)
         self.brute = BruteForce(bits)
         self.folder = Path(tempfile.mkdtemp())
 

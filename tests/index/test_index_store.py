@@ -1,18 +1,28 @@
-"""What is written, when, and how large it is."""
+"""What an index writes, when, and how large it is; and which folders open."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from brute_force import LOCAL_ENGINES
 
+from hadahash import files
 from hadahash.codes import Codes
-from hadahash.errors import StorageError
+from hadahash.errors import StorageError, UsageError
 from hadahash.index import Index, routed
-from hadahash.index.storage.folder import MANIFEST, _checksum
+from hadahash.index.storage import folder as folders
+from hadahash.index.storage.manifest import MANIFEST, checksum
+
+DATA = Path(__file__).parent / "data"
 
 
 def times(folder):
@@ -23,8 +33,13 @@ def times(folder):
     }
 
 
+def write_manifest(folder, manifest):
+    manifest["crc32"] = checksum(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
 @pytest.mark.parametrize("engine", LOCAL_ENGINES)
-def test_only_what_is_new_is_written(make, engine, tmp_path):
+def test_only_new_files_are_written(make, engine, tmp_path):
     folder = tmp_path / "i"
     Index.build(make(5000), engine=engine).save(folder)
     first = times(folder)
@@ -37,7 +52,7 @@ def test_only_what_is_new_is_written(make, engine, tmp_path):
     index.save(folder)
     third = times(folder)
     assert second.items() <= third.items()
-    assert {name.split(".")[1] for name in set(third) - set(second)} == {"gone"}
+    assert {name.split(".")[1] for name in set(third) - set(second)} == {"deleted"}
     index.save(folder)
     assert times(folder) == third
     assert len(Index.open(folder)) == 5008
@@ -45,7 +60,7 @@ def test_only_what_is_new_is_written(make, engine, tmp_path):
 
 def test_sizes_and_times_of_a_million(rng, tmp_path):
     codes = Codes(packed=rng.integers(0, 256, (1_000_000, 8), dtype=np.uint8), bits=64)
-    Index.build(codes).save(tmp_path / "i")
+    Index.build(codes, np.arange(1_000_000) % 100).save(tmp_path / "i")
     assert sum(path.stat().st_size for path in (tmp_path / "i").glob("*.codes")) <= 8.1e6
     seconds = []
     for _ in range(3):
@@ -57,43 +72,129 @@ def test_sizes_and_times_of_a_million(rng, tmp_path):
     assert hits.ids[0, 0] == 123_456 and hits.distances[0, 0] == 0
 
 
-def test_odd_ids_and_paths(make, tmp_path):
-    ids = np.array(["", "-x", "a\nb", "é", "😀", "z\udcff", "' OR 1=1 --"])
-    index = Index.build(make(7, 64, ids), list(ids), [f"/p/{each}" for each in ids])
-    index.save(tmp_path / "odd ü#?%.index")
-    opened = Index.open(tmp_path / "odd ü#?%.index")
-    assert opened.ids.tolist() == sorted(ids.tolist())
+# ---- ids, paths and labels -------------------------------------------------------------------------
+
+UNUSUAL = ["", "-x", "a\nb", "é", "😀", "z\udcff", "' OR 1=1 --", "nul\0x"]
+
+
+def test_unusual_ids_labels_and_paths_survive(make, tmp_path):
+    ids = np.array(UNUSUAL)
+    index = Index.build(make(len(ids), 64, ids), list(ids), [f"/p/{each}" for each in ids])
+    index.save(tmp_path / "ü#?%.index")
+    opened = Index.open(tmp_path / "ü#?%.index")
+    assert opened.ids.tolist() == sorted(UNUSUAL)
     assert opened.get(ids) == index.get(ids)
-    assert opened.has(ids).all() and not opened.has(np.array(["nobody"])).any()
+    assert opened.has(ids).all() and not opened.has(np.array(["unknown"])).any()
     opened.remove(["z\udcff"])
-    assert len(opened) == 6
+    assert len(opened) == len(UNUSUAL) - 1
 
 
-def test_few_items_are_fetched_without_reading_all(make, tmp_path):
+def test_a_trailing_nul_makes_another_id(make, tmp_path):
+    index = Index.build(make(1, 64, ["a"]))
+    assert index.has(["a\0"]).tolist() == [False]
+    with pytest.raises(UsageError, match=r"does not have 'a\\x00'"):
+        index.remove(["a\0"])
+    index.add(make(1, 64, ["a\0"]))
+    index.save(tmp_path / "i")
+    opened = Index.open(tmp_path / "i")
+    assert opened.ids.tolist() == opened.codes().ids.tolist() == ["a", "a\0"]
+    opened.remove(["a\0"])
+    assert opened.ids.tolist() == ["a"]
+
+
+MEMORY = """
+    import resource, sys
+    import numpy as np
+    from hadahash.codes import Codes
+    from hadahash.index import Index
+
+    def codes(ids):
+        packed = np.arange(8 * len(ids), dtype=np.uint64).view(np.uint8)[: 8 * len(ids)]
+        return Codes(packed=packed.reshape(-1, 8), bits=64, ids=ids)
+
+    index = Index.build(codes([f"{number}.jpg" for number in range(100_000)]))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    index.add(codes(["d/" * 1990 + "x.jpg"]))
+    index.add(codes([f"new {number}.jpg" for number in range(60_000)]))  # causes a compaction
+    index.save(sys.argv[1])
+    opened = Index.open(sys.argv[1])
+    assert len(opened.ids) == 160_001
+    opened.search(codes(["query"]), 2000)
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_one_long_id_does_not_multiply_the_memory(tmp_path):
+    command = [sys.executable, "-c", textwrap.dedent(MEMORY), str(tmp_path / "i")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 200, f"{run.stdout} MB"
+
+
+def test_few_items_are_fetched_without_loading_all(make, tmp_path):
     codes = make(6000)
     Index.build(codes).save(tmp_path / "i")
     index = Index.open(tmp_path / "i")
     items = index._segments[0].items
-    assert index.search(codes[:2], 3).ids.shape == (2, 3) and index.has([5, 9999]).tolist() == [
-        True,
-        False,
-    ]
-    assert items._all is None
+    assert index.search(codes[:2], 3).ids.shape == (2, 3)
+    assert index.has([5, 9999]).tolist() == [True, False]
+    assert items._ids is None
     many = index.search(codes[:300], 20)
-    assert items._all is not None
+    assert items._ids is not None and items._table is None
     assert np.array_equal(many.ids, Index.build(codes).search(codes[:300], 20).ids)
 
 
-def test_two_programs_do_not_overwrite_each_other(make, tmp_path):
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
+def test_a_label_filter_does_not_load_the_items(make, engine, tmp_path, monkeypatch):
+    codes, labels = make(3000), [["cat", 7], ["dog"], []] * 1000
+    built = Index.build(codes, labels, engine=engine)
+    built.save(tmp_path / "i")
+    index = Index.open(tmp_path / "i")
+    assert index.label_counts() == {"cat": 1000, 7: 1000, "dog": 1000}
+    for wanted in ("cat", 7, ["dog", "none"]):
+        expected = built.search(codes[:3], 40, labels=wanted)
+        assert np.array_equal(index.search(codes[:3], 40, labels=wanted).ids, expected.ids)
+    items = index._segments[0].items
+    assert items._ids is None and items._table is None
+    index.remove(np.arange(0, 300))
+    assert index.label_counts() == {"cat": 900, 7: 900, "dog": 900}
+    index.save(tmp_path / "i")
+    assert Index.open(tmp_path / "i").label_counts() == index.label_counts()
+
+
+def test_more_label_sets_than_the_manifest_holds(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "MAX_LABEL_SETS", 10)
+    Index.build(make(200), np.arange(200) % 50).save(tmp_path / "i")
+    assert (tmp_path / "i" / MANIFEST).stat().st_size < 2000
+    index = Index.open(tmp_path / "i")
+    assert index.label_counts() == dict.fromkeys(range(50), 4)
+    assert index.search(make(1), 20, labels=[3, 4]).counts.tolist() == [8]
+
+
+def test_meta_comes_back_as_json(make, tmp_path):
+    index = Index.build(make(3))
+    index.meta = {9: "a", 10: "b", "t": (1, 2)}
+    index.save(tmp_path / "i")
+    assert Index.open(tmp_path / "i").meta == {"9": "a", "10": "b", "t": [1, 2]}
+    index.meta = {"x": object()}
+    with pytest.raises(UsageError, match="meta must hold JSON values"):
+        index.save(tmp_path / "i")
+    assert Index.open(tmp_path / "i").meta["9"] == "a"
+
+
+# ---- several processes -----------------------------------------------------------------------------
+
+
+def test_two_writers_do_not_overwrite_each_other(make, tmp_path):
     Index.build(make(20)).save(tmp_path / "i")
     one, two = Index.open(tmp_path / "i"), Index.open(tmp_path / "i")
     one.remove([0])
     one.save(tmp_path / "i")
     two.remove([1])
-    with pytest.raises(StorageError, match="changed by another program"):
+    with pytest.raises(StorageError, match="changed by another process"):
         two.save(tmp_path / "i")
     assert Index.open(tmp_path / "i").ids[0] == 1
     assert two.search(make(1), 3).counts[0] == 3  # what it has open stays usable
+    two.verify()
     two.save(tmp_path / "copy")
     assert len(Index.open(tmp_path / "copy")) == 19
 
@@ -103,28 +204,98 @@ def test_an_open_index_outlives_its_replacement(make, tmp_path):
     Index.build(codes).save(tmp_path / "i")
     old = Index.open(tmp_path / "i")
     Index.build(make(50)).save(tmp_path / "i")
-    assert np.array_equal(old.search(codes[:4], 5).ids, Index.build(codes).search(codes[:4], 5).ids)
+    expected = Index.build(codes).search(codes[:4], 5)
+    assert np.array_equal(old.search(codes[:4], 5).ids, expected.ids)
+    old.verify()
     assert len(Index.open(tmp_path / "i")) == 50
 
 
-def test_opening_while_another_program_replaces(make, tmp_path, monkeypatch):
-    """The files a manifest names may vanish before they are opened: then the new manifest is read."""
-    from hadahash.index import store
+def replace_during(monkeypatch, owner, name, replacement, *, before):
+    """Save an index in the same folder just before or after the first call of a function."""
+    function, calls = getattr(owner, name), []
 
-    Index.build(make(30)).save(tmp_path / "i")
-    read, reads = store.read_manifest, []
+    def call(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 1 and before:
+            replacement()
+        result = function(*arguments, **options)
+        if len(calls) == 1 and not before:
+            replacement()
+        return result
 
-    def read_then_replace(folder):
-        manifest = read(folder)
-        reads.append(1)
-        if len(reads) == 2:
-            with monkeypatch.context() as patch:
-                patch.setattr(store, "read_manifest", read)
-                Index.build(make(40)).save(folder)
-        return manifest
+    monkeypatch.setattr(owner, name, call)
 
-    monkeypatch.setattr(store, "read_manifest", read_then_replace)
-    assert len(Index.open(tmp_path / "i")) == 40
+
+@pytest.mark.parametrize(
+    "name, before", [("read_manifest", False), ("open_files", True), ("StoredItems", True)]
+)
+def test_opening_while_another_process_saves(make, tmp_path, monkeypatch, name, before):
+    """Files that a manifest names may be removed before they are opened: then it is read again."""
+    folder = tmp_path / "i"
+    Index.build(make(30), engine="routed").save(folder)
+    command = [sys.executable, "-c", textwrap.dedent(REPLACE), str(folder)]
+    replacement = lambda: subprocess.run(command, check=True)  # noqa: E731
+    replace_during(monkeypatch, folders, name, replacement, before=before)
+    index = Index.open(folder)
+    assert len(index) == 40 and index.engine == "exact"
+    index.verify()
+
+
+REPLACE = """
+    import sys
+    import numpy as np
+    from hadahash.codes import Codes
+    from hadahash.index import Index
+
+    Index.build(Codes(packed=np.zeros((40, 8), np.uint8), bits=64)).save(sys.argv[1])
+"""
+SAVE_IN_A_LOOP = """
+    import sys, time
+    import numpy as np
+    from hadahash.codes import Codes
+    from hadahash.index import Index
+
+    end = time.monotonic() + float(sys.argv[2])
+    index = Index.open(sys.argv[1])
+    while time.monotonic() < end:
+        number = len(index)
+        index.add(Codes(packed=np.full((1, 8), number % 256, np.uint8), bits=64, ids=[number]))
+        index.save(sys.argv[1])
+"""
+
+
+def test_readers_beside_a_process_that_saves_in_a_loop(make, tmp_path):
+    folder, opened = tmp_path / "i", 0
+    Index.build(make(30)).save(folder)
+    command = [sys.executable, "-c", textwrap.dedent(SAVE_IN_A_LOOP), str(folder), "3"]
+    with subprocess.Popen(command) as writer:
+        while writer.poll() is None:
+            index = Index.open(folder)
+            index.verify()
+            assert index.search(make(1), len(index)).counts[0] == len(index) >= 30
+            opened += 1
+    assert writer.returncode == 0 and opened > 20 and len(Index.open(folder)) > 30
+
+
+def test_temporary_files_of_others_are_left_alone(make, tmp_path):
+    index = Index.build(make(3))
+    index.save(tmp_path / "i")
+    other, own = tmp_path / "i" / ".skipped.csv.x1.part", tmp_path / "i" / ".index.json.x1.part"
+    data = tmp_path / "i" / ".000009-0.codes.x1.part"
+    for path in (other, own, data):
+        path.write_bytes(b"x")
+    index.save(tmp_path / "i")
+    assert other.exists() and not own.exists() and not data.exists()
+
+
+def test_a_new_folder_is_flushed_with_its_parents(make, tmp_path, monkeypatch):
+    flushed, flush = [], files._flush
+    monkeypatch.setattr(files, "_flush", lambda path: (flushed.append(Path(path)), flush(path)))
+    Index.build(make(3)).save(tmp_path / "a" / "b")
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(flushed)
+
+
+# ---- segments --------------------------------------------------------------------------------------
 
 
 def test_adding_one_by_one_keeps_few_segments(make):
@@ -136,29 +307,92 @@ def test_adding_one_by_one_keeps_few_segments(make):
     assert index.ids.tolist() == [299] and len(index._segments) == 1
 
 
-@pytest.mark.parametrize("fewest", [0, np.inf])
-def test_routed_tables_come_back_whatever_they_are_cut_by(make, tmp_path, fewest, monkeypatch):
-    """A folder may be cut by quarters or, as all were once, only by rings; and who does not know of quarters may open both."""
-    monkeypatch.setattr(routed, "_FEWEST_IN_A_RUN", fewest)
-    codes, queries = make(3000), make(20)
-    Index.build(codes, engine="routed", codebook=np.eye(6, 64) - 0.5).save(tmp_path / "i")
+@pytest.mark.parametrize("smallest_block", [0, np.inf])
+def test_routed_tables_survive_with_fine_blocks_or_whole_shells(
+    make, tmp_path, smallest_block, monkeypatch
+):
+    """Fine blocks may also be read as parts of shells, without their sub-distances."""
+    monkeypatch.setattr(routed, "_MIN_BLOCK_BYTES", smallest_block)
+    codes, queries, folder = make(3000), make(20), tmp_path / "i"
+    Index.build(codes, engine="routed", codewords=np.eye(6, 64) - 0.5).save(folder)
     true = Index.build(codes).search(queries, 15)
-    manifest = json.loads((tmp_path / "i" / MANIFEST).read_text())
-    assert manifest["segments"][0].pop("by_quarters", False) is (fewest == 0)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    fine = smallest_block == 0
+    assert manifest["segments"][0]["by_subdistances"] is fine
     for turn in range(2):
-        index = Index.open(tmp_path / "i")
-        hits, runs = index.search(queries, 15), index._segments[0].codes.load().runs
-        assert (runs.quarters is not None) is (fewest == 0 and turn == 0)
-        assert (
-            hits.exact
-            and np.array_equal(hits.ids, true.ids)
-            and np.array_equal(hits.distances, true.distances)
-        )
+        index = Index.open(folder)
+        hits, partition = index.search(queries, 15), index._segments[0].codes.load().partition
+        assert (partition.subdistances is not None) is (fine and turn == 0)
+        assert hits.exact and np.array_equal(hits.ids, true.ids)
+        assert np.array_equal(hits.distances, true.distances)
         index.remove([5])
         index.save(tmp_path / "again")
-        assert (
-            Index.open(tmp_path / "again")._segments[0].codes.load().runs.quarters is None
-            or turn == 0
-        )
-        manifest["crc32"] = _checksum(manifest)
-        (tmp_path / "i" / MANIFEST).write_text(json.dumps(manifest))
+        again = Index.open(tmp_path / "again")._segments[0].codes.load().partition
+        assert (again.subdistances is not None) is (fine and turn == 0)
+        manifest["segments"][0]["by_subdistances"] = False
+        write_manifest(folder, manifest)
+
+
+# ---- folders of version 0.1 ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["exact", "routed"])
+def test_an_index_of_version_0_1_opens(engine, tmp_path):
+    folder = shutil.copytree(DATA / f"version-0.1-{engine}.index", tmp_path / "i")
+    items = json.loads((DATA / f"version-0.1-{engine}.json").read_text())
+    for _ in range(2):  # as it was, and after it was saved with a change
+        index = Index.open(folder)
+        index.verify()
+        assert index.engine == engine and index.meta == {"model": "abc", "images": "/photos"}
+        assert index.ids.tolist() == sorted(each for each, *_ in items)
+        found = index.get([each for each, *_ in items])
+        stored = [(each.id, each.path, sorted(map(str, each.labels))) for each in found]
+        assert stored == [(each, path, sorted(map(str, x))) for each, _, path, x in items]
+        codes = index.codes([each for each, *_ in items])
+        assert [code.tobytes().hex() for code in codes.packed] == [code for _, code, *_ in items]
+        hits = index.search(codes, 1)
+        assert hits.exact and not hits.distances.any()
+        expected = sum("cat" in labels for *_, labels in items)
+        assert index.label_counts()["cat"] == expected
+        assert index.search(codes[:1], 40, labels="cat").counts[0] == expected
+        index.remove([items.pop()[0]])
+        index.save(folder)
+        assert list(folder.glob("*.deleted"))
+
+
+# ---- files that cannot be read ---------------------------------------------------------------------
+
+
+def test_a_folder_in_the_place_of_a_file(make, tmp_path):
+    Index.build(make(30)).save(tmp_path / "i")
+    path = next((tmp_path / "i").glob("*.codes"))
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(StorageError, match=rf"Cannot read .*{path.name}: Is a directory"):
+        Index.open(tmp_path / "i")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="drops privileges")
+@pytest.mark.parametrize("kind", ["codes", "items", "labels", "json", "."])
+def test_files_without_read_permission(make, tmp_path, kind):
+    folder = tmp_path / "i"
+    Index.build(make(30)).save(folder)
+    path = folder if kind == "." else next(folder.glob(f"*.{kind}"))
+    path.chmod(0)
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.stat().st_uid == os.geteuid() and len(parent.parts) > 2:
+            parent.chmod(0o755)
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.setuid(65534)
+        try:
+            Index.open(folder)
+            os.write(writer, b"opened")
+        except BaseException as error:
+            os.write(writer, f"{type(error).__name__}: {error}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    message = os.fdopen(reader).read()
+    assert message.startswith("StorageError: Cannot read") and "Permission denied" in message
+    assert "write" not in message

@@ -1,4 +1,4 @@
-"""Sixteen readers and a writer: every answer is the one before a write or the one after it."""
+"""Concurrent readers and writers: a search sees the index before a write or after it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from brute_force import LOCAL_ENGINES
 from long_runs import usually
 
 from hadahash.codes import Codes
+from hadahash.errors import UsageError
 from hadahash.index import Index
 
 VERSIONS = 6
@@ -24,7 +25,7 @@ def test_readers_see_the_index_before_or_after_a_write(make, rng, engine, stored
     queries = make(3, 64)
 
     def built(number):
-        index = Index.build(others, engine=engine, codebook=rng.choice([-1, 1], (6, 64)))
+        index = Index.build(others, engine=engine, codewords=rng.choice([-1, 1], (6, 64)))
         index.update(versions[number])
         return index
 
@@ -43,7 +44,7 @@ def test_readers_see_the_index_before_or_after_a_write(make, rng, engine, stored
                 if index.search(queries, 20, threads=1).ids.tobytes() not in answers:
                     wrong.append("another answer")
                 if index.has(np.arange(60)).sum() != 60:
-                    wrong.append("an id was gone")
+                    wrong.append("an id was missing")
             except Exception as error:
                 wrong.append(repr(error))
             count += 1
@@ -78,3 +79,39 @@ def test_many_writers_lose_nothing(make):
     for thread in threads:
         thread.join()
     assert len(index) == 160
+
+
+@pytest.mark.parametrize("method", ["add", "update"])
+def test_writers_never_mix_ids_of_two_types(make, method):
+    """Of two writers to an empty index, one with integer and one with string ids, one is refused."""
+    for _ in range(100):
+        index, start, refused = Index.build(make(0, 16)), threading.Barrier(2), []
+
+        def write(ids, index=index, start=start, refused=refused):
+            codes = make(3, 16, ids)
+            start.wait()
+            try:
+                getattr(index, method)(codes)
+            except UsageError:
+                refused.append(1)
+
+        pair = [threading.Thread(target=write, args=(ids,)) for ids in ([1, 2, 3], ["a", "b", "c"])]
+        for thread in pair:
+            thread.start()
+        for thread in pair:
+            thread.join()
+        assert len(refused) == 1 and index.ids.tolist() in ([1, 2, 3], ["a", "b", "c"])
+
+
+def test_items_are_loaded_once(make, tmp_path, monkeypatch):
+    Index.build(make(3000)).save(tmp_path / "i")
+    index, loads = Index.open(tmp_path / "i"), []
+    items = index._segments[0].items
+    column = items._column
+    monkeypatch.setattr(items, "_column", lambda name: (loads.append(name), column(name))[1])
+    threads = [threading.Thread(target=items.table) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(loads) == ["id", "path"]

@@ -1,4 +1,4 @@
-"""The Milvus engine beyond the contract, on milvus-lite: pages, ties, odd text, servers that are away, slow or restarted."""
+"""The Milvus engine beyond the contract, on milvus-lite: pages, ties, unusual text, failures."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from toys import one_line
 
 from hadahash.codes import Codes
 from hadahash.errors import HadaHashError, MissingExtraError, StorageError, UsageError
-from hadahash.index import Index, milvus, milvus_server
-from hadahash.index.engines.milvus_client import MilvusSettings, Server, read_text, write_text
+from hadahash.index import Index
+from hadahash.index.engines import milvus_client, milvus_search
+from hadahash.index.engines.milvus_client import MilvusServer, MilvusSettings
+from hadahash.index.engines.milvus_filter import decode_text, encode_text
 
 
 def filled(make, rng, n, bits=64, *, text=False, **options):
@@ -32,15 +34,13 @@ def filled(make, rng, n, bits=64, *, text=False, **options):
     return index, brute
 
 
-# ---- the answer of brute force, however the server is asked ----------------------------------------------------------
+# ---- the results of brute force ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", [False, True])
 def test_pages_and_ties_of_any_size(make, rng, monkeypatch, text):
-    monkeypatch.setattr(milvus, "PAGE", 16)
-    index, brute = filled(
-        make, rng, 300, 8, text=text
-    )  # 8 bits: far more than 16 at the same distance
+    monkeypatch.setattr(milvus_search, "PAGE", 16)
+    index, brute = filled(make, rng, 300, 8, text=text)  # 8 bits: far more than 16 ties
     queries = make(2, 8)
     for k in (1, 17, 100, 500):
         for options in ({}, {"radius": 2}, {"labels": [1]}, {"ids": index.ids[:60].tolist()}):
@@ -48,7 +48,7 @@ def test_pages_and_ties_of_any_size(make, rng, monkeypatch, text):
             assert as_lists(hits) == brute.search(queries, k, **options) and hits.exact
 
 
-def test_more_than_milvus_gives_at_once(make, rng):
+def test_more_results_than_milvus_returns_at_once(make, rng):
     codes = make(1000, 64)
     index = Index.build(codes, engine="milvus")
     near = Codes(
@@ -58,7 +58,7 @@ def test_more_than_milvus_gives_at_once(make, rng):
     exact = Index.build(codes)
     exact.add(near)
     query = np.zeros((1, 8), np.uint8)
-    for k in (5, 16_384, 17_500):  # 17,000 lie at distance 0
+    for k in (5, 16_384, 17_500):  # 17,000 are at distance 0
         true, hits = exact.search(query, k), index.search(query, k)
         assert np.array_equal(true.ids, hits.ids) and np.array_equal(true.distances, hits.distances)
     assert len(index) == 18_000 and np.array_equal(index.ids, exact.ids)
@@ -85,9 +85,9 @@ def test_random_steps_against_brute_force(make, rng):
         assert len(index) == len(brute.items)
 
 
-# ---- text ----------------------------------------------------------------------------------------------------------
+# ---- text ----------------------------------------------------------------------------------------
 
-ODD = [
+UNUSUAL = [
     "",
     "it's",
     'say "x"',
@@ -107,39 +107,39 @@ ODD = [
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(exclude_categories=())), st.text(st.characters(exclude_categories=())))
-def test_text_comes_back_and_keeps_its_order(one, two):
-    assert read_text(write_text(one)) == one
-    assert (one < two) == (write_text(one) < write_text(two))
-    assert not set(write_text(one)) & set("\0\n\r\"'\\")
-    write_text(one).encode()
+def test_encoded_text_is_reversible_and_keeps_its_order(one, two):
+    assert decode_text(encode_text(one)) == one
+    assert (one < two) == (encode_text(one) < encode_text(two))
+    assert not set(encode_text(one)) & set("\0\n\r\"'\\")
+    encode_text(one).encode()
 
 
-def test_odd_ids_labels_and_paths(make, monkeypatch):
-    ids = np.array(ODD)
-    labels = [[each, 7] for each in ODD]
+def test_unusual_ids_labels_and_paths(make, monkeypatch):
+    ids = np.array(UNUSUAL)
+    labels = [[each, 7] for each in UNUSUAL]
     index = Index.build(
-        make(len(ODD), 16, ids), labels, [f"/p/{each}" for each in ODD], engine="milvus"
+        make(len(UNUSUAL), 16, ids), labels, [f"/p/{each}" for each in UNUSUAL], engine="milvus"
     )
-    assert index.ids.tolist() == sorted(ODD) and index.has(ids).all()
+    assert index.ids.tolist() == sorted(UNUSUAL) and index.has(ids).all()
     assert [(item.id, item.path) for item in index.get(ids)] == [
-        (each, f"/p/{each}") for each in ODD
+        (each, f"/p/{each}") for each in UNUSUAL
     ]
-    for each in ODD:
+    for each in UNUSUAL:
         assert index.search(make(1, 16), 3, labels=each).ids[0, 0] == each
         assert index.search(make(1, 16), 3, ids=[each], labels=7).ids[0, 0] == each
-    assert index.search(make(1, 16), 3, labels="7").counts[0] == 0  # the label is a number
-    monkeypatch.setattr(milvus, "PAGE", 2)
+    assert index.search(make(1, 16), 3, labels="7").counts[0] == 0  # the label is an integer
+    monkeypatch.setattr(milvus_search, "PAGE", 2)
     same = make(1, 16)
-    index.update(Codes(packed=np.repeat(same.packed, len(ODD), 0), bits=16, ids=ids))
-    assert index.search(same, 20).ids[0, : len(ODD)].tolist() == sorted(ODD)
-    index.remove(ODD[:5])
-    assert index.ids.tolist() == sorted(ODD[5:])
+    index.update(Codes(packed=np.repeat(same.packed, len(UNUSUAL), 0), bits=16, ids=ids))
+    assert index.search(same, 20).ids[0, : len(UNUSUAL)].tolist() == sorted(UNUSUAL)
+    index.remove(UNUSUAL[:5])
+    assert index.ids.tolist() == sorted(UNUSUAL[5:])
 
 
-# ---- the folder ----------------------------------------------------------------------------------------------------
+# ---- the folder ----------------------------------------------------------------------------------
 
 
-def test_the_folder_names_the_server_but_no_token(make, tmp_path, monkeypatch):
+def test_the_folder_names_the_server_but_not_the_token(make, tmp_path, monkeypatch):
     monkeypatch.setenv("HADAHASH_MILVUS_TOKEN", "root:secret")
     index = Index.build(make(5), engine="milvus", collection="some_photos", timeout=7)
     index.meta["model"] = "abc"
@@ -170,29 +170,29 @@ def test_several_writers_fill_one_collection(make):
     assert len(one) == len(two) == 40
     with pytest.raises(UsageError, match="already has 3"):
         two.add(make(1, 64, [3]))
-    two._make(int)  # as if both had begun at once
+    two._make_collection(int)  # as if both had started at the same time
     assert len(two) == 40
 
 
-# ---- mistakes and mishaps ------------------------------------------------------------------------------------------
+# ---- invalid arguments and failures --------------------------------------------------------------
 
 
-def test_mistakes_in_one_line(make, monkeypatch):
+def test_invalid_arguments_are_refused_in_one_line(make, monkeypatch):
     Index.build(make(3, 16), engine="milvus", collection="of_16")
-    server = Server(milvus_server.read_settings({"collection": "foreign"}))
+    server = MilvusServer(milvus_client.read_settings({"collection": "foreign"}))
     server.call("create_collection", dimension=4)
-    mistakes = [
+    calls = [
         (
             lambda: Index.build(make(3, 12), engine="milvus", collection="of_16"),
-            "holds codes of 16 bits, got codes of 12",
+            "holds codes of 16 bits, got 12 bits",
         ),
         (
             lambda: Index.build(make(3, 24), engine="milvus", collection="of_16"),
-            "holds codes of 16 bits, got codes of 24",
+            "holds codes of 16 bits, got 24 bits",
         ),
         (
             lambda: Index.build(make(3), engine="milvus", collection="foreign"),
-            "not made by hadahash",
+            "not created by hadahash",
         ),
         (lambda: Index.build(make(3), engine="milvus", collection="a b"), "letters, digits and _"),
         (lambda: Index.build(make(3), engine="milvus", colection="x"), "Did you mean 'collection'"),
@@ -204,11 +204,11 @@ def test_mistakes_in_one_line(make, monkeypatch):
             lambda: Index.build(make(3), engine="milvus", index_type="BIN_IVF_FLAT"),
             "only support BIN_FLAT",
         ),  # milvus-lite
-        (lambda: Index.build(make(3), engine="milvus", retries=0), "retries=0"),
+        (lambda: Index.build(make(3), engine="milvus", retries=0), "retries must be > 0, got 0"),
         (lambda: Index.build(make(3), engine="milvus", uri="nonsense"), "illegal"),
         (lambda: Index.build(make(3), engine="milvus", uri="/nowhere/at/all.db"), "not exists"),
     ]
-    for call, message in mistakes:
+    for call, message in calls:
         with pytest.raises(HadaHashError, match=message) as caught:
             call()
         one_line(caught.value)
@@ -220,11 +220,11 @@ def test_mistakes_in_one_line(make, monkeypatch):
         Index.build(make(3), engine="milvus", uri="http://localhost:1")
 
 
-def test_a_server_that_is_away(make, monkeypatch):
+def test_an_unreachable_server(make, monkeypatch):
     pauses = []
-    monkeypatch.setattr(milvus_server.time, "sleep", pauses.append)
+    monkeypatch.setattr(milvus_client.time, "sleep", pauses.append)
     with pytest.raises(
-        StorageError, match=r"localhost:9 cannot be reached \(3 tries of 1 s\)"
+        StorageError, match=r"localhost:9 cannot be reached \(3 attempts of 1 s\)"
     ) as caught:
         Index.build(make(3), engine="milvus", uri="http://localhost:9", timeout=1)
     one_line(caught.value)
@@ -233,7 +233,7 @@ def test_a_server_that_is_away(make, monkeypatch):
 
 @pytest.fixture
 def machine(tmp_path):
-    """A server of its own that can be stopped, killed and started again."""
+    """A separate server that can be stopped, killed and restarted."""
     lite = pytest.importorskip("milvus_lite.server")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -243,7 +243,7 @@ def machine(tmp_path):
     server.uri = f"http://{address}"
     yield server
     if server._p:
-        server._p.kill()  # it would be waited for
+        server._p.kill()  # stop() would wait for it
     server.stop()
 
 
@@ -251,7 +251,7 @@ def test_a_slow_server(make, machine):
     index = Index.build(make(10), engine="milvus", uri=machine.uri, timeout=0.3)
     machine._p.send_signal(signal.SIGSTOP)
     started = time.monotonic()
-    with pytest.raises(StorageError, match=r"is too slow \(3 tries of 0.3 s\)") as caught:
+    with pytest.raises(StorageError, match=r"is too slow \(3 attempts of 0.3 s\)") as caught:
         index.search(make(1), 3)
     one_line(caught.value)
     assert time.monotonic() - started < 10
@@ -265,10 +265,12 @@ def _kill(machine):
     machine._p = None
 
 
-def test_a_restart_in_the_midst_of_an_insert(make, machine, monkeypatch):
+def test_a_server_restart_during_an_insert(make, machine, monkeypatch):
     codes = make(400)
-    index = Index.build(codes[:1], engine="milvus", uri=machine.uri, batch_size=50, timeout=5, retries=6)
-    call, upserts = Server.call, []
+    index = Index.build(
+        codes[:1], engine="milvus", uri=machine.uri, batch_size=50, timeout=5, retries=6
+    )
+    call, upserts = MilvusServer.call, []
 
     def call_then_kill(self, method, *arguments, **options):
         if method == "upsert":
@@ -278,17 +280,17 @@ def test_a_restart_in_the_midst_of_an_insert(make, machine, monkeypatch):
                 threading.Timer(0.2, machine.start).start()
         return call(self, method, *arguments, **options)
 
-    monkeypatch.setattr(Server, "call", call_then_kill)
+    monkeypatch.setattr(MilvusServer, "call", call_then_kill)
     index.update(codes)
     assert len(index) == 400
     index.update(codes)
     assert len(index) == 400 and np.array_equal(index.codes().packed, codes.packed)
 
 
-def test_an_insert_that_breaks_off_can_be_repeated(make, machine, monkeypatch):
+def test_an_interrupted_insert_can_be_repeated(make, machine, monkeypatch):
     codes = make(400)
     index = Index.build(codes[:1], engine="milvus", uri=machine.uri, batch_size=50, timeout=1)
-    call, upserts = Server.call, []
+    call, upserts = MilvusServer.call, []
 
     def call_then_kill(self, method, *arguments, **options):
         upserts.append(method == "upsert")
@@ -297,8 +299,8 @@ def test_an_insert_that_breaks_off_can_be_repeated(make, machine, monkeypatch):
         return call(self, method, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Server, "call", call_then_kill)
-        patch.setattr(milvus_server.time, "sleep", lambda seconds: None)
+        patch.setattr(MilvusServer, "call", call_then_kill)
+        patch.setattr(milvus_client.time, "sleep", lambda seconds: None)
         with pytest.raises(StorageError, match="cannot be reached"):
             index.update(codes)
     assert machine.start()
@@ -310,21 +312,65 @@ def test_an_insert_that_breaks_off_can_be_repeated(make, machine, monkeypatch):
     assert len(index) == 400
 
 
-# ---- BIN_IVF_FLAT, which milvus-lite does not have -----------------------------------------------------------------
+# ---- BIN_IVF_FLAT, which milvus-lite does not have -----------------------------------------------
 
 
-def test_inverted_lists_are_all_searched_unless_probes_are_given(make, monkeypatch):
+def test_all_inverted_lists_are_searched_unless_probes_are_given(make, monkeypatch):
     index = Index.build(make(5), engine="milvus")
     inverted = MilvusSettings(**{**vars(index.settings), "index_type": "BIN_IVF_FLAT", "lists": 64})
     index.settings, index._server.settings = inverted, inverted
-    asked, call = [], Server.call
+    asked, call = [], MilvusServer.call
 
     def keep(self, method, *arguments, **options):
         if method == "search":
             asked.append(options["search_params"]["params"].pop("nprobe"))
         return call(self, method, *arguments, **options)
 
-    monkeypatch.setattr(Server, "call", keep)
+    monkeypatch.setattr(MilvusServer, "call", keep)
     assert index.search(make(1), 3).exact and index.search(make(1), 3, probes=64).exact
     assert not index.search(make(1), 3, probes=8).exact
     assert asked == [64, 64, 8]
+
+
+def test_the_index_of_an_existing_collection_is_used(make):
+    """Searches are guaranteed exact only if the number of lists is that of the collection."""
+    one = Index.build(make(5), engine="milvus", collection="flat_index")
+    two = Index.build(
+        make(0), engine="milvus", collection="flat_index", index_type="BIN_IVF_FLAT", lists=4
+    )
+    assert len(two) == 5 and two.settings.index_type == "BIN_FLAT"
+    assert two.search(make(1), 3, probes=1).exact
+    two._use_index_of_collection({"index_type": "BIN_IVF_FLAT", "lists": 64})
+    assert (two.settings.index_type, two.settings.lists) == ("BIN_IVF_FLAT", 64)
+    one._use_index_of_collection({"hadahash bits": 64})  # as version 0.1 described a collection
+    assert one.settings.index_type == "BIN_FLAT"
+
+
+def test_ids_of_another_type_never_drop_the_items_of_others(make):
+    """Another writer may have filled a collection that was empty a moment ago."""
+    one = Index.build(make(1), engine="milvus", collection="two_writers")
+    one.remove([0])
+    assert one.id_type is None
+    two = Index.build(make(0), engine="milvus", collection="two_writers")
+    checked = one._check_id_type
+
+    def check_then_fill(ids):
+        checked(ids)
+        two.add(make(4))
+
+    one._check_id_type = check_then_fill
+    with pytest.raises(UsageError, match=r"is for int ids, got str\. Remove it with drop\(\)"):
+        one.update(make(2, 64, ["x", "y"]))
+    assert two.ids.tolist() == [0, 1, 2, 3]
+
+
+def test_a_closed_connection_is_opened_again(make, machine):
+    index = Index.build(make(5), engine="milvus", uri=machine.uri)
+    index.close()
+    assert index._server._client is None
+    assert len(index) == 5
+
+
+def test_label_counts(make):
+    index = Index.build(make(4), [["cat", 7], ["cat"], [], ["7"]], engine="milvus")
+    assert index.label_counts() == {"cat": 2, 7: 1, "7": 1}

@@ -1,4 +1,4 @@
-"""The compiled code, its numpy stand-in and a plain loop give the same counts."""
+"""The compiled code, the numpy implementation and a plain loop give the same counts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rng():
 
 @pytest.fixture
 def in_numpy(monkeypatch):
-    """Call a function with the compiled library turned off."""
+    """Call a function with the compiled library disabled."""
 
     def call(function, *arguments, **options):
         with monkeypatch.context() as patch:
@@ -116,13 +116,13 @@ def test_shared_means_at_least_one_common_class(rng):
     assert np.array_equal(relevant, [(labels[q] & labels).any(axis=1).sum() for q in range(5)])
 
 
-def test_a_database_larger_than_a_block_and_all_tied():
+def test_equal_codes_in_more_than_one_tile():
     database = np.zeros((70_000, 1), np.uint64)
     counts = native.count_distances(np.array([[0], [7]], np.uint64), database, bits=64)
     assert counts[0, 0] == counts[1, 3] == 70_000 and counts.sum() == 140_000
 
 
-def test_more_bits_than_the_compiled_code_can_count(rng):
+def test_more_bits_than_the_compiled_code_supports(rng):
     values = rng.choice([-1, 1], (4, 33_000))
     counts = native.count_distances(words(pack(values[:1])), words(pack(values)), bits=33_000)
     assert np.flatnonzero(counts[0]).tolist() == sorted(
@@ -136,7 +136,7 @@ def test_more_bits_than_the_compiled_code_can_count(rng):
 
 
 @pytest.mark.parametrize("queries, codes", [(0, 5), (5, 0), (0, 0)])
-def test_nothing_to_count(rng, queries, codes):
+def test_no_queries_or_no_codes(rng, queries, codes):
     counts = native.count_distances(codes_of(rng, queries, 8), codes_of(rng, codes, 8), bits=8)
     assert counts.shape == (queries, 9) and counts.sum() == 0
 
@@ -152,14 +152,14 @@ def test_arrays_that_do_not_fit_are_refused(rng):
     for queries, database in wrong:
         with pytest.raises(UsageError):
             native.count_distances(queries, database, bits=64)
-    with pytest.raises(UsageError, match="bits do not fit"):
+    with pytest.raises(UsageError, match="do not fit 65 bits"):
         native.count_distances(codes, codes, bits=65)
     for labels in (sets[:5], label_sets(rng, 6, 65)):
         with pytest.raises(UsageError, match="Label sets"):
             native.count_shared(codes, sets, codes, labels, bits=64)
 
 
-def test_a_library_that_cannot_be_used_is_ignored(tmp_path):
+def test_an_invalid_library_is_ignored(tmp_path):
     assert native._load(tmp_path) is None
     (tmp_path / "_hamming.abi3.so").write_bytes(b"not a library")
     native._load.cache_clear()
@@ -169,7 +169,7 @@ def test_a_library_that_cannot_be_used_is_ignored(tmp_path):
 @pytest.mark.skipif(
     shutil.which("cc") is None or sys.platform == "win32", reason="needs a C compiler"
 )
-def test_a_library_of_other_source_is_ignored(tmp_path):
+def test_a_library_of_another_version_is_ignored(tmp_path):
     (tmp_path / "old.c").write_text("int hadahash_interface(void) { return 0; }")
     subprocess.run(
         ["cc", "-shared", "-fPIC", "-o", tmp_path / "_hamming.abi3.so", tmp_path / "old.c"],
@@ -182,7 +182,7 @@ def test_a_library_of_other_source_is_ignored(tmp_path):
     shutil.which("cc") is None or sys.platform == "win32", reason="needs a C compiler"
 )
 @pytest.mark.parametrize("compiler", ["cc", "false", "no-such-compiler"])
-def test_the_install_goes_through_without_a_compiler(tmp_path, compiler):
+def test_the_installation_succeeds_without_a_compiler(tmp_path, compiler):
     shutil.copy(ROOT / "setup.py", tmp_path)
     shutil.copytree(
         ROOT / "src/hadahash/native",
@@ -216,3 +216,13 @@ def test_unpacked_codes_agree_with_words(rng):
     counts = native.count_distances(words(packed), words(packed), bits=77)
     expected = [sorted(((77 - signs.astype(int) @ row) // 2).tolist()) for row in signs.astype(int)]
     assert [np.repeat(np.arange(78), row).tolist() for row in counts] == expected
+
+
+def test_misaligned_arrays_are_counted(rng):
+    """A buffer from elsewhere may start at an address that is not a multiple of 8."""
+    packed = pack(rng.choice([-1, 1], (40, 64)))
+    shifted = np.frombuffer(b"x" + packed.tobytes(), np.uint8, offset=1).view(np.uint64)
+    codes = shifted.reshape(40, 1)
+    assert not codes.flags.aligned
+    counts = native.count_distances(codes[:5], codes, bits=64)
+    assert np.array_equal(counts, native.count_distances(words(packed)[:5], words(packed), bits=64))

@@ -1,14 +1,36 @@
-"""Exact search in Hamming space. Importing an engine's file registers it."""
+"""Search in Hamming space: build, open, change, save and search an index of binary codes."""
 
-from .api import ENGINES, Hits, Index
+from .api import (
+    ENGINES,
+    Filter,
+    Hit,
+    Hits,
+    Index,
+    Item,
+    Neighbor,
+    SearchRequest,
+    parse_id,
+    parse_labels,
+)
 from .engines import (
     exact,  # noqa: F401
     milvus,  # noqa: F401
     routed,  # noqa: F401
 )
-from .items import Item
 
-__all__ = ["ENGINES", "Hits", "Index", "Item", "list_engines"]
+__all__ = [
+    "ENGINES",
+    "Filter",
+    "Hit",
+    "Hits",
+    "Index",
+    "Item",
+    "Neighbor",
+    "SearchRequest",
+    "list_engines",
+    "parse_id",
+    "parse_labels",
+]
 
 
 def list_engines() -> list[str]:

@@ -1,167 +1,176 @@
-"""The contract of every index: what it is asked and what it answers.
-
-An engine is one file: a class that derives from `Index`, is registered under its name, and has the methods marked as
-abstract here. `Index` checks what a caller gives before an engine sees it. `LocalIndex` (local.py) has most of them
-for engines that keep their codes in memory or in a folder of their own.
-"""
+"""The public interface of every index. The contract of an engine is in engine.py."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from pathlib import Path
-from threading import RLock
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ..codes import Codes
+from ..codes import as_codes
 from ..errors import UsageError
 from ..registry import Registry
-from .items import Id, Ids, Item, ItemTable, Label, Mask, id_array, item_table, label_set
+from .checks import packed_queries, sorted_items, whole_number
+from .engine import Engine
+from .items import (
+    Ids,
+    Item,
+    empty_ids,
+    id_array,
+    id_type_of,
+    label_set,
+    parse_id,
+    parse_labels,
+    quote_ids,
+)
+from .query import Filter, Hit, Hits, Neighbor, SearchRequest, pad_hits
 
-FEWEST_BITS, MOST_BITS = 8, 512
-_FIRST_WITHIN = 64  # hits that `within` makes room for at first
+__all__ = [
+    "ENGINES",
+    "Filter",
+    "Hit",
+    "Hits",
+    "Index",
+    "Item",
+    "Neighbor",
+    "SearchRequest",
+    "parse_id",
+    "parse_labels",
+]
+
+MIN_BITS, MAX_BITS = 8, 512
+_WITHIN_COLUMNS = 64  # of the first search of `within`
 
 
-@dataclass(frozen=True, eq=False)
-class Hits:
-    """What a search found: one row a query, nearest first, ties in the order of ids.
+class Index(Engine):
+    """Codes that can be searched. `Index.build` creates one, `Index.open` opens one from a folder.
 
-    Where fewer than k items qualify, the rest of the row has the id -1 (or "" where ids are strings) and the distance -1.
+    Attributes:
+        engine: Name of the engine.
+        bits: Length of the codes.
+        meta: JSON values for the owner of the index; `save` stores them with it.
+
+    Example:
+        >>> from hadahash.codes import Codes, pack
+        >>> packed = pack([[1] * 8, [-1] * 8, [1] * 7 + [-1]])
+        >>> codes = Codes(packed=packed, bits=8, ids=["a", "b", "c"])
+        >>> index = Index.build(codes, labels=["cat", "dog", "dog"])
+        >>> hits = index.search(codes[[0]], k=2)
+        >>> hits.ids.tolist(), hits.distances.tolist(), hits.exact
+        ([['a', 'c']], [[0, 1]], True)
+        >>> index.search(codes[[0]], k=2, labels="dog").ids.tolist()
+        [['c', 'b']]
     """
-
-    ids: Ids  # (q, k)
-    distances: NDArray[np.int32]  # (q, k)
-    certain: Mask  # (q,): this row is proven to be what comparing with every code would give
-
-    def __len__(self) -> int:
-        return len(self.distances)
-
-    @property
-    def exact(self) -> bool:
-        """The certificate: every row is proven to be what comparing with every code would give."""
-        return bool(self.certain.all())
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """(q,): how many items each row holds, without the padding"""
-        return np.asarray(np.count_nonzero(self.distances >= 0, axis=1))
-
-
-class Filter(NamedTuple):
-    """Which items may be found: those with one of the labels, and one of the ids; None: any."""
-
-    labels: frozenset[Label] | None
-    ids: Ids | None
-
-
-class Search(NamedTuple):
-    """A search as an engine sees it: checked."""
-
-    packed: NDArray[np.uint8]  # (q, ceil(bits / 8))
-    k: int
-    radius: int  # `bits` when any distance will do
-    filter: Filter
-    probes: int | None
-    threads: int | None
-
-
-class Index(ABC):
-    """Codes that can be searched. `Index.build` makes one, `Index.open` opens one from a folder.
-
-    >>> from hadahash.codes import pack
-    >>> codes = Codes(packed=pack([[1] * 8, [-1] * 8, [1] * 7 + [-1]]), bits=8, ids=["a", "b", "c"])
-    >>> index = Index.build(codes, labels=["cat", "dog", "dog"])
-    >>> hits = index.search(codes[[0]], k=2)
-    >>> hits.ids.tolist(), hits.distances.tolist(), hits.exact
-    ([['a', 'c']], [[0, 1]], True)
-    >>> index.search(codes[[0]], k=2, labels="dog").ids.tolist()
-    [['c', 'b']]
-    """
-
-    engine: ClassVar[str]
-    bits: int
-    meta: dict[
-        str, Any
-    ]  # small values as JSON has them, for whoever owns the index; `save` keeps them with it
-
-    def __init__(self) -> None:
-        self._writing = RLock()  # held by whoever changes the index
 
     @staticmethod
     def build(
-        codes: Codes,
+        codes: Any,
         labels: Any = None,
         paths: Any = None,
         *,
         engine: str = "exact",
-        codebook: Any = None,
+        codewords: Any = None,
         **options: Any,
     ) -> Index:
-        """A new index of the codes, under their ids.
+        """Create an index of codes.
 
-        `labels`    one label an item, (n,) of whole numbers or strings; or a numpy matrix (n, C) of 0 and 1; or a list of
-                    collections of labels
-        `paths`     one an item, or None
-        `engine`    a name of `list_engines()`
-        `codebook`  +-1 (C, bits), the codewords of the classes, for engines that route by them
-        `options`   of the engine
+        Args:
+            codes: `Codes`, or anything that `hadahash.codes.as_codes` takes. Their ids become the
+                ids of the items.
+            labels: One label per item, (n,) of integers or strings; or a numpy matrix (n, C) of 0
+                and 1; or a list of collections of labels; or None.
+            paths: One path per item, or None.
+            engine: A name of `list_engines()`.
+            codewords: Codewords of the classes, +-1 (C, bits), for engines that route by them.
+            **options: Options of the engine.
+
+        Returns:
+            The index.
+
+        Raises:
+            UsageError: An argument is invalid.
         """
-        if not FEWEST_BITS <= codes.bits <= MOST_BITS:
-            raise UsageError(
-                f"An index holds codes of {FEWEST_BITS} to {MOST_BITS} bits, got {codes.bits}."
-            )
-        index = ENGINES.get(engine)._create(codes.bits, codebook, **options)
+        codes = as_codes(codes)
+        if not MIN_BITS <= codes.bits <= MAX_BITS:
+            raise UsageError(f"bits must be between {MIN_BITS} and {MAX_BITS}, got {codes.bits}.")
+        index = ENGINES.get(engine)._create(codes.bits, codewords, **options)
         index.add(codes, labels, paths)
         return index
 
     @staticmethod
     def open(folder: str | Path) -> Index:
-        """The index that `save` left in this folder."""
-        from .storage.folder import read_manifest
+        """Open an index from a folder.
 
-        manifest = read_manifest(Path(folder))
-        return ENGINES.get(manifest["engine"])._open(Path(folder))
+        If another process saves the index meanwhile, the old or the new one is opened.
 
-    # ---- changing ------------------------------------------------------------------------------------------------
+        Args:
+            folder: A folder written by `save`.
 
-    def add(self, codes: Codes, labels: Any = None, paths: Any = None) -> None:
-        """Add new items. Ids that are already there are refused: `update` replaces them."""
-        batch, table = self._batch(codes, labels, paths)
-        with self._writing:  # between the check and the change nobody else may add the same ids
-            known = self.has(table.ids)
-            if known.any():
-                raise UsageError(
-                    f"The index already has {_named(table.ids[known])}. Use update() to replace items."
-                )
-            if len(batch):
-                self._put(batch, table)
+        Returns:
+            The index, of the engine it was saved with.
 
-    def update(self, codes: Codes, labels: Any = None, paths: Any = None) -> None:
-        """Put items in the place of those with the same ids, and add those that are new. Doing it twice changes nothing."""
-        batch, table = self._batch(codes, labels, paths)
-        if len(batch):
-            self._put(batch, table)
+        Raises:
+            StorageError: The folder holds no index, or it is damaged or cannot be read.
+        """
+        from .storage.folder import IndexFolder
+
+        loaded = IndexFolder(folder).open()
+        return ENGINES.get(loaded.manifest.engine)._load(loaded)
+
+    # ---- changes ---------------------------------------------------------------------------------
+
+    def add(self, codes: Any, labels: Any = None, paths: Any = None) -> None:
+        """Add new items.
+
+        Args:
+            codes: As for `build`.
+            labels: As for `build`.
+            paths: As for `build`.
+
+        Raises:
+            UsageError: An id is already in the index (`update` replaces items), or an argument is
+                invalid. Nothing is added.
+        """
+        self._write(codes, labels, paths, replace=False)
+
+    def update(self, codes: Any, labels: Any = None, paths: Any = None) -> None:
+        """Replace the items with the same ids, and add those that are new. It is idempotent.
+
+        Args:
+            codes: As for `build`.
+            labels: As for `build`.
+            paths: As for `build`.
+
+        Raises:
+            UsageError: An argument is invalid. Nothing is changed.
+        """
+        self._write(codes, labels, paths, replace=True)
 
     def remove(self, ids: ArrayLike) -> None:
-        """Remove items. Ids that are not there are refused; then nothing is removed."""
-        wanted = np.unique(self._ids(ids))
+        """Remove items.
+
+        Args:
+            ids: Ids of the items.
+
+        Raises:
+            UsageError: An id is not in the index. Nothing is removed.
+        """
         with self._writing:
+            wanted = np.unique(self._checked_ids(ids))
             known = self.has(wanted)
             if not known.all():
                 raise UsageError(
-                    f"The index does not have {_named(wanted[~known])}. Nothing was removed."
+                    f"The index does not have {quote_ids(wanted[~known])}. Nothing was removed."
                 )
             if len(wanted):
                 self._remove(wanted)
 
-    # ---- asking --------------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------
 
     def search(
         self,
-        codes: Codes | NDArray[np.uint8],
+        codes: Any,
         k: int = 10,
         *,
         radius: int | None = None,
@@ -170,170 +179,154 @@ class Index(ABC):
         probes: int | None = None,
         threads: int | None = None,
     ) -> Hits:
-        """The k nearest items of each query, in the order (distance, then id): exactly what brute force would give.
+        """Find the k nearest items of each query, in the order (distance, id).
 
-        `radius`   only items at most so far away
-        `labels`   only items that carry this label, or one of these
-        `ids`      only these items; ids that are not there are ignored
-        `probes`   approximate: engines that route look into so many buckets and no further. Rows that are then not proven
-                   to be exact are not `certain`, and `hits.exact` is False
-        `threads`  all usable cores when not given
+        The result equals an exhaustive search, unless `probes` is given. A filter by labels costs
+        one pass over the label numbers of all items (about 1 ms per million); a filter by ids costs
+        one lookup per id.
+
+        Args:
+            codes: Query codes: `Codes`, packed uint8 (q, ceil(bits / 8)), or anything that
+                `hadahash.codes.as_codes` takes.
+            k: Number of nearest items per query. The result has min(k, len(index)) columns.
+            radius: Maximum distance of a result.
+            labels: Only items that carry this label, or one of these labels.
+            ids: Only these items; unknown ids are ignored.
+            probes: Approximate search: number of inverted lists to visit. Rows that are then not
+                guaranteed to be exact are marked in `hits.exact_rows`.
+            threads: Maximum number of threads; all usable cores by default.
+
+        Returns:
+            The hits.
+
+        Raises:
+            UsageError: An argument is invalid.
         """
-        if k < 0 or (radius is not None and radius < 0) or (probes is not None and probes < 1):
-            raise UsageError(
-                f"k and radius must be at least 0 and probes at least 1, got k={k}, radius={radius}, probes={probes}."
-            )
-        packed = self._packed(codes)
-        wanted = None if labels is None else label_set(labels)
-        chosen = Filter(wanted, None if ids is None else np.unique(self._ids(ids)))
-        reach = self.bits if radius is None else min(int(radius), self.bits)
-        hits = self._search(Search(packed, int(k), reach, chosen, probes, threads))
-        return _padded(hits, int(k))
+        request = self._request(codes, k, radius, labels, ids, probes, threads)
+        hits = self._search(request)
+        if hits.distances.shape[1] < request.k:
+            return pad_hits(hits, min(request.k, len(self)))
+        return hits
+
+    def neighbors(
+        self,
+        codes: Any,
+        k: int = 10,
+        *,
+        radius: int | None = None,
+        labels: Any = None,
+        ids: ArrayLike | None = None,
+        probes: int | None = None,
+        threads: int | None = None,
+    ) -> list[list[Neighbor]]:
+        """Find the k nearest items of each query, with code, path and labels, in one pass.
+
+        Args:
+            codes: As for `search`.
+            k: As for `search`.
+            radius: As for `search`.
+            labels: As for `search`.
+            ids: As for `search`.
+            probes: As for `search`.
+            threads: As for `search`.
+
+        Returns:
+            For each query its neighbours, nearest first, without padding.
+
+        Raises:
+            UsageError: An argument is invalid.
+
+        Example:
+            >>> from hadahash.codes import Codes
+            >>> codes = Codes(packed=np.uint8([[0], [255]]), bits=8, ids=["a", "b"])
+            >>> index = Index.build(codes, labels=["cat", "dog"], paths=["a.jpg", "b.jpg"])
+            >>> [(n.id, n.distance, n.path, n.labels) for n in index.neighbors(codes[[1]], 1)[0]]
+            [('b', 0, 'b.jpg', ('dog',))]
+        """
+        return self._neighbors(self._request(codes, k, radius, labels, ids, probes, threads))
 
     def within(
         self,
-        codes: Codes | NDArray[np.uint8],
+        codes: Any,
         radius: int,
         *,
         labels: Any = None,
         ids: ArrayLike | None = None,
         threads: int | None = None,
     ) -> Hits:
-        """All items at most `radius` away: as many columns as the query with the most hits needs, padded as in `search`."""
-        k = _FIRST_WITHIN
+        """Find all items within a distance.
+
+        Args:
+            codes: As for `search`.
+            radius: Maximum distance.
+            labels: As for `search`.
+            ids: As for `search`.
+            threads: As for `search`.
+
+        Returns:
+            Hits with as many columns as the query with the most results needs.
+
+        Raises:
+            UsageError: An argument is invalid.
+        """
+        k = _WITHIN_COLUMNS
         while True:
             hits = self.search(codes, k, radius=radius, labels=labels, ids=ids, threads=threads)
             most = int(hits.counts.max(initial=0))
             if most < k:
-                return Hits(hits.ids[:, :most], hits.distances[:, :most], hits.certain)
+                return Hits(hits.ids[:, :most], hits.distances[:, :most], hits.exact_rows)
             k *= 8
 
-    # ---- what an engine has --------------------------------------------------------------------------------------
+    # ---- checks ----------------------------------------------------------------------------------
 
-    @classmethod
-    @abstractmethod
-    def _create(cls, bits: int, codebook: Any, **options: Any) -> Index:
-        """An empty index."""
+    def _request(
+        self,
+        codes: Any,
+        k: int,
+        radius: int | None,
+        labels: Any,
+        ids: ArrayLike | None,
+        probes: int | None,
+        threads: int | None,
+    ) -> SearchRequest:
+        k = whole_number("k", k, 0)
+        reach = self.bits if radius is None else min(whole_number("radius", radius, 0), self.bits)
+        if probes is not None:
+            probes = whole_number("probes", probes, 1)
+        packed = packed_queries(codes, self.bits)
+        wanted = None if labels is None else label_set(labels)
+        among = None if ids is None else np.unique(self._checked_ids(ids))
+        return SearchRequest(packed, k, reach, Filter(wanted, among), probes, threads)
 
-    @classmethod
-    @abstractmethod
-    def _open(cls, folder: Path) -> Index:
-        """The index in this folder, whose manifest names this engine."""
+    def _write(self, codes: Any, labels: Any, paths: Any, *, replace: bool) -> None:
+        packed, table = sorted_items(codes, labels, paths, self.bits)
+        with self._writing:  # no other writer may come between the checks and the change
+            self._check_id_type(table.ids)
+            if not replace:
+                known = self.has(table.ids)
+                if known.any():
+                    raise UsageError(
+                        f"The index already has {quote_ids(table.ids[known])}. "
+                        "Use update() to replace items."
+                    )
+            if len(packed):
+                self._put(packed, table)
 
-    @abstractmethod
-    def save(self, folder: str | Path) -> None:
-        """Make the folder hold this index, whole or not at all. In the folder it came from, only what is new is written."""
-
-    @abstractmethod
-    def verify(self) -> None:
-        """Check everything that is stored against its checksums; a StorageError names what is damaged."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def ids(self) -> Ids:
-        """All ids, in order"""
-
-    @abstractmethod
-    def codes(self, ids: ArrayLike | None = None) -> Codes:
-        """All codes, in the order of ids; or those of these items, in the order given. Ids that are not there are refused."""
-
-    @abstractmethod
-    def has(self, ids: Ids) -> Mask:
-        """Which of the ids are there"""
-
-    @abstractmethod
-    def get(self, ids: ArrayLike) -> list[Item]:
-        """Id, path and labels of these items."""
-
-    @abstractmethod
-    def _put(self, packed: NDArray[np.uint8], items: ItemTable) -> None:
-        """Add items, or replace those with the same ids, in one step. The ids are ascending."""
-
-    @abstractmethod
-    def _remove(self, ids: Ids) -> None:
-        """Remove items that are there, in one step."""
-
-    @abstractmethod
-    def _search(self, search: Search) -> Hits:
-        """Answer with at most `search.k` columns, padded to the longest row."""
-
-    # ---- checks --------------------------------------------------------------------------------------------------
-
-    def _packed(self, codes: Codes | NDArray[np.uint8]) -> NDArray[np.uint8]:
-        if (
-            isinstance(codes, np.ndarray)
-            and codes.dtype == np.uint8
-            and codes.shape[1:] == (self.bits / 8,)
-        ):
-            return codes  # nothing more to check, and single queries must be quick
-        checked = codes if isinstance(codes, Codes) else Codes(packed=codes, bits=self.bits)
-        if checked.bits != self.bits:
-            raise UsageError(
-                f"This index holds codes of {self.bits} bits, got codes of {checked.bits} bits."
-            )
-        return checked.packed
-
-    def _batch(self, codes: Codes, labels: Any, paths: Any) -> tuple[NDArray[np.uint8], ItemTable]:
-        """Codes and items in the order of ids."""
-        packed, ids = self._packed(codes), self._ids(codes.ids)
-        table = item_table(ids, paths=paths, labels=labels)
-        if len(ids) > 1 and not (ids[:-1] < ids[1:]).all():
-            order = np.argsort(ids, kind="stable")
-            packed, table = packed[order], table.take(order)
-            twice = table.ids[1:] == table.ids[:-1]
-            if twice.any():
-                raise UsageError(
-                    f"The ids must differ, but {_named(table.ids[1:][twice])} came twice."
-                )
-        return packed, table
-
-    def _ids(self, ids: ArrayLike) -> Ids:
-        """Ids of the one kind this index has."""
+    def _checked_ids(self, ids: ArrayLike) -> Ids:
+        """Ids of the type of this index."""
         array = id_array(ids)
-        kind = self.ids_are
         if array.size == 0:
-            return array.astype(np.int64 if kind is int else str)
-        if kind is not None and kind is not _kind(array):
-            raise UsageError(
-                f"The ids of this index are {kind.__name__}, got {array.dtype} (such as {array[0]!r})."
-            )
+            return empty_ids(self.id_type)
+        self._check_id_type(array)
         return array
 
-    @property
-    @abstractmethod
-    def ids_are(self) -> type[Id] | None:
-        """int or str; None while the index is empty."""
+    def _check_id_type(self, ids: Ids) -> None:
+        id_type = self.id_type if len(ids) else None
+        if id_type is not None and id_type is not id_type_of(ids):
+            raise UsageError(
+                f"The ids of this index are {id_type.__name__}, got {id_type_of(ids).__name__} "
+                f"(such as {ids[0]!r})."
+            )
 
 
 ENGINES: Registry[type[Index]] = Registry("index engine")
-
-
-def refuse_missing(wanted: Ids, there: Mask) -> None:
-    """Items were asked for that the index does not have."""
-    if not there.all():
-        raise UsageError(f"The index does not have {_named(wanted[~there])}.")
-
-
-def _kind(ids: Ids) -> type[Id]:
-    return str if ids.dtype.kind == "U" else int
-
-
-def _named(ids: Ids) -> str:
-    """The first ids, for an error."""
-    more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
-    return ", ".join(repr(each) for each in ids[:3].tolist()) + more
-
-
-def _padded(hits: Hits, k: int) -> Hits:
-    missing = k - hits.distances.shape[1]
-    if missing == 0:
-        return hits
-    nothing: Any = "" if hits.ids.dtype.kind == "U" else -1
-    ids, distances = (
-        np.pad(array, ((0, 0), (0, missing)), constant_values=value)
-        for array, value in ((hits.ids, nothing), (hits.distances, -1))
-    )
-    return Hits(ids, distances, hits.certain)

@@ -1,50 +1,136 @@
-"""Groups of items whose codes are nearly the same."""
+"""Groups of items with nearly equal codes."""
 
 from __future__ import annotations
 
-import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from collections.abc import Callable
 
-from ..codes import Codes
-from ..errors import UsageError
+import numpy as np
+from numpy.typing import NDArray
+
+from ..native.search import nearest
+from ..native.tables import Rows, Table, bitmap, rows_of
 from .api import Index
+from .checks import whole_number
+from .engines.routed import arrange
 from .items import Id
 
-_AT_ONCE = 256  # queries
+_QUERIES_PER_STEP = 1024
+_NEIGHBORS_PER_QUERY = 64
 
 
-def duplicate_groups(index: Index, radius: int) -> list[list[Id]]:
-    """Groups of two or more items, linked by steps of at most `radius` bits, the largest group first.
+def duplicate_groups(
+    index: Index, radius: int, *, progress: Callable[[int], object] | None = None
+) -> list[list[Id]]:
+    """Find groups of two or more items that are linked by steps of at most `radius` bits.
 
-    Equal codes are taken as one before they are compared, so that many of them cost nothing.
+    Equal codes are compared only once.
 
-    >>> from hadahash.codes import pack
-    >>> codes = Codes(packed=pack([[1] * 8, [1] * 7 + [-1], [-1] * 8]), bits=8, ids=["a", "b", "c"])
-    >>> duplicate_groups(Index.build(codes), radius=1)
-    [['a', 'b']]
+    Args:
+        index: The index.
+        radius: Maximum distance of two linked items.
+        progress: Called with the number of items processed since the last call.
+
+    Returns:
+        Groups of ids, the largest first; ids in ascending order.
+
+    Raises:
+        UsageError: `radius` is not an integer >= 0.
+
+    Example:
+        >>> from hadahash.codes import Codes, pack
+        >>> packed = pack([[1] * 8, [1] * 7 + [-1], [-1] * 8])
+        >>> duplicate_groups(Index.build(Codes(packed, 8, ["a", "b", "c"])), radius=1)
+        [['a', 'b']]
     """
-    if radius < 0:
-        raise UsageError(f"radius={radius} is not possible: it must be at least 0.")
-    codes = index.codes()
-    packed, member = np.unique(codes.packed, axis=0, return_inverse=True)
-    group = _linked(Codes(packed=packed, bits=index.bits), radius)[member.ravel()]
-    order = np.argsort(group, kind="stable")  # the order of ids stays inside each group
+    radius = whole_number("radius", radius, 0)
+    report = progress or (lambda count: None)
+    ids, codes = index.ids, index.codes()
+    packed, member, sizes = np.unique(codes.packed, axis=0, return_inverse=True, return_counts=True)
+    if radius == 0 or len(packed) == 0:
+        groups = np.arange(len(packed))
+        report(len(ids))
+    else:
+        groups = _components(rows_of(packed), index.bits, radius, sizes, report)
+    group = groups[member.ravel()]
+    order = np.argsort(group, kind="stable")  # keeps the order of ids inside each group
     parts = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
-    groups = [codes.ids[rows].tolist() for rows in parts if len(rows) > 1]
-    return sorted(groups, key=lambda ids: (-len(ids), ids[0]))
+    found = [ids[rows].tolist() for rows in parts if len(rows) > 1]
+    return sorted(found, key=lambda members: (-len(members), members[0]))
 
 
-def _linked(codes: Codes, radius: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """The number of each code's group, for codes that all differ."""
-    group = np.arange(len(codes), dtype=np.int32)
-    if radius == 0:
-        return group
-    searched = Index.build(codes, engine="routed")
-    for start in range(0, len(codes), _AT_ONCE):
-        hits = searched.within(codes[start : start + _AT_ONCE], radius)
-        query, place = np.nonzero(hits.distances > 0)
-        ends = group[query + start], group[hits.ids[query, place]]
-        links = coo_array((np.ones(len(query), bool), ends), shape=(len(codes), len(codes)))
-        group = connected_components(links, directed=False)[1][group]
-    return group
+def _components(
+    rows: Rows,
+    bits: int,
+    radius: int,
+    sizes: NDArray[np.int64],
+    report: Callable[[int], object],
+) -> NDArray[np.int64]:
+    """The component of each distinct code, by union-find over the links that searches return.
+
+    First every code looks for its nearest neighbours. Those that find as many as they asked for may
+    have more links, and search again among the codes outside of their component. In dense data the
+    number of links is so about the number of codes, not of pairs.
+    """
+    table, parent = arrange(rows, bits), np.arange(len(rows))
+    pending: list[NDArray[np.int64]] = []
+    for start in range(0, len(rows), _QUERIES_PER_STEP):
+        queries = np.arange(start, min(start + _QUERIES_PER_STEP, len(rows)))
+        full = _link(table, rows, queries, radius, parent, None)
+        pending.append(queries[full])
+        report(int(sizes[queries[~full]].sum()))
+    queries = np.concatenate(pending)
+    while len(queries):
+        roots = _find(parent, np.arange(len(parent)))
+        queries = queries[np.argsort(roots[queries], kind="stable")]
+        cuts = np.flatnonzero(np.diff(roots[queries])) + 1
+        pending = []
+        for members in np.split(queries, cuts):
+            outside = roots != roots[members[0]]
+            allowed = bitmap(outside if table.ordinals is None else outside[table.ordinals])
+            for start in range(0, len(members), _QUERIES_PER_STEP):
+                part = members[start : start + _QUERIES_PER_STEP]
+                full = _link(table, rows, part, radius, parent, allowed)
+                pending.append(part[full])
+                report(int(sizes[part[~full]].sum()))
+        queries = np.concatenate(pending)
+    return _find(parent, np.arange(len(parent)))
+
+
+def _link(
+    table: Table,
+    rows: Rows,
+    queries: NDArray[np.int64],
+    radius: int,
+    parent: NDArray[np.int64],
+    allowed: NDArray[np.uint64] | None,
+) -> NDArray[np.bool_]:
+    """Join each query with the allowed codes within the radius; returns which may have more."""
+    k = min(_NEIGHBORS_PER_QUERY, len(rows))
+    limits = np.full(len(queries), (radius + 1) << 32, np.uint64)
+    keys = nearest(table, rows[queries], k=k, limits=limits, allowed=allowed).keys
+    row, column = np.nonzero(keys < limits[:, None])
+    ordinals = (keys[row, column] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    _union(parent, queries[row], ordinals)
+    return np.asarray(keys[:, -1] < limits) & (k < len(rows))
+
+
+def _find(parent: NDArray[np.int64], nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The root of each node; paths are halved on the way."""
+    while True:
+        up = parent[nodes]
+        top = parent[up]
+        if np.array_equal(up, top):
+            return up
+        parent[nodes] = top
+        nodes = up
+
+
+def _union(parent: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> None:
+    """Join the components of each pair."""
+    while True:
+        first, second = _find(parent, first), _find(parent, second)
+        differ = first != second
+        if not differ.any():
+            return
+        first, second = first[differ], second[differ]
+        np.minimum.at(parent, np.maximum(first, second), np.minimum(first, second))

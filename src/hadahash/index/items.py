@@ -1,4 +1,9 @@
-"""What an index knows of its items besides their codes: id, path and labels, in the order of ids."""
+"""Items of an index apart from their codes: id, path and labels, in the order of ids.
+
+Ids are int64, or Python strings in an object array: an id takes the memory of its own length, and
+every string survives, with trailing NULs and surrogates. The position of an item in ascending order
+of ids is its ordinal.
+"""
 
 from __future__ import annotations
 
@@ -14,155 +19,362 @@ from ..errors import UsageError
 
 Id = int | str
 Label = int | str
-Ids = NDArray[Any]  # int64 (n,) or str (n,)
-Ranks = NDArray[np.int64]  # places in the order of ids; -1 where there is no such item
+LabelSet = tuple[Label, ...]
+Ids = NDArray[Any]  # int64 (n,), or object (n,) of str
+Ordinals = NDArray[np.int64]  # -1 where there is no such item
 Mask = NDArray[np.bool_]
+
+_MAX_DIGITS = 18  # every number of 18 digits fits into int64
 
 
 class Item(NamedTuple):
-    """One item of an index."""
+    """An item of an index.
+
+    Attributes:
+        id: The item's id.
+        path: Path of its image, or None.
+        labels: Its labels in ascending order, numbers before strings.
+    """
 
     id: Id
     path: str | None
-    labels: tuple[Label, ...]
+    labels: LabelSet
 
 
 class Items(Protocol):
-    """The items of one segment, ranked by id: in memory (`ItemTable`) or on disk (`store.StoredItems`)."""
+    """The items of one segment: in memory (`ItemTable`) or on disk (`StoredItems`)."""
 
     @property
-    def ids_are(self) -> type[Id]: ...
-    def __len__(self) -> int: ...
-    def ids_at(self, ranks: Ranks) -> Ids: ...
-    def ranks_of(self, ids: Ids) -> Ranks: ...
-    def with_labels(self, labels: Collection[Label]) -> Mask: ...
-    def at(self, ranks: Ranks) -> list[Item]: ...
-    def table(self) -> ItemTable: ...
+    def id_type(self) -> type[Id]:
+        """Type of the ids, int or str."""
+        ...
+
+    def __len__(self) -> int:
+        """Number of items, deleted ones included."""
+        ...
+
+    def ids_at(self, ordinals: Ordinals) -> Ids:
+        """Ids of these ordinals."""
+        ...
+
+    def ordinals_of(self, ids: Ids) -> Ordinals:
+        """Ordinals of these ids; -1 for unknown ids."""
+        ...
+
+    def label_sets(self) -> Sequence[LabelSet]:
+        """The distinct label sets."""
+        ...
+
+    def set_numbers(self) -> NDArray[np.int32]:
+        """For each ordinal, the number of its label set."""
+        ...
+
+    def at(self, ordinals: Ordinals) -> list[Item]:
+        """The items of these ordinals."""
+        ...
+
+    def all_ids(self) -> Ids:
+        """All ids in ascending order."""
+        ...
+
+    def table(self) -> ItemTable:
+        """All items, in memory."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
 class ItemTable:
-    """Items in memory. Few sets of labels are shared by many items, so each item holds the number of its set."""
+    """Items in memory. Label sets are stored once; each item holds the number of its set.
 
-    ids: Ids  # ascending
-    paths: NDArray[np.object_] | None = None  # (n,) of str or None
-    label_sets: tuple[tuple[Label, ...], ...] = ((),)
-    set_numbers: NDArray[np.int32] | None = None  # (n,), into label_sets; None: all 0
+    Attributes:
+        ids: Ids in ascending order, (n,).
+        paths: (n,) of str or None; None if no item has a path.
+        sets: The distinct label sets.
+        numbers: Number of each item's label set, int32 (n,); None if all are 0.
+    """
+
+    ids: Ids
+    paths: NDArray[np.object_] | None = None
+    sets: tuple[LabelSet, ...] = ((),)
+    numbers: NDArray[np.int32] | None = None
 
     @property
-    def ids_are(self) -> type[Id]:
-        return str if self.ids.dtype.kind == "U" else int
+    def id_type(self) -> type[Id]:
+        """Type of the ids, int or str."""
+        return id_type_of(self.ids)
 
     def __len__(self) -> int:
+        """Number of items."""
         return len(self.ids)
 
-    def ids_at(self, ranks: Ranks) -> Ids:
-        return self.ids[ranks]
+    def ids_at(self, ordinals: Ordinals) -> Ids:
+        """Ids of these ordinals."""
+        return self.ids[ordinals]
 
-    def ranks_of(self, ids: Ids) -> Ranks:
-        if len(self) == 0:
-            return np.full(len(ids), -1)
-        places = np.searchsorted(self.ids, ids).clip(max=len(self) - 1)
-        return np.where(self.ids[places] == ids, places, -1)
+    def ordinals_of(self, ids: Ids) -> Ordinals:
+        """Ordinals of these ids; -1 for unknown ids."""
+        return find_sorted(self.ids, ids)
 
-    def with_labels(self, labels: Collection[Label]) -> Mask:
-        """Which items carry at least one of the labels."""
-        wanted = np.array([not set(labels).isdisjoint(each) for each in self.label_sets])
-        return wanted[self._numbers]
+    def label_sets(self) -> Sequence[LabelSet]:
+        """The distinct label sets."""
+        return self.sets
 
-    def at(self, ranks: Ranks) -> list[Item]:
-        paths = [None] * len(ranks) if self.paths is None else self.paths[ranks].tolist()
-        sets = [self.label_sets[number] for number in self._numbers[ranks].tolist()]
-        return [Item(*row) for row in zip(self.ids[ranks].tolist(), paths, sets, strict=True)]
+    def set_numbers(self) -> NDArray[np.int32]:
+        """For each ordinal, the number of its label set."""
+        return self._set_numbers
+
+    def at(self, ordinals: Ordinals) -> list[Item]:
+        """The items of these ordinals."""
+        paths = [None] * len(ordinals) if self.paths is None else self.paths[ordinals].tolist()
+        sets = [self.sets[number] for number in self._set_numbers[ordinals].tolist()]
+        return [Item(*row) for row in zip(self.ids[ordinals].tolist(), paths, sets, strict=True)]
+
+    def all_ids(self) -> Ids:
+        """All ids in ascending order."""
+        return self.ids
 
     def table(self) -> ItemTable:
+        """This table."""
         return self
 
-    def take(self, ranks: Ranks | Mask) -> ItemTable:
-        paths = None if self.paths is None else self.paths[ranks]
-        numbers = None if self.set_numbers is None else self.set_numbers[ranks]
-        return ItemTable(self.ids[ranks], paths, self.label_sets, numbers)
+    def take(self, ordinals: Ordinals | Mask) -> ItemTable:
+        """A table of the items that a mask or a list of ordinals selects."""
+        paths = None if self.paths is None else self.paths[ordinals]
+        numbers = None if self.numbers is None else self.numbers[ordinals]
+        return ItemTable(self.ids[ordinals], paths, self.sets, numbers)
 
     @cached_property
-    def _numbers(self) -> NDArray[np.int32]:
-        return np.zeros(len(self), np.int32) if self.set_numbers is None else self.set_numbers
+    def _set_numbers(self) -> NDArray[np.int32]:
+        return np.zeros(len(self), np.int32) if self.numbers is None else self.numbers
 
 
 def item_table(ids: Ids, *, paths: Any = None, labels: Any = None) -> ItemTable:
-    """Items in the order given. `labels`: what `Index.build` takes."""
+    """Items in the given order.
+
+    Args:
+        ids: As `id_array` makes them.
+        paths: One path per item, or None.
+        labels: As for `Index.build`.
+
+    Returns:
+        The table.
+
+    Raises:
+        UsageError: The numbers of ids, paths and labels differ, or a label is invalid.
+    """
     if paths is not None:
         paths = _paths(paths, len(ids))
     if labels is None:
         return ItemTable(ids, paths)
-    return ItemTable(ids, paths, *_label_sets(labels, len(ids)))
+    return ItemTable(ids, paths, *_number_label_sets(labels, len(ids)))
 
 
-def joined(tables: Sequence[ItemTable]) -> ItemTable:
-    """All items of the tables, one table after the other."""
+def concatenate(tables: Sequence[ItemTable]) -> ItemTable:
+    """All items of the tables, one table after the other. Unused label sets are dropped."""
     ids = np.concatenate([table.ids for table in tables])
     paths = None
     if any(table.paths is not None for table in tables):
-        absent = (
+        columns = (
             np.full(len(table), None, object) if table.paths is None else table.paths
             for table in tables
         )
-        paths = np.concatenate(list(absent))
-    if all(table.set_numbers is None for table in tables):
+        paths = np.concatenate(list(columns))
+    if all(table.numbers is None for table in tables):
         return ItemTable(ids, paths)
-    known: dict[tuple[Label, ...], int] = {}
-    numbers = []
+    known: dict[LabelSet, int] = {}
+    parts = []
     for table in tables:
-        new = np.array([known.setdefault(each, len(known)) for each in table.label_sets], np.int32)
-        numbers.append(new[table._numbers])
-    return ItemTable(ids, paths, tuple(known), np.concatenate(numbers))
+        numbers = table.set_numbers()
+        used = np.flatnonzero(np.bincount(numbers, minlength=len(table.sets)))
+        new = np.zeros(len(table.sets), np.int32)
+        for number in used.tolist():
+            new[number] = known.setdefault(table.sets[number], len(known))
+        parts.append(new[numbers])
+    return ItemTable(ids, paths, tuple(known) or ((),), np.concatenate(parts))
+
+
+# ---- ids -----------------------------------------------------------------------------------------
 
 
 def id_array(ids: Any) -> Ids:
-    """Ids as int64 or str (n,); one id alone is one row."""
-    array = np.atleast_1d(np.asarray(ids))
+    """Ids as int64 (n,), or as an object array (n,) of str. A single id makes one row.
+
+    Args:
+        ids: Strings or integers: one, a sequence or an array.
+
+    Returns:
+        The array.
+
+    Raises:
+        UsageError: The ids are of another type, of both types, or not one-dimensional.
+    """
+    array = ids if isinstance(ids, np.ndarray) else _array(ids)
+    array = np.atleast_1d(array)
     if array.size == 0:
-        return array.astype(np.int64 if array.dtype.kind in "iu" else str).ravel()
-    if array.ndim != 1 or array.dtype.kind not in "iuU":
+        return array.astype(np.int64 if array.dtype.kind in "iu" else object).ravel()
+    if array.ndim != 1 or array.dtype.kind not in "iuUTO":
         raise UsageError(
-            f"Ids must be strings, or whole numbers, in one row, got {array.dtype} {array.shape}."
+            f"Ids must be strings or integers in one dimension, got {array.dtype} {array.shape}."
         )
     if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
+        raise UsageError(f"Integer ids must fit into signed 64 bits, got {array.max()}.")
+    return array.astype(np.int64) if array.dtype.kind in "iu" else _strings(array)
+
+
+def _array(ids: Any) -> NDArray[Any]:
+    """Python values as an array; strings as objects, so that numpy does not strip trailing NULs."""
+    if isinstance(ids, str):
+        return np.array([ids], object)
+    values = ids if isinstance(ids, (list, tuple)) else np.asarray(ids).tolist()
+    if isinstance(values, list | tuple) and any(isinstance(value, str) for value in values):
+        array = np.empty(len(values), object)
+        array[:] = values
+        return array
+    return np.asarray(ids)
+
+
+def _strings(array: NDArray[Any]) -> Ids:
+    """Ids that are not an integer array as an object array of plain `str`."""
+    values = array.tolist()
+    wrong = [value for value in values if not isinstance(value, str)]
+    if wrong:
+        raise UsageError(f"Ids must be all strings or all integers, got {wrong[0]!r} among them.")
+    strings = np.empty(len(values), object)
+    strings[:] = values
+    return strings
+
+
+def id_type_of(ids: Ids) -> type[Id]:
+    """Type of the ids in an array of `id_array`, int or str."""
+    return int if ids.dtype.kind == "i" else str
+
+
+def empty_ids(id_type: type[Id] | None) -> Ids:
+    """An array of no ids."""
+    return np.zeros(0, object if id_type is str else np.int64)
+
+
+def missing_id(id_type: type[Id] | None) -> Id:
+    """The id that pads rows of hits."""
+    return "" if id_type is str else -1
+
+
+def find_sorted(ids: Ids, wanted: Ids) -> Ordinals:
+    """Positions of the wanted ids in ascending ids; -1 for unknown ones."""
+    if len(ids) == 0:
+        return np.full(len(wanted), -1)
+    positions = np.searchsorted(ids, wanted).clip(max=len(ids) - 1)
+    return np.where(ids[positions] == wanted, positions, -1)
+
+
+def quote_ids(ids: Ids) -> str:
+    """The first ids, for an error message."""
+    more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
+    return ", ".join(repr(each) for each in ids[:3].tolist()) + more
+
+
+def check_ids_exist(wanted: Ids, found: Mask) -> None:
+    """Refuse unknown ids.
+
+    Raises:
+        UsageError: One of the ids was not found.
+    """
+    if not found.all():
+        raise UsageError(f"The index does not have {quote_ids(wanted[~found])}.")
+
+
+def parse_id(text: str, id_type: type[Id] | None) -> Id:
+    """Read an id that was written as text: the one rule for the command line and the service.
+
+    Args:
+        text: The id as text.
+        id_type: `Index.id_type` of the index it belongs to; None for an empty index.
+
+    Returns:
+        The text itself, or for an index of integer ids its value.
+
+    Raises:
+        UsageError: The ids are integers and the text is not one: an optional minus sign and 1 to 18
+            ASCII digits.
+
+    Example:
+        >>> parse_id("12", int), parse_id("12", str), parse_id("cat/1.jpg", None)
+        (12, '12', 'cat/1.jpg')
+    """
+    if id_type is not int:
+        return text
+    if not _is_number(text):
         raise UsageError(
-            f"Ids that are numbers must fit into 64 bits with sign, got {array.max()}."
+            f"The ids of this index are integers (at most {_MAX_DIGITS} digits), got {text[:80]!r}."
         )
-    return array if array.dtype.kind == "U" else array.astype(np.int64)
+    return int(text)
+
+
+# ---- labels --------------------------------------------------------------------------------------
+
+
+def parse_labels(texts: Iterable[str]) -> list[Label]:
+    """Read labels that were written as text, to search for: the one rule for all interfaces.
+
+    A text such as "7" does not tell the label 7 from the label "7", so it stands for both.
+
+    Args:
+        texts: Labels as text.
+
+    Returns:
+        The texts, followed by the values of those that are integers of at most 18 ASCII digits.
+
+    Example:
+        >>> parse_labels(["cat", "7"])
+        ['cat', '7', 7]
+    """
+    texts = list(texts)
+    return [*texts, *(int(text) for text in texts if _is_number(text))]
+
+
+def _is_number(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS
 
 
 def label_set(labels: Any) -> frozenset[Label]:
-    """One label, or a collection of them, as a set."""
+    """One label, or a collection of labels, as a set.
+
+    Raises:
+        UsageError: A label is neither a string nor an integer.
+    """
     many = labels if isinstance(labels, Iterable) and not isinstance(labels, str) else [labels]
     return frozenset(_label(label) for label in many)
 
 
+def sets_with(sets: Sequence[LabelSet], labels: Collection[Label]) -> Mask:
+    """Which label sets contain at least one of the labels."""
+    wanted = set(labels)
+    return np.fromiter((not wanted.isdisjoint(each) for each in sets), bool, len(sets))
+
+
 def _paths(paths: Any, count: int) -> NDArray[np.object_]:
-    array = np.empty(count, object)
     values = [None if path is None else str(path) for path in paths]
     if len(values) != count:
         raise UsageError(f"{count} items need {count} paths, got {len(values)}.")
+    array = np.empty(count, object)
     array[:] = values
     return array
 
 
-def _label_sets(labels: Any, count: int) -> tuple[tuple[tuple[Label, ...], ...], NDArray[np.int32]]:
+def _number_label_sets(labels: Any, count: int) -> tuple[tuple[LabelSet, ...], NDArray[np.int32]]:
+    """The distinct label sets, and the number of each item's set."""
     if len(labels) != count:
-        raise UsageError(
-            f"{count} items need {count} labels, got {len(labels)}. Give both in the same order."
-        )
+        raise UsageError(f"{count} items need {count} labels, got {len(labels)}.")
     if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iuU":
         values, numbers = np.unique(labels, return_inverse=True)
-        return tuple((value,) for value in values.tolist()), numbers.astype(np.int32)
+        singles = tuple((value,) for value in values.tolist())
+        return singles or ((),), np.asarray(numbers, np.int32)
     if isinstance(labels, np.ndarray) and labels.ndim == 2:
         if labels.dtype.kind not in "biuf" or not ((labels == 0) | (labels == 1)).all():
-            raise UsageError(
-                f"A label matrix (n, C) must hold only 0 and 1, got other values ({labels.dtype})."
-            )
+            raise UsageError(f"A label matrix (n, C) must hold only 0 and 1 ({labels.dtype}).")
         labels = [np.flatnonzero(row).tolist() for row in labels]
-    known: dict[tuple[Label, ...], int] = {}
+    known: dict[LabelSet, int] = {}
     sets = (
         tuple(sorted(label_set(label), key=lambda label: (isinstance(label, str), label)))
         for label in labels
@@ -176,4 +388,4 @@ def _label(label: Any) -> Label:
         return int(label)
     if isinstance(label, str):
         return str(label)
-    raise UsageError(f"A label is a string or a whole number, got {label!r}.")
+    raise UsageError(f"A label must be a string or an integer, got {label!r}.")

@@ -1,204 +1,291 @@
-"""An index whose codes are on this machine: a few segments that never change, the newest last.
+"""Immutable segments: codes, their items in the order of ids, and a mask of deleted items.
 
-Whoever searches takes the segments as they are at that moment, and a writer puts new ones in their place in one step:
-so a search sees the index before a change or after it, and never waits. New items become a new segment, which is merged
-with its neighbour when it has grown to half of its size: there are never more than log2(n) segments, and an item is
-moved at most log2(n) times.
+An index is a short sequence of segments, the newest last. New items become a new segment, which is
+merged with its predecessor when it has grown to half of its size (size-tiered compaction): there
+are at most log2(n) segments, and an item is moved at most log2(n) times.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from ..codes import Codes, pack
-from ..errors import UsageError, unknown
-from ..native import search as native
-from .api import Hits, Index, Search, refuse_missing
-from .items import Id, Ids, Item, ItemTable, Mask
-from .segment import Part, Segment, make_segment, merged
-from .storage import folder as store
+from ..native.search import NO_BOUND, Keys, nearest
+from ..native.tables import Rows, Table, bitmap
+from .items import (
+    Ids,
+    Items,
+    ItemTable,
+    LabelSet,
+    Mask,
+    Ordinals,
+    concatenate,
+    id_type_of,
+    missing_id,
+    sets_with,
+)
+from .query import Filter, SearchRequest
+from .storage.segment_files import SavedSegment
+
+Layout = Callable[[Rows], Table]  # codes in the order of ids -> the table that is searched
 
 
-class LocalIndex(Index):
-    """An engine derives from it and says in `layout` how a segment's codes lie."""
-
-    def __init__(self, bits: int, codebook: NDArray[np.uint8] | None) -> None:
-        super().__init__()
-        self.bits = bits
-        self.codebook = codebook  # uint8 (C, ceil(bits / 8)); it travels with the index, even where an engine has no use for it
-        self.meta: dict[str, Any] = {}
-        self._segments: tuple[Segment, ...] = ()
-        self._origin: store.Origin | None = None  # the folder it came from, or was saved to last
-
-    @classmethod
-    def _create(cls, bits: int, codebook: Any, **options: Any) -> LocalIndex:
-        if options:
-            raise unknown(
-                f"option of the index engine '{cls.engine}'", next(iter(options)), ["codebook"]
-            )
-        return cls(bits, None if codebook is None else packed_codebook(codebook, bits))
-
-    @abstractmethod
-    def layout(self, rows: native.Rows) -> native.Table:
-        """Codes in the order of ids to the table that is scanned: a copy, as the codes may be the caller's."""
-
-    # ---- changing ------------------------------------------------------------------------------------------------
-
-    def _put(self, packed: NDArray[np.uint8], items: ItemTable) -> None:
-        with self._writing:
-            kept = self._without(items.ids)
-            self._segments = self._tidy(
-                (*kept, make_segment(native.rows_of(packed), items, self.layout))
-            )
-
-    def _remove(self, ids: Ids) -> None:
-        self._segments = self._tidy(self._without(ids))
-
-    def _without(self, ids: Ids) -> tuple[Segment, ...]:
-        """The segments, less the items with these ids."""
-        segments = []
-        for segment in self._segments:
-            ranks = segment.ranks_of(ids)
-            ranks = ranks[ranks >= 0]
-            segments.append(segment.without(ranks) if len(ranks) else segment)
-        return tuple(segments)
-
-    def _tidy(self, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
-        """Drop what is empty, rewrite what is half empty, and join neighbours of like size."""
-        kept: list[Segment] = []
-        for segment in segments:
-            if segment.live == 0:
-                continue
-            if segment.live * 2 < len(segment.codes):
-                segment = merged([segment], self.layout)
-            together, size = [segment], segment.live
-            while kept and kept[-1].live < 2 * size:
-                together.insert(0, kept.pop())
-                size += together[0].live
-            kept.append(merged(together, self.layout) if len(together) > 1 else segment)
-        return tuple(kept)
-
-    # ---- asking --------------------------------------------------------------------------------------------------
+class CodeTable(Protocol):
+    """Where a segment's table comes from: memory, or files that are checked before first use."""
 
     def __len__(self) -> int:
-        return sum(segment.live for segment in self._segments)
+        """Number of codes."""
+        ...
 
-    @property
-    def ids_are(self) -> type[Id] | None:
-        segments = self._segments
-        return segments[0].items.ids_are if segments else None
+    def load(self) -> Table:
+        """The table to search."""
+        ...
 
-    @property
-    def ids(self) -> Ids:
-        parts = [segment.live_ids() for segment in self._segments]
-        return np.sort(np.concatenate(parts), kind="stable") if parts else np.zeros(0, np.int64)
 
-    def codes(self, ids: ArrayLike | None = None) -> Codes:
-        segments = self._segments
-        if ids is not None:
-            return self._codes_of(segments, self._ids(ids))
-        if not segments:
-            return self._codes_of((), np.zeros(0, np.int64))
-        rows = np.concatenate([segment.live_rows() for segment in segments])
-        known = np.concatenate([segment.live_ids() for segment in segments])
-        order = np.argsort(known, kind="stable")
-        return Codes(
-            packed=native.packed_of(rows[order], self.bits), bits=self.bits, ids=known[order]
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """A table in memory."""
+
+    table: Table
+
+    def __len__(self) -> int:
+        """Number of codes."""
+        return len(self.table)
+
+    def load(self) -> Table:
+        """The table to search."""
+        return self.table
+
+
+class SegmentHits(NamedTuple):
+    """Results of a search in one or several segments. Padding has the distance -1.
+
+    Attributes:
+        ids: (q, k).
+        distances: int32 (q, k).
+        exact_rows: bool (q,): the row is guaranteed to equal an exhaustive search.
+        ordinals: int64 (q, k), in the segment of the item.
+        segments: Number of the item's segment, (q, k); None if there is only one.
+    """
+
+    ids: Ids
+    distances: NDArray[np.int32]
+    exact_rows: Mask
+    ordinals: Ordinals
+    segments: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """A part of an index that never changes.
+
+    Attributes:
+        codes: The codes.
+        items: The items, in the order of ids.
+        deleted: Mask of deleted items by ordinal; None if there are none.
+        saved: Where it is on disk; None if it was never saved.
+    """
+
+    codes: CodeTable
+    items: Items
+    deleted: Mask | None = None
+    saved: SavedSegment | None = None
+
+    @cached_property
+    def live_count(self) -> int:
+        """Number of items that are not deleted."""
+        deleted = 0 if self.deleted is None else int(np.count_nonzero(self.deleted))
+        return len(self.codes) - deleted
+
+    def delete(self, ordinals: Ordinals) -> Segment:
+        """The segment with these items deleted."""
+        deleted = np.zeros(len(self.codes), bool) if self.deleted is None else self.deleted.copy()
+        deleted[ordinals] = True
+        return replace(self, deleted=deleted)
+
+    def ordinals_of(self, ids: Ids) -> Ordinals:
+        """Ordinals of these ids; -1 for ids that are unknown or deleted."""
+        ordinals = self.items.ordinals_of(ids)
+        if self.deleted is None:
+            return ordinals
+        return np.where((ordinals >= 0) & ~self.deleted[ordinals], ordinals, -1)
+
+    def live_ids(self) -> Ids:
+        """Ids that are not deleted, ascending."""
+        ids = self.items.all_ids()
+        return ids if self.deleted is None else ids[~self.deleted]
+
+    def live_rows(self) -> Rows:
+        """Codes that are not deleted, in the order of ids."""
+        table = self.codes.load()
+        rows = table.rows
+        if table.ordinals is not None:
+            rows = np.empty_like(table.rows)
+            rows[table.ordinals] = table.rows
+        return rows if self.deleted is None else rows[~self.deleted]
+
+    def live_items(self) -> ItemTable:
+        """Items that are not deleted."""
+        table = self.items.table()
+        return table if self.deleted is None else table.take(~self.deleted)
+
+    def rows_at(self, ordinals: Ordinals) -> Rows:
+        """The codes of these ordinals."""
+        table = self.codes.load()
+        return table.rows[ordinals if table.ordinals is None else self._positions[ordinals]]
+
+    def label_counts(self) -> Sequence[tuple[LabelSet, int]]:
+        """The label sets in the order of their numbers, with the number of live items."""
+        saved = self.saved
+        stored = None if saved is None else saved.entry.label_counts
+        if saved is None or stored is None:
+            sets, numbers = self.items.label_sets(), self.items.set_numbers()
+            live = numbers if self.deleted is None else numbers[~self.deleted]
+            counts = np.bincount(live, minlength=len(sets))
+        elif self.deleted is saved.deleted or self.deleted is None:
+            return stored
+        else:  # only the items deleted since are counted
+            sets = [labels for labels, _ in stored]
+            new = self.deleted if saved.deleted is None else self.deleted & ~saved.deleted
+            numbers = self.items.set_numbers()[np.flatnonzero(new)]
+            before = np.array([count for _, count in stored])
+            counts = before - np.bincount(numbers, minlength=len(sets))
+        return list(zip(sets, counts.tolist(), strict=True))
+
+    def search(self, request: SearchRequest, queries: Rows, limits: Keys) -> SegmentHits:
+        """The best `request.k` items of this segment with keys below the limits."""
+        table = self.codes.load()
+        k = min(request.k, len(table))
+        found = nearest(
+            table,
+            queries,
+            k=k,
+            limits=limits,
+            allowed=self._allowed(request.filter),
+            probes=request.probes,
+            threads=request.threads,
         )
+        keys, bound = found.keys.view(np.int64), found.unvisited_lower_bound
+        distances, ordinals = (keys >> 32).astype(np.int32), keys & 0xFFFFFFFF
+        worst = found.keys[:, -1] if k else np.zeros(len(queries), np.uint64)
+        exact = worst <= (NO_BOUND if bound is None else bound)
+        padding = found.keys >= limits[:, None] if np.count_nonzero(worst >= limits) else None
+        if padding is not None:
+            ordinals[padding], distances[padding] = 0, -1
+        ids = self.items.ids_at(ordinals.ravel()).reshape(ordinals.shape)
+        if padding is not None:
+            ids[padding] = missing_id(id_type_of(ids))
+        return SegmentHits(ids, distances, exact, ordinals)
 
-    def _codes_of(self, segments: tuple[Segment, ...], wanted: Ids) -> Codes:
-        packed, there = (
-            np.zeros((len(wanted), -(-self.bits // 8)), np.uint8),
-            np.zeros(len(wanted), bool),
-        )
-        for segment in segments:
-            ranks = segment.ranks_of(wanted)
-            here = ranks >= 0
-            packed[here] = native.packed_of(segment.rows_at(ranks[here]), self.bits)
-            there |= here
-        refuse_missing(wanted, there)
-        return Codes(packed=packed, bits=self.bits, ids=wanted)
+    def _allowed(self, chosen: Filter) -> NDArray[np.uint64] | None:
+        if chosen.labels is None and chosen.ids is None:
+            return self._live_bitmap
+        mask = np.ones(len(self.codes), bool) if self.deleted is None else ~self.deleted
+        if chosen.labels is not None:
+            mask &= sets_with(self.items.label_sets(), chosen.labels)[self.items.set_numbers()]
+        if chosen.ids is not None:
+            ordinals = self.items.ordinals_of(chosen.ids)
+            listed = np.zeros(len(mask), bool)
+            listed[ordinals[ordinals >= 0]] = True
+            mask &= listed
+        return self._bitmap(mask)
 
-    def has(self, ids: ArrayLike) -> Mask:
-        wanted = self._ids(ids)
-        there = np.zeros(len(wanted), bool)
-        for segment in self._segments:
-            there |= segment.ranks_of(wanted) >= 0
-        return there
+    def _bitmap(self, mask: Mask) -> NDArray[np.uint64]:
+        ordinals = self.codes.load().ordinals
+        return bitmap(mask if ordinals is None else mask[ordinals])
 
-    def get(self, ids: ArrayLike) -> list[Item]:
-        wanted = self._ids(ids)
-        found: dict[Id, Item] = {}
-        for segment in self._segments:
-            ranks = segment.ranks_of(wanted)
-            found.update((item.id, item) for item in segment.items.at(ranks[ranks >= 0]))
-        refuse_missing(wanted, np.array([each in found for each in wanted.tolist()], bool))
-        return [found[each] for each in wanted.tolist()]
+    @cached_property
+    def _live_bitmap(self) -> NDArray[np.uint64] | None:
+        return None if self.deleted is None else self._bitmap(~self.deleted)
 
-    def _search(self, search: Search) -> Hits:
-        queries = native.rows_of(search.packed)
-        limits: NDArray[np.uint64] = np.empty(len(queries), np.uint64)
-        limits.fill((search.radius + 1) << 32)
-        parts: list[Part] = []
-        for segment in self._segments:
-            if parts:
-                limits = _lowered(limits, parts[-1].distances, search.k)
-            parts.append(segment.search(search, queries, limits))
-        if not parts:
-            nothing = np.zeros((len(queries), 0))
-            return Hits(
-                nothing.astype(np.int64), nothing.astype(np.int32), np.ones(len(queries), bool)
-            )
-        return Hits(*(parts[0] if len(parts) == 1 else _best(parts, search.k)))
-
-    # ---- on disk -------------------------------------------------------------------------------------------------
-
-    @classmethod
-    def _open(cls, folder: Path) -> Index:
-        opened = store.open_folder(folder)
-        index = cls(opened.bits, opened.codebook)
-        index._segments, index._origin, index.meta = opened.segments, opened.origin, opened.meta
-        return index
-
-    def save(self, folder: str | Path) -> None:
-        with self._writing:
-            state = store.State(self.engine, self.bits, self.codebook, self._segments, self.meta)
-            self._segments, self._origin = store.save_folder(Path(folder), state, self._origin)
-
-    def verify(self) -> None:
-        store.verify(self._segments)
+    @cached_property
+    def _positions(self) -> NDArray[np.uint32]:
+        """Position of each ordinal in a routed table."""
+        ordinals: NDArray[np.uint32] = self.codes.load().ordinals  # type: ignore[assignment]
+        positions = np.empty_like(ordinals)
+        positions[ordinals] = np.arange(len(ordinals), dtype=np.uint32)
+        return positions
 
 
-def _lowered(limits: native.Keys, distances: NDArray[np.int32], k: int) -> native.Keys:
-    """The limits for a further segment, after one with these distances: it may tie with the k-th, but not be further."""
+def merge_segments(segments: Sequence[Segment], layout: Layout) -> Segment:
+    """One segment in the place of several, without deleted items."""
+    rows = np.concatenate([segment.live_rows() for segment in segments])
+    items = concatenate([segment.live_items() for segment in segments])
+    order = np.argsort(items.ids, kind="stable")  # fast, as each part is sorted
+    return Segment(InMemory(layout(rows[order])), items.take(order))
+
+
+def compact(segments: Sequence[Segment], layout: Layout) -> tuple[Segment, ...]:
+    """Drop empty segments, rewrite half-empty ones, and merge neighbours of similar size."""
+    kept: list[Segment] = []
+    for segment in segments:
+        if segment.live_count == 0:
+            continue
+        if segment.live_count * 2 < len(segment.codes):
+            segment = merge_segments([segment], layout)
+        group, size = [segment], segment.live_count
+        while kept and kept[-1].live_count < 2 * size:
+            group.insert(0, kept.pop())
+            size += group[0].live_count
+        kept.append(merge_segments(group, layout) if len(group) > 1 else segment)
+    return tuple(kept)
+
+
+def delete_ids(segments: Sequence[Segment], ids: Ids) -> tuple[Segment, ...]:
+    """The segments without the items of these ids; unknown ids are ignored."""
+    remaining = []
+    for segment in segments:
+        ordinals = segment.ordinals_of(ids)
+        ordinals = ordinals[ordinals >= 0]
+        remaining.append(segment.delete(ordinals) if len(ordinals) else segment)
+    return tuple(remaining)
+
+
+def search_segments(
+    segments: Sequence[Segment], request: SearchRequest, queries: Rows
+) -> SegmentHits:
+    """The best `request.k` items of all segments, at most as many as are not deleted."""
+    if segments and request.k > segments[0].live_count:
+        count = sum(segment.live_count for segment in segments)
+        request = request._replace(k=min(request.k, count))
+    limits: Keys = np.empty(len(queries), np.uint64)
+    limits.fill((request.radius + 1) << 32)
+    parts: list[SegmentHits] = []
+    for segment in segments:
+        if parts:
+            limits = _tighten(limits, parts[-1].distances, request.k)
+        parts.append(segment.search(request, queries, limits))
+    if not parts:
+        none = np.zeros((len(queries), 0), np.int64)
+        return SegmentHits(none, none.astype(np.int32), np.ones(len(queries), bool), none)
+    return parts[0] if len(parts) == 1 else _best(parts, request.k)
+
+
+def _tighten(limits: Keys, distances: NDArray[np.int32], k: int) -> Keys:
+    """Limits for the next segment: it may tie with the k-th best so far, but not be farther."""
     if k == 0 or distances.shape[1] < k:
         return limits
     last = distances[:, -1].astype(np.int64)
     return np.where(last >= 0, (last + 1).astype(np.uint64) << np.uint64(32), limits)
 
 
-def _best(parts: list[Part], k: int) -> Part:
-    """The k best of all parts in the order (distance, then id)."""
-    ids = np.concatenate([part.ids for part in parts], axis=1)
-    distances = np.concatenate([part.distances for part in parts], axis=1)
-    order_of_id = np.unique(ids, return_inverse=True)[1].reshape(ids.shape)
-    keys = np.where(
-        distances < 0, np.iinfo(np.int64).max, distances.astype(np.int64) << 40 | order_of_id
+def _best(parts: Sequence[SegmentHits], k: int) -> SegmentHits:
+    """The k best of all parts in the order (distance, id)."""
+    ids, distances, ordinals = (
+        np.concatenate([part[column] for part in parts], axis=1) for column in (0, 1, 3)
     )
-    best = np.argsort(keys, axis=1, kind="stable")[:, :k]
-    certain = np.logical_and.reduce([part.certain for part in parts])
-    return Part(np.take_along_axis(ids, best, 1), np.take_along_axis(distances, best, 1), certain)
-
-
-def packed_codebook(codebook: Any, bits: int) -> NDArray[np.uint8]:
-    values = codebook.signs() if isinstance(codebook, Codes) else np.asarray(codebook)
-    if values.ndim != 2 or len(values) == 0 or values.shape[1] != bits:
-        raise UsageError(
-            f"A codebook for {bits}-bit codes is +-1 (classes, {bits}), got the shape {values.shape}."
-        )
-    return pack(values)
+    widths = [part.distances.shape[1] for part in parts]
+    segments = np.broadcast_to(np.repeat(np.arange(len(parts)), widths), distances.shape)
+    id_order = np.unique(ids, return_inverse=True)[1].reshape(ids.shape)
+    keys = distances.astype(np.int64) << 40 | id_order
+    best = np.argsort(np.where(distances < 0, np.iinfo(np.int64).max, keys), axis=1, kind="stable")
+    best = best[:, :k]
+    exact = np.logical_and.reduce([part.exact_rows for part in parts])
+    columns = (np.take_along_axis(array, best, 1) for array in (ids, distances, ordinals, segments))
+    best_ids, best_distances, best_ordinals, best_segments = columns
+    return SegmentHits(best_ids, best_distances, exact, best_ordinals, best_segments)

@@ -1,9 +1,9 @@
-"""Counting Hamming distances in compiled code (hamming.c), or in numpy where that is missing: the same numbers.
+"""Histograms of Hamming distances in compiled code (hamming.c), or in numpy: the same numbers.
 
-`search` finds the nearest codes in the same library (search.c).
+`hadahash.native.search` finds nearest neighbours with the same library (search.c, route.c).
 
-The library is built when hadahash is installed, or by `python setup.py build_ext --inplace` in a checkout. The
-environment variable HADAHASH_NATIVE=0 turns it off.
+The library is built when hadahash is installed, or by `python setup.py build_ext --inplace` in a
+checkout. The environment variable HADAHASH_NATIVE=0 disables it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from ..codes import hamming
 from ..errors import UsageError
 
-_INTERFACE = 4  # of hamming.c and search.c
-_MOST_BINS = 32_768  # the compiled code keeps bin numbers of two sets in 16 bits
-_QUERIES_AT_ONCE = 64  # in one call of the compiled code: the unit that threads share out
-_PAIRS_AT_ONCE = 1 << 19  # in one step of the numpy code, about 20 MB
+_INTERFACE = 5  # as INTERFACE of hamming.c
+_MAX_BINS = 32_768  # the compiled code keeps the bin numbers of two sets in 16 bits
+_QUERIES_PER_CALL = 64  # of the compiled code: the unit of work of a thread
+_PAIRS_PER_STEP = 1 << 19  # of the numpy implementation, about 20 MB
 _FOLDER = Path(__file__).parent
 _LEVELS = ("portable", "popcnt", "avx2", "avx512")
 
@@ -33,7 +33,7 @@ Words = NDArray[np.uint64]
 
 
 class _Side(NamedTuple):
-    """Queries or database: codes uint64 (n, words) and label sets uint64 (n, label words), maybe 0 words wide."""
+    """Queries or database: codes uint64 (n, words), label sets uint64 (n, label words >= 0)."""
 
     codes: Words
     labels: Words
@@ -48,13 +48,27 @@ def count_distances(
     threads: int | None = None,
     level: int = -1,
 ) -> NDArray[np.int64]:
-    """For each query, how many codes lie at each distance: int64 (q, bits + 1).
+    """Count, for each query, the codes at each Hamming distance.
 
-    `ranges`  # int64 (q, 2): count only codes[first:last] for this query; None: count all
+    Args:
+        queries: uint64 (q, words), as `hadahash.codes.words` makes them.
+        codes: uint64 (n, words).
+        bits: Length of the codes.
+        ranges: int64 (q, 2): count only codes[first:last] for this query; None counts all.
+        threads: Maximum number of threads; None for all usable cores.
+        level: Instruction set level, for tests; -1 for the best one.
 
-    >>> from ..codes import pack, words
-    >>> count_distances(words(pack([[1, 1, 1]])), words(pack([[1, 1, 1], [-1, 1, 1], [1, -1, 1]])), bits=3).tolist()
-    [[1, 2, 0, 0]]
+    Returns:
+        int64 (q, bits + 1).
+
+    Raises:
+        UsageError: The arrays do not fit together.
+
+    Example:
+        >>> from hadahash.codes import pack, words
+        >>> database = words(pack([[1, 1, 1], [-1, 1, 1], [1, -1, 1]]))
+        >>> count_distances(words(pack([[1, 1, 1]])), database, bits=3).tolist()
+        [[1, 2, 0, 0]]
     """
     sides = (_Side(side, np.zeros((len(side), 0), np.uint64)) for side in (queries, codes))
     return _count(*sides, bits=bits, ranges=ranges, threads=threads, level=level)[:, 0]
@@ -70,9 +84,22 @@ def count_shared(
     threads: int | None = None,
     level: int = -1,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many codes lie at each distance, and how many of them share a class with the query: int64 (q, bits + 1) each.
+    """Count the codes at each distance, and those among them that share a class with the query.
 
-    Labels are sets of classes as bits, uint64 (n, ceil(classes / 64)), at least one word.
+    Args:
+        queries: uint64 (q, words).
+        query_labels: Sets of classes as bits, uint64 (q, ceil(classes / 64)), at least one word.
+        codes: uint64 (n, words).
+        code_labels: Sets of classes as bits, uint64 (n, ceil(classes / 64)).
+        bits: Length of the codes.
+        threads: Maximum number of threads; None for all usable cores.
+        level: Instruction set level, for tests; -1 for the best one.
+
+    Returns:
+        Counts of all codes and of those that share a class: int64 (q, bits + 1) each.
+
+    Raises:
+        UsageError: The arrays do not fit together.
     """
     sides = _Side(queries, query_labels), _Side(codes, code_labels)
     counts = _count(*sides, bits=bits, ranges=None, threads=threads, level=level)
@@ -80,12 +107,12 @@ def count_shared(
 
 
 def available() -> bool:
-    """Whether the compiled code is there and not turned off."""
+    """Whether the compiled library is present and enabled."""
     return _library() is not None
 
 
 def describe() -> str:
-    """What counts distances here: 'compiled (avx512)', ..., or 'numpy'."""
+    """The implementation in use: 'compiled (avx512)', ..., or 'numpy'."""
     library = _library()
     return "numpy" if library is None else f"compiled ({_LEVELS[library.hadahash_cpu_level()]})"
 
@@ -104,49 +131,54 @@ def _count(
     threads: int | None,
     level: int,
 ) -> NDArray[np.int64]:
-    """int64 (q, sets, bits + 1): one set, or with labels two: those that share no class and those that do."""
+    """int64 (q, sets, bits + 1). With labels there are two sets: no shared class, shared class."""
     _check(queries, database, bits)
+    queries, database = _aligned(queries), _aligned(database)
     size = len(database.codes)
     counts = np.zeros((len(queries.codes), 1 + (database.labels.shape[1] > 0), bits + 1), np.int64)
     if ranges is None:
         ranges = np.tile(np.array([0, size], np.int64), (len(counts), 1))
     ranges = np.ascontiguousarray(ranges.clip(0, size), np.int64)
-    library = _library() if bits < _MOST_BINS else None
+    library = _library() if bits < _MAX_BINS else None
 
     def step(start: int) -> None:
-        rows = slice(start, start + _QUERIES_AT_ONCE)
+        rows = slice(start, start + _QUERIES_PER_CALL)
         part = _Side(queries.codes[rows], queries.labels[rows])
         if library is None:
             _count_in_numpy(part, ranges[rows], database, counts[rows])
         else:
             _count_compiled(library, part, ranges[rows], database, counts[rows], level)
 
-    starts = range(0, len(counts), _QUERIES_AT_ONCE)
+    starts = range(0, len(counts), _QUERIES_PER_CALL)
     with ThreadPoolExecutor(min(threads or usable_cores(), len(starts)) or 1) as pool:
-        for _ in pool.map(step, starts):  # going through the results raises what a step raised
+        for _ in pool.map(step, starts):  # consuming the results raises the errors of steps
             pass
     return counts
 
 
 def _check(queries: _Side, database: _Side, bits: int) -> None:
-    """Refuse anything for which the compiled code would read past an end."""
+    """Refuse arrays that the compiled code would read beyond their end."""
     if any(
         array.dtype != np.uint64 or array.ndim != 2 or not array.flags.c_contiguous
         for array in (*queries, *database)
     ):
         raise UsageError(
-            "Codes and labels to count must be contiguous uint64 (n, words): hadahash.codes.words makes them."
+            "Codes and labels to count must be contiguous uint64 (n, words). "
+            "hadahash.codes.words makes them."
         )
     widths = queries.codes.shape[1], database.codes.shape[1], -(-bits // 64)
     if len(set(widths)) != 1:
         raise UsageError(
-            f"Queries of {widths[0]} words, codes of {widths[1]} words and {bits} bits do not fit together."
+            f"Queries of {widths[0]} words and codes of {widths[1]} words do not fit {bits} bits."
         )
     shapes = queries.labels.shape, database.labels.shape
     if shapes != ((len(queries.codes), shapes[1][1]), (len(database.codes), shapes[0][1])):
-        raise UsageError(
-            f"Label sets of the shapes {shapes[0]} and {shapes[1]} do not fit the codes."
-        )
+        raise UsageError(f"Label sets of shapes {shapes[0]} and {shapes[1]} do not fit the codes.")
+
+
+def _aligned(side: _Side) -> _Side:
+    """The same arrays, copied where they do not start at a multiple of 8 bytes."""
+    return _Side(*(array if array.flags.aligned else array.copy() for array in side))
 
 
 def _count_compiled(
@@ -172,32 +204,29 @@ def _count_compiled(
         level,
     )
     if failed:
-        raise MemoryError("no memory for the histograms of distances")
+        raise MemoryError("not enough memory for the histograms of distances")
 
 
 def _count_in_numpy(
     queries: _Side, ranges: NDArray[np.int64], database: _Side, counts: NDArray[np.int64]
 ) -> None:
-    """Queries with one range are counted together, in steps of bounded memory."""
+    """Count queries with the same range together, in steps of bounded memory."""
     bins = counts.shape[2]
     for first, last in np.unique(ranges, axis=0):
         rows = np.flatnonzero((ranges == (first, last)).all(axis=1))
         offsets = np.arange(len(rows))[:, None] * counts[0].size
-        step = max(1, _PAIRS_AT_ONCE // len(rows))
+        step = max(1, _PAIRS_PER_STEP // len(rows))
         for start in range(first, last, step):
             part = slice(start, min(start + step, last))
-            cell = (
-                hamming(queries.codes[rows].view(np.uint8), database.codes[part].view(np.uint8))
-                + offsets
-            )
+            near, far = queries.codes[rows].view(np.uint8), database.codes[part].view(np.uint8)
+            cell = hamming(near, far) + offsets
             cell += bins * _shared(queries.labels[rows], database.labels[part])
-            counts[rows] += np.bincount(cell.ravel(), minlength=counts[rows].size).reshape(
-                -1, *counts.shape[1:]
-            )
+            flat = np.bincount(cell.ravel(), minlength=counts[rows].size)
+            counts[rows] += flat.reshape(-1, *counts.shape[1:])
 
 
 def _shared(a: Words, b: Words) -> NDArray[np.bool_]:
-    """Whether two label sets have a class in common: bool (len(a), len(b))"""
+    """Whether two label sets have a class in common: bool (len(a), len(b))."""
     shared = np.zeros((len(a), len(b)), bool)
     for word in range(a.shape[1]):
         shared |= (a[:, None, word] & b[None, :, word]) != 0
@@ -210,7 +239,7 @@ def _library() -> ctypes.CDLL | None:
 
 @cache
 def _load(folder: Path) -> ctypes.CDLL | None:
-    """The compiled library in this folder; None where there is none, or one of other source or for another CPU."""
+    """The compiled library in this folder; None if missing, of another version or CPU."""
     for path in (folder / f"_hamming{suffix}" for suffix in EXTENSION_SUFFIXES):
         try:
             library = ctypes.CDLL(str(path))
@@ -222,28 +251,18 @@ def _load(folder: Path) -> ctypes.CDLL | None:
 
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    heaps = (pointer, pointer, number, pointer, number)  # table, queries, how many, heaps, k
+    pointer, number, level = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    heaps = (pointer, pointer, number, pointer, number)  # table, queries, n_queries, heaps, k
     library.hadahash_count_distances.argtypes = [
-        *(pointer, pointer, pointer, number),  # queries, their labels, their ranges, how many
-        *(pointer, pointer, number),  # codes, their labels, how many
-        *(number, number, number),  # words of a code, words of a label set, bins
-        *(pointer, ctypes.c_int),  # counts, level
+        *(pointer, pointer, pointer, number),  # queries, their labels, their ranges, n_queries
+        *(pointer, pointer, number),  # codes, their labels, n_codes
+        *(number, number, number),  # words per code, words per label set, bins
+        *(pointer, level),  # counts
     ]
-    library.hadahash_scan.argtypes = [*heaps, number, number, ctypes.c_int]  # positions, level
-    library.hadahash_probe.argtypes = [
-        *heaps,
-        number,
-        *(3 * [pointer]),
-        ctypes.c_int,
-    ]  # probes; spans, work, unseen; level
-    library.hadahash_sweep.argtypes = [
-        *heaps,
-        pointer,
-        number,
-        number,
-        pointer,
-        ctypes.c_int,
-    ]  # spans, buckets, unseen, level
-    library.hadahash_scan.restype = library.hadahash_sweep.restype = None
+    library.hadahash_scan.argtypes = [*heaps, number, number, level]  # first, last
+    # probes; centroid_distances, work, unvisited_bounds
+    library.hadahash_probe.argtypes = [*heaps, number, pointer, pointer, pointer, level]
+    # centroid_distances, first, last, unvisited_bounds
+    library.hadahash_scan_remaining.argtypes = [*heaps, pointer, number, number, pointer, level]
+    library.hadahash_scan.restype = library.hadahash_scan_remaining.restype = None
     return library

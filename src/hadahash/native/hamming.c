@@ -1,25 +1,28 @@
-/* Counting Hamming distances: with search.c the one place of hadahash where Python would be too slow.
+/* Histograms of Hamming distances.
  *
- * Plain C99 without Python's headers; `__init__.py` beside this file calls it through ctypes, which releases the
- * interpreter's lock, so threads are Python's and there is no other runtime. One binary serves every CPU of its
- * architecture: on x86-64 the inner loops are compiled for four kinds of CPU and the best one is chosen when it runs.
+ * Plain C99 without Python's headers. `__init__.py` calls it through ctypes, which releases the
+ * interpreter lock; threads are Python's, and there is no other runtime. One binary serves every
+ * CPU of its architecture: on x86-64 the inner loops are compiled for four instruction sets, and
+ * the best one is selected at run time.
  */
 #include "hamming.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Raise it whenever a function here or in search.c changes its meaning: Python then ignores a library of older source. */
-#define INTERFACE 4
+/* Increase it whenever a function of the library changes: Python ignores a library of another
+ * version. */
+#define INTERFACE 5
 
-#define TABLES 4              /* histograms filled in turn, so that equal neighbours do not wait for each other */
-#define RUN 2048              /* codes whose bins are found before they are counted; a multiple of TABLES */
-#define BLOCK_BYTES (1 << 18) /* of codes and labels, so that they stay in the cache while all queries visit them */
+#define TABLES 4             /* histograms filled in turn: equal neighbours do not wait */
+#define BATCH 2048           /* codes whose bins are computed before counting; multiple of TABLES */
+#define TILE_BYTES (1 << 18) /* of codes and labels: a tile stays in the cache for all queries */
 
-/* ---- distances of a run of codes ----------------------------------------------------------------------------- */
+/* ---- distances of a batch of codes ----------------------------------------------------------- */
 
 /* bin[i] = distance of code i to the query */
-INLINE void distances(const uint64_t *query, const uint64_t *codes, int64_t words, int64_t count, uint16_t *bin)
+INLINE void distances(const uint64_t *query, const uint64_t *codes, int64_t words, int64_t count,
+                      uint16_t *bin)
 {
     for (int64_t i = 0; i < count; i++) {
         uint32_t distance = 0;
@@ -30,8 +33,8 @@ INLINE void distances(const uint64_t *query, const uint64_t *codes, int64_t word
 }
 
 /* bin[i] += shift where code i shares a class with the query */
-INLINE void shift_shared(const uint64_t *wanted, const uint64_t *labels, int64_t words, uint16_t shift, int64_t count,
-                         uint16_t *bin)
+INLINE void shift_shared(const uint64_t *wanted, const uint64_t *labels, int64_t words,
+                         uint16_t shift, int64_t count, uint16_t *bin)
 {
     for (int64_t i = 0; i < count; i++) {
         uint64_t shared = 0;
@@ -41,13 +44,14 @@ INLINE void shift_shared(const uint64_t *wanted, const uint64_t *labels, int64_t
     }
 }
 
-/* Both, with the common widths known to the compiler: it then works on many codes at once. */
-INLINE void find_bins(const uint64_t *query, const uint64_t *codes, int64_t words, const uint64_t *wanted,
-                      const uint64_t *labels, int64_t label_words, uint16_t shift, int64_t count, uint16_t *bin)
+/* Both. The common widths are constants, so that the compiler vectorises over several codes. */
+INLINE void find_bins(const uint64_t *query, const uint64_t *codes, int64_t words,
+                      const uint64_t *wanted, const uint64_t *labels, int64_t label_words,
+                      uint16_t shift, int64_t count, uint16_t *bin)
 {
-#define WIDTH(w)                                                                                                      \
-    case w:                                                                                                           \
-        distances(query, codes, w, count, bin);                                                                       \
+#define WIDTH(w)                                                                                  \
+    case w:                                                                                       \
+        distances(query, codes, w, count, bin);                                                   \
         break;
     switch (words) {
         WIDTH(1) WIDTH(2) WIDTH(3) WIDTH(4) WIDTH(5) WIDTH(6) WIDTH(7) WIDTH(8)
@@ -62,20 +66,21 @@ INLINE void find_bins(const uint64_t *query, const uint64_t *codes, int64_t word
         shift_shared(wanted, labels, label_words, shift, count, bin);
 }
 
-typedef void find_bins_function(const uint64_t *, const uint64_t *, int64_t, const uint64_t *, const uint64_t *, int64_t,
-                                uint16_t, int64_t, uint16_t *);
+typedef void find_bins_function(const uint64_t *, const uint64_t *, int64_t, const uint64_t *,
+                                const uint64_t *, int64_t, uint16_t, int64_t, uint16_t *);
 
-#define FIND_BINS(name, attributes)                                                                                   \
-    attributes static void name(const uint64_t *query, const uint64_t *codes, int64_t words, const uint64_t *wanted,  \
-                                const uint64_t *labels, int64_t label_words, uint16_t shift, int64_t count,           \
-                                uint16_t *bin)                                                                        \
-    {                                                                                                                 \
-        find_bins(query, codes, words, wanted, labels, label_words, shift, count, bin);                               \
+#define FIND_BINS(name, attributes)                                                               \
+    attributes static void name(const uint64_t *query, const uint64_t *codes, int64_t words,      \
+                                const uint64_t *wanted, const uint64_t *labels,                   \
+                                int64_t label_words, uint16_t shift, int64_t count,               \
+                                uint16_t *bin)                                                    \
+    {                                                                                             \
+        find_bins(query, codes, words, wanted, labels, label_words, shift, count, bin);           \
     }
 
 FIND_BINS(find_bins_portable, )
 
-#ifdef BY_CPU
+#ifdef CPU_DISPATCH
 FIND_BINS(find_bins_popcnt, TARGET_POPCNT)
 FIND_BINS(find_bins_avx2, TARGET_AVX2)
 FIND_BINS(find_bins_avx512, TARGET_AVX512)
@@ -83,7 +88,7 @@ FIND_BINS(find_bins_avx512, TARGET_AVX512)
 
 int hadahash_cpu_level(void)
 {
-#ifdef BY_CPU
+#ifdef CPU_DISPATCH
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("popcnt"))
         return 0;
@@ -98,10 +103,11 @@ int hadahash_cpu_level(void)
 #endif
 }
 
-static find_bins_function *find_bins_of_level(int level)
+static find_bins_function *find_bins_for_level(int level)
 {
-#ifdef BY_CPU
-    find_bins_function *known[] = {find_bins_portable, find_bins_popcnt, find_bins_avx2, find_bins_avx512};
+#ifdef CPU_DISPATCH
+    find_bins_function *known[] = {find_bins_portable, find_bins_popcnt, find_bins_avx2,
+                                   find_bins_avx512};
     return known[level];
 #else
     (void)level;
@@ -109,9 +115,9 @@ static find_bins_function *find_bins_of_level(int level)
 #endif
 }
 
-/* ---- histograms ---------------------------------------------------------------------------------------------- */
+/* ---- histograms ------------------------------------------------------------------------------ */
 
-static void count_run(const uint16_t *bin, int64_t count, uint32_t *tables, int64_t bins)
+static void count_batch(const uint16_t *bin, int64_t count, uint32_t *tables, int64_t bins)
 {
     uint32_t *a = tables, *b = tables + bins, *c = tables + 2 * bins, *d = tables + 3 * bins;
     int64_t i = 0;
@@ -134,45 +140,46 @@ static void add_tables(const uint32_t *tables, int64_t bins, int64_t *counts)
 
 int hadahash_interface(void) { return INTERFACE; }
 
-/* For each query, how many codes lie at each distance.
+/* For each query, count the codes at each distance.
  *
  * queries      uint64 (n_queries, words)
  * wanted       uint64 (n_queries, label_words): the classes of each query, as bits
- * ranges       int64 (n_queries, 2): only codes[first:last] are counted for this query
+ * ranges       int64 (n_queries, 2): count only codes[first:last] for this query
  * codes        uint64 (n_codes, words)
  * labels       uint64 (n_codes, label_words)
  * bins         bits + 1; at most 32,768
- * counts       int64 (n_queries, bins), added to; with label_words > 0 (n_queries, 2, bins): first the codes that
- *              share no class with the query, then those that do
- * level        of hadahash_cpu_level, for tests; -1 for the best there is
- * returns      0, or 1 where there is no memory
+ * counts       int64 (n_queries, bins), added to; with label_words > 0 (n_queries, 2, bins): first
+ *              the codes that share no class with the query, then those that do
+ * level        of hadahash_cpu_level, for tests; -1 selects the best one
+ * returns      0, or 1 if memory is exhausted
  */
-int hadahash_count_distances(const uint64_t *queries, const uint64_t *wanted, const int64_t *ranges, int64_t n_queries,
-                             const uint64_t *codes, const uint64_t *labels, int64_t n_codes, int64_t words,
+int hadahash_count_distances(const uint64_t *queries, const uint64_t *wanted,
+                             const int64_t *ranges, int64_t n_queries, const uint64_t *codes,
+                             const uint64_t *labels, int64_t n_codes, int64_t words,
                              int64_t label_words, int64_t bins, int64_t *counts, int level)
 {
     int best = hadahash_cpu_level();
-    find_bins_function *find = find_bins_of_level(level < 0 || level > best ? best : level);
+    find_bins_function *find = find_bins_for_level(level < 0 || level > best ? best : level);
     int64_t all_bins = label_words ? 2 * bins : bins;
-    int64_t block = BLOCK_BYTES / (8 * (words + label_words)) + 1;
+    int64_t tile = TILE_BYTES / (8 * (words + label_words)) + 1;
     size_t table_bytes = (size_t)(TABLES * all_bins) * sizeof(uint32_t);
     uint32_t *tables = malloc(table_bytes);
-    uint16_t bin[RUN];
+    uint16_t bin[BATCH];
     if (!tables)
         return 1;
-    for (int64_t start = 0; start < n_codes; start += block) {
-        int64_t end = start + block < n_codes ? start + block : n_codes;
+    for (int64_t start = 0; start < n_codes; start += tile) {
+        int64_t end = start + tile < n_codes ? start + tile : n_codes;
         for (int64_t q = 0; q < n_queries; q++) {
             int64_t first = ranges[2 * q] > start ? ranges[2 * q] : start;
             int64_t last = ranges[2 * q + 1] < end ? ranges[2 * q + 1] : end;
             if (first >= last)
                 continue;
             memset(tables, 0, table_bytes);
-            for (int64_t i = first; i < last; i += RUN) {
-                int64_t count = last - i < RUN ? last - i : RUN;
-                find(queries + q * words, codes + i * words, words, wanted + q * label_words, labels + i * label_words,
-                     label_words, (uint16_t)bins, count, bin);
-                count_run(bin, count, tables, all_bins);
+            for (int64_t i = first; i < last; i += BATCH) {
+                int64_t count = last - i < BATCH ? last - i : BATCH;
+                find(queries + q * words, codes + i * words, words, wanted + q * label_words,
+                     labels + i * label_words, label_words, (uint16_t)bins, count, bin);
+                count_batch(bin, count, tables, all_bins);
             }
             add_tables(tables, all_bins, counts + q * all_bins);
         }

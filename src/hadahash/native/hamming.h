@@ -1,4 +1,4 @@
-/* What hamming.c and search.c share: counting bits, and one source compiled for several kinds of CPU. */
+/* Shared by all kernels: population counts, and one source compiled for several kinds of CPU. */
 #ifndef HADAHASH_HAMMING_H
 #define HADAHASH_HAMMING_H
 
@@ -8,7 +8,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define POPCOUNT(x) ((uint32_t)__builtin_popcountll(x))
 #define POPCOUNT32(x) ((uint32_t)__builtin_popcount(x))
-#define LOWEST_BIT(x) __builtin_ctzll(x) /* its number; x is not 0 */
+#define LOWEST_BIT(x) __builtin_ctzll(x) /* index of the lowest set bit; x must not be 0 */
 #else
 #define INLINE static __forceinline
 INLINE uint32_t POPCOUNT(uint64_t x)
@@ -23,13 +23,14 @@ INLINE uint32_t POPCOUNT(uint64_t x)
 #endif
 
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
-#define BY_CPU 1
+#define CPU_DISPATCH 1
 #define TARGET_POPCNT __attribute__((target("popcnt")))
 #define TARGET_AVX2 __attribute__((target("popcnt,avx2")))
-#define TARGET_AVX512 __attribute__((target("popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vpopcntdq")))
+#define TARGET_AVX512                                                                             \
+    __attribute__((target("popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vpopcntdq")))
 #endif
 
-/* What this CPU can do: 0 nothing special, 1 POPCNT, 2 and AVX2, 3 and AVX-512 with VPOPCNTDQ */
+/* Instruction sets of this CPU: 0 baseline, 1 POPCNT, 2 AVX2 as well, 3 AVX-512 with VPOPCNTDQ. */
 int hadahash_cpu_level(void);
 
 #endif

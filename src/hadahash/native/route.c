@@ -1,9 +1,10 @@
-/* Routed tables: the scan of search.c, of those runs of codes alone that may hold something near.
+/* Routed tables (inverted lists): search.c's scan, restricted to blocks that may hold a neighbour.
  *
- * A table is cut into buckets, one for each centre, each bucket into rings of one distance to its centre, and each ring
- * into runs of one distance in each quarter of the code, in the order of ids. By the triangle inequality no code of a ring
- * is nearer to a query than |query to centre - ring to centre|, and none of a run nearer than the sum of these differences
- * over the quarters: so most need not be looked at.
+ * A table is partitioned into lists, one per centroid; each list into shells of equal distance to
+ * its centroid; each shell into blocks of equal sub-distances (the distance to the centroid in each
+ * quarter of the code), each in the order of ids. By the triangle inequality no code of a shell is
+ * nearer to a query than |d(query, centroid) - d(shell, centroid)|, and no code of a block is
+ * nearer than the sum of these differences over the quarters. Most blocks are skipped.
  */
 #include "search.h"
 
@@ -13,16 +14,16 @@
 #include <emmintrin.h>
 #endif
 
-#define VISITED 0xffff  /* in `spans`: this query has seen this bucket */
-#define LEVELS 1024     /* by which runs are put in order; whatever is further comes last */
+#define VISITED 0xffff /* in `centroid_distances`: the query has visited this list */
+#define LEVELS 1024    /* lower bounds that the counting sort of blocks tells apart */
 
 typedef struct {
     uint8_t distance[4];
-} quarters_t;
+} subdistances_t;
 
-static quarters_t quarters_between(const uint8_t *a, const uint8_t *b, int64_t width)
+static subdistances_t subdistances_between(const uint8_t *a, const uint8_t *b, int64_t width)
 {
-    quarters_t result;
+    subdistances_t result;
     for (int64_t q = 0; q < 4; q++) {
         uint32_t sum = 0;
         for (int64_t i = q * width / 4; i < (q + 1) * width / 4; i++)
@@ -32,8 +33,8 @@ static quarters_t quarters_between(const uint8_t *a, const uint8_t *b, int64_t w
     return result;
 }
 
-/* How far two codes must be apart whose quarters are so far from a third one's. */
-INLINE int64_t least_between(quarters_t a, const uint8_t *b)
+/* Lower bound of the distance of two codes with these sub-distances to a third one. */
+INLINE int64_t subdistance_lower_bound(subdistances_t a, const uint8_t *b)
 {
 #ifdef __SSE2__
     int left, right;
@@ -48,216 +49,245 @@ INLINE int64_t least_between(quarters_t a, const uint8_t *b)
 #endif
 }
 
-/* A query and a bucket: the distance to its centre, in all and in each quarter. */
+/* Distance of a query to a centroid: in total and in each quarter. */
 typedef struct {
-    int64_t span;
-    quarters_t quarters;
-} view_t;
+    int64_t total;
+    subdistances_t parts;
+} centroid_distance_t;
 
-static view_t view_of(const table_t *table, const query_t *query, int64_t bucket, int64_t span)
+static centroid_distance_t distance_to_centroid(const table_t *table, const query_t *query,
+                                                int64_t list, int64_t total)
 {
-    view_t view = {span, {{0, 0, 0, 0}}};
-    if (table->run_quarters)
-        view.quarters = quarters_between(query->code, table->centres + bucket * table->width, table->width);
-    return view;
+    centroid_distance_t result = {total, {{0, 0, 0, 0}}};
+    if (table->block_subdistances)
+        result.parts = subdistances_between(query->code, table->centroids + list * table->width,
+                                            table->width);
+    return result;
 }
 
-/* No code of the ring, or of the run in this ring, is nearer than this. */
-INLINE int64_t least_of_ring(const table_t *table, const view_t *view, int64_t ring)
+INLINE int64_t shell_lower_bound(const table_t *table, const centroid_distance_t *from,
+                                 int64_t shell)
 {
-    int64_t difference = view->span - table->ring_spans[ring];
+    int64_t difference = from->total - table->shell_distances[shell];
     return difference < 0 ? -difference : difference;
 }
 
-INLINE int64_t least_of_run(const table_t *table, const view_t *view, int64_t ring, int64_t run)
+INLINE int64_t block_lower_bound(const table_t *table, const centroid_distance_t *from,
+                                 int64_t shell, int64_t block)
 {
-    return table->run_quarters ? least_between(view->quarters, table->run_quarters + 4 * run)
-                               : least_of_ring(table, view, ring);
+    return table->block_subdistances
+               ? subdistance_lower_bound(from->parts, table->block_subdistances + 4 * block)
+               : shell_lower_bound(table, from, shell);
 }
 
-/* Room to put the runs of one bucket in order. */
+/* Memory for sorting the blocks of one list. */
 typedef struct {
-    uint16_t *least; /* of each run */
+    uint16_t *bounds; /* lower bound of each block */
     int64_t *order;
-} room_t;
+} scratch_t;
 
-/* The runs of a bucket in the order in which they may hold something near; returns how many. */
-static int64_t put_in_order(const table_t *table, const view_t *view, int64_t bucket, room_t room)
+/* Sort the blocks of a list by lower bound into scratch.order; returns their number. */
+static int64_t sort_blocks(const table_t *table, const centroid_distance_t *from, int64_t list,
+                           scratch_t scratch)
 {
-    int64_t first = table->ring_runs[table->bucket_rings[bucket]], count = 0, places[LEVELS + 1] = {0};
-    for (int64_t ring = table->bucket_rings[bucket]; ring < table->bucket_rings[bucket + 1]; ring++)
-        for (int64_t run = table->ring_runs[ring]; run < table->ring_runs[ring + 1]; run++, count++) {
-            int64_t least = least_of_run(table, view, ring, run);
-            room.least[count] = (uint16_t)(least < LEVELS ? least : LEVELS - 1);
-            places[room.least[count] + 1]++;
+    int64_t first_shell = table->list_shells[list], last_shell = table->list_shells[list + 1];
+    int64_t first = table->shell_blocks[first_shell], count = 0, offsets[LEVELS + 1] = {0};
+    for (int64_t shell = first_shell; shell < last_shell; shell++)
+        for (int64_t block = table->shell_blocks[shell]; block < table->shell_blocks[shell + 1];
+             block++, count++) {
+            int64_t bound = block_lower_bound(table, from, shell, block);
+            scratch.bounds[count] = (uint16_t)(bound < LEVELS ? bound : LEVELS - 1);
+            offsets[scratch.bounds[count] + 1]++;
         }
     for (int level = 0; level < LEVELS; level++)
-        places[level + 1] += places[level];
-    for (int64_t run = 0; run < count; run++)
-        room.order[places[room.least[run]]++] = first + run;
+        offsets[level + 1] += offsets[level];
+    for (int64_t block = 0; block < count; block++)
+        scratch.order[offsets[scratch.bounds[block]]++] = first + block;
     return count;
 }
 
-/* Scan the runs of one bucket that may hold better keys, those first that may hold the best; returns how many codes. */
-static int64_t scan_bucket(const table_t *table, const query_t *query, int64_t bucket, int64_t span, scan_function *scan,
-                           room_t room)
+/* Scan the blocks of one list that may hold better keys, in the order of their lower bounds.
+ * Returns the number of codes compared. */
+static int64_t scan_list(const table_t *table, const query_t *query, int64_t list,
+                         int64_t centroid_distance, scan_function *scan, scratch_t scratch)
 {
-    view_t view = view_of(table, query, bucket, span);
-    int64_t first = table->ring_runs[table->bucket_rings[bucket]], compared = 0;
-    int64_t count = put_in_order(table, &view, bucket, room);
+    centroid_distance_t from = distance_to_centroid(table, query, list, centroid_distance);
+    int64_t first = table->shell_blocks[table->list_shells[list]], compared = 0;
+    int64_t count = sort_blocks(table, &from, list, scratch);
     for (int64_t i = 0; i < count; i++) {
-        int64_t run = room.order[i], start = table->run_starts[run], end = table->run_starts[run + 1];
-        uint64_t least = (uint64_t)room.least[run - first] << 32;
-        if (least >= query->heap[0])
+        int64_t block = scratch.order[i];
+        int64_t start = table->block_starts[block], end = table->block_starts[block + 1];
+        uint64_t bound = (uint64_t)scratch.bounds[block - first] << 32;
+        if (bound >= query->heap[0])
             break;
-        if ((least | table->run_ranks[run]) >= query->heap[0])
+        if ((bound | table->block_ordinals[block]) >= query->heap[0])
             continue;
-        scan(table, query, start, end, table->run_ranks[run], 1);
+        scan(table, query, start, end, table->block_ordinals[block], 1);
         compared += end - start;
     }
     return compared;
 }
 
-INLINE void lower(uint64_t *unseen, uint64_t key)
+INLINE void take_minimum(uint64_t *bound, uint64_t key)
 {
-    *unseen = key < *unseen ? key : *unseen;
+    *bound = key < *bound ? key : *bound;
 }
 
-/* The rings first <= r < last of one bucket, for one query: neighbouring runs that may hold better keys are scanned in one
- * go, or where `scan` is NULL only counted. `unseen` is lowered to the least key of what is not scanned; returns the number
- * of codes that may have better keys. */
-static int64_t sweep_rings(const table_t *table, const query_t *query, int64_t bucket, int64_t span, int64_t first,
-                           int64_t last, scan_function *scan, uint64_t *unseen)
+/* Visit the shells first <= s < last of one list for one query. Adjacent blocks that may hold
+ * better keys are scanned together, or only counted where `scan` is NULL. `unvisited_bound` is
+ * lowered to the smallest key that a code not scanned may have. Returns the number of codes that
+ * may have better keys. */
+static int64_t scan_shells(const table_t *table, const query_t *query, int64_t list,
+                           int64_t centroid_distance, int64_t first, int64_t last,
+                           scan_function *scan, uint64_t *unvisited_bound)
 {
-    int64_t low = table->ring_spans[first] - span, high = span - table->ring_spans[last - 1], work = 0;
-    int64_t nearest = low > 0 ? low : high > 0 ? high : 0;
-    if ((uint64_t)nearest << 32 >= query->heap[0]) { /* as nearly always */
-        lower(unseen, (uint64_t)nearest << 32);
+    int64_t below = table->shell_distances[first] - centroid_distance;
+    int64_t above = centroid_distance - table->shell_distances[last - 1];
+    int64_t nearest = below > 0 ? below : above > 0 ? above : 0, candidates = 0;
+    if ((uint64_t)nearest << 32 >= query->heap[0]) { /* by far the most common case */
+        take_minimum(unvisited_bound, (uint64_t)nearest << 32);
         return 0;
     }
-    view_t view = view_of(table, query, bucket, span);
-    int64_t from = 0, upto = 0, pieces = 0; /* positions from <= p < upto are to be scanned */
-    for (int64_t ring = first; ring < last; ring++) {
-        uint64_t key = (uint64_t)least_of_ring(table, &view, ring) << 32 | table->ring_ranks[ring];
+    centroid_distance_t from = distance_to_centroid(table, query, list, centroid_distance);
+    int64_t start = 0, end = 0, pieces = 0; /* pending: the positions start <= p < end */
+    for (int64_t shell = first; shell < last; shell++) {
+        uint64_t key = (uint64_t)shell_lower_bound(table, &from, shell) << 32;
+        key |= table->shell_ordinals[shell];
         if (key >= query->heap[0]) {
-            lower(unseen, key);
+            take_minimum(unvisited_bound, key);
             continue;
         }
-        for (int64_t run = table->ring_runs[ring]; run < table->ring_runs[ring + 1]; run++) {
-            key = (uint64_t)least_of_run(table, &view, ring, run) << 32 | table->run_ranks[run];
+        for (int64_t block = table->shell_blocks[shell]; block < table->shell_blocks[shell + 1];
+             block++) {
+            key = (uint64_t)block_lower_bound(table, &from, shell, block) << 32;
+            key |= table->block_ordinals[block];
             if (key >= query->heap[0] || !scan)
-                lower(unseen, key);
+                take_minimum(unvisited_bound, key);
             if (key >= query->heap[0])
                 continue;
-            work += table->run_starts[run + 1] - table->run_starts[run];
-            if (upto != table->run_starts[run]) {
-                if (scan && from < upto)
-                    scan(table, query, from, upto, 0, pieces == 1);
-                from = table->run_starts[run];
+            candidates += table->block_starts[block + 1] - table->block_starts[block];
+            if (end != table->block_starts[block]) {
+                if (scan && start < end)
+                    scan(table, query, start, end, 0, pieces == 1);
+                start = table->block_starts[block];
                 pieces = 0;
             }
-            upto = table->run_starts[run + 1];
+            end = table->block_starts[block + 1];
             pieces++;
         }
     }
-    if (scan && from < upto)
-        scan(table, query, from, upto, 0, pieces == 1);
-    return work;
+    if (scan && start < end)
+        scan(table, query, start, end, 0, pieces == 1);
+    return candidates;
 }
 
-/* The nearest bucket that a query has not visited; -1 when there is none. */
-static int64_t nearest_bucket(const uint16_t *spans, int64_t buckets)
+/* The nearest list that a query has not visited; -1 if there is none. */
+static int64_t nearest_list(const uint16_t *centroid_distances, int64_t lists)
 {
     int64_t nearest = 0;
-    for (int64_t b = 1; b < buckets; b++)
-        if (spans[b] < spans[nearest])
-            nearest = b;
-    return buckets && spans[nearest] != VISITED ? nearest : -1;
+    for (int64_t l = 1; l < lists; l++)
+        if (centroid_distances[l] < centroid_distances[nearest])
+            nearest = l;
+    return lists && centroid_distances[nearest] != VISITED ? nearest : -1;
 }
 
-static void measure_spans(const table_t *table, const uint8_t *code, uint16_t *spans)
+static void measure_centroids(const table_t *table, const uint8_t *code,
+                              uint16_t *centroid_distances)
 {
-    for (int64_t b = 0; b < table->buckets; b++)
-        spans[b] = table->bucket_rings[b] == table->bucket_rings[b + 1]
-                       ? VISITED
-                       : (uint16_t)distance(code, table->centres + b * table->width, table->width);
+    for (int64_t l = 0; l < table->lists; l++)
+        centroid_distances[l] =
+            table->list_shells[l] == table->list_shells[l + 1]
+                ? VISITED
+                : (uint16_t)distance(code, table->centroids + l * table->width, table->width);
 }
 
-static int64_t most_runs(const table_t *table)
+static int64_t max_blocks_per_list(const table_t *table)
 {
     int64_t most = 1;
-    for (int64_t b = 0; b < table->buckets; b++) {
-        int64_t runs = table->ring_runs[table->bucket_rings[b + 1]] - table->ring_runs[table->bucket_rings[b]];
-        most = runs > most ? runs : most;
+    for (int64_t l = 0; l < table->lists; l++) {
+        int64_t blocks = table->shell_blocks[table->list_shells[l + 1]] -
+                         table->shell_blocks[table->list_shells[l]];
+        most = blocks > most ? blocks : most;
     }
     return most;
 }
 
-/* For each query, measure the distance to every centre, and scan the `probes` nearest buckets, the nearest first; queries
- * of one bucket follow each other, so that it stays in the cache.
+/* For each query, compute the distance to every centroid and scan the `probes` nearest lists, the
+ * nearest first. Queries that share a list follow each other, so that it stays in the cache.
  *
- * spans     uint16 (n_queries, buckets): out; VISITED where the bucket was scanned or is empty
- * work      int64 (n_queries, 2): added to, the number of codes that were compared, and of those elsewhere that may still
- *           have better keys
- * unseen    uint64 (n_queries,): lowered to the least key that a code elsewhere may have
+ * centroid_distances   uint16 (n_queries, lists), out: VISITED where the list was scanned or empty
+ * work                 int64 (n_queries, 2), added to: codes compared, and codes in other lists
+ *                      that may still have better keys
+ * unvisited_bounds     uint64 (n_queries,): lowered to the smallest key that a code in another list
+ *                      may have
  *
- * Returns nonzero where there is no memory.
+ * Returns nonzero if memory is exhausted.
  */
-int hadahash_probe(const table_t *table, const uint8_t *queries, int64_t n_queries, uint64_t *heaps, int64_t k,
-                   int64_t probes, uint16_t *spans, int64_t *work, uint64_t *unseen, int level)
+int hadahash_probe(const table_t *table, const uint8_t *queries, int64_t n_queries,
+                   uint64_t *heaps, int64_t k, int64_t probes, uint16_t *centroid_distances,
+                   int64_t *work, uint64_t *unvisited_bounds, int level)
 {
-    scan_function *scan = hadahash_scan_of_level(level);
-    int64_t runs = most_runs(table), buckets = table->buckets;
-    int64_t *memory = malloc((size_t)(runs + n_queries) * sizeof *memory + (size_t)runs * sizeof(uint16_t));
+    scan_function *scan = hadahash_scan_for_level(level);
+    int64_t blocks = max_blocks_per_list(table), lists = table->lists;
+    int64_t *memory = malloc((size_t)(blocks + n_queries) * sizeof *memory +
+                             (size_t)blocks * sizeof(uint16_t));
     if (!memory)
         return 1;
-    int64_t *homes = memory + runs;
-    room_t room = {(uint16_t *)(homes + n_queries), memory};
+    int64_t *next = memory + blocks; /* the list that each query visits next */
+    scratch_t scratch = {(uint16_t *)(next + n_queries), memory};
     for (int64_t q = 0; q < n_queries; q++)
-        measure_spans(table, queries + q * table->width, spans + q * buckets);
-    for (int64_t probe = 0; probe < probes && probe < buckets; probe++) {
+        measure_centroids(table, queries + q * table->width, centroid_distances + q * lists);
+    for (int64_t probe = 0; probe < probes && probe < lists; probe++) {
         for (int64_t q = 0; q < n_queries; q++)
-            homes[q] = nearest_bucket(spans + q * buckets, buckets);
-        for (int64_t b = 0; b < buckets; b++)
+            next[q] = nearest_list(centroid_distances + q * lists, lists);
+        for (int64_t l = 0; l < lists; l++)
             for (int64_t q = 0; q < n_queries; q++) {
                 query_t query = query_at(table, queries, heaps, k, q);
-                if (homes[q] != b)
+                if (next[q] != l)
                     continue;
-                work[2 * q] += scan_bucket(table, &query, b, spans[q * buckets + b], scan, room);
-                spans[q * buckets + b] = VISITED;
+                work[2 * q] +=
+                    scan_list(table, &query, l, centroid_distances[q * lists + l], scan, scratch);
+                centroid_distances[q * lists + l] = VISITED;
             }
     }
     for (int64_t q = 0; q < n_queries; q++)
-        for (int64_t b = 0; b < buckets; b++) {
+        for (int64_t l = 0; l < lists; l++) {
             query_t query = query_at(table, queries, heaps, k, q);
-            if (spans[q * buckets + b] != VISITED)
-                work[2 * q + 1] += sweep_rings(table, &query, b, spans[q * buckets + b], table->bucket_rings[b],
-                                               table->bucket_rings[b + 1], NULL, unseen + q);
+            if (centroid_distances[q * lists + l] != VISITED)
+                work[2 * q + 1] += scan_shells(
+                    table, &query, l, centroid_distances[q * lists + l], table->list_shells[l],
+                    table->list_shells[l + 1], NULL, unvisited_bounds + q);
         }
     free(memory);
     return 0;
 }
 
-/* Scan all runs of the buckets first <= b < last that a query has not visited and that may hold better keys.
+/* Scan all blocks of the lists first <= l < last that a query has not visited and that may hold
+ * better keys.
  *
- * unseen    uint64 (n_queries,): lowered to the least key that a code in a run not scanned may have
+ * unvisited_bounds     uint64 (n_queries,): lowered to the smallest key that a code in a skipped
+ *                      block may have
  */
-void hadahash_sweep(const table_t *table, const uint8_t *queries, int64_t n_queries, uint64_t *heaps, int64_t k,
-                    const uint16_t *spans, int64_t first, int64_t last, uint64_t *unseen, int level)
+void hadahash_scan_remaining(const table_t *table, const uint8_t *queries, int64_t n_queries,
+                             uint64_t *heaps, int64_t k, const uint16_t *centroid_distances,
+                             int64_t first, int64_t last, uint64_t *unvisited_bounds, int level)
 {
-    scan_function *scan = hadahash_scan_of_level(level);
-    const int64_t *starts = table->run_starts, *runs = table->ring_runs;
-    int64_t block = BLOCK_BYTES / table->width;
-    for (int64_t b = first; b < last; b++)
-        for (int64_t ring = table->bucket_rings[b], next; ring < table->bucket_rings[b + 1]; ring = next) {
-            for (next = ring + 1; next < table->bucket_rings[b + 1]; next++) /* the rings that share a block */
-                if (starts[runs[next + 1]] - starts[runs[ring]] > block)
+    scan_function *scan = hadahash_scan_for_level(level);
+    const int64_t *starts = table->block_starts, *blocks = table->shell_blocks;
+    int64_t tile = TILE_BYTES / table->width;
+    for (int64_t l = first; l < last; l++) {
+        int64_t end = table->list_shells[l + 1];
+        for (int64_t shell = table->list_shells[l], next; shell < end; shell = next) {
+            for (next = shell + 1; next < end; next++) /* the shells that share a tile */
+                if (starts[blocks[next + 1]] - starts[blocks[shell]] > tile)
                     break;
             for (int64_t q = 0; q < n_queries; q++) {
                 query_t query = query_at(table, queries, heaps, k, q);
-                uint16_t span = spans[q * table->buckets + b];
-                if (span != VISITED)
-                    sweep_rings(table, &query, b, span, ring, next, scan, unseen + q);
+                uint16_t centroid_distance = centroid_distances[q * table->lists + l];
+                if (centroid_distance != VISITED)
+                    scan_shells(table, &query, l, centroid_distance, shell, next, scan,
+                                unvisited_bounds + q);
             }
         }
+    }
 }

@@ -1,46 +1,49 @@
-/* The k nearest codes: a scan that compares many codes at once with the distance of the k-th best so far, and seldom
- * looks closer.
+/* k-nearest-neighbour search: a scan that compares many codes at once with the distance of the
+ * current k-th best, and looks at single codes only where one is nearer.
  *
- * A candidate is one number, its key: distance * 2^32 + rank, where the rank is the item's place in the order of ids. So
- * smaller keys are better, no two are equal, and ties in distance fall to the smaller id. Each query has a heap of its k
- * best keys with the worst on top; it starts full of a limit, and what is still not below the limit in the end is padding.
+ * A candidate is one number, its key: distance * 2^32 + ordinal, where the ordinal is the item's
+ * position in the order of ids. Smaller keys are better, no two keys are equal, and ties in
+ * distance are broken by the smaller id. Each query has a max-heap of its k best keys. The heap
+ * starts full of a limit; entries that still equal the limit at the end are padding.
  *
- * A flat table is one run of codes in the order of ids. route.c has those that are cut into many.
+ * A flat table is one block of codes in the order of ids. route.c searches tables of many blocks.
  */
 #include "search.h"
 
-#define CHUNK 64               /* codes compared before one branch; the bits of one word of `allowed` */
-#define FEW 16                 /* codes; parts of a chunk are compared in multiples of it */
-#define STREAMS 8              /* places from which a run is read at once: the memory answers them side by side */
-#define CACHE_LINE 64
+#define CHUNK 64      /* codes compared per branch; the bits in one word of `allowed` */
+#define GROUP 16      /* codes; the last part of a range is compared in multiples of it */
+#define STREAMS 8     /* positions read in parallel, so that memory latencies overlap */
+#define CACHE_LINE 64 /* bytes */
 
-/* ---- distances ------------------------------------------------------------------------------------------------ */
+/* ---- distances ----------------------------------------------------------------------------- */
 
-/* Whether any of `count` codes is nearer than `bound`: then a difference is negative. The lanes of the sum are as wide as a
- * word, which compilers like. */
-INLINE int any_nearer(const uint8_t *query, const uint8_t *codes, int64_t count, int64_t width, uint32_t bound)
+/* Whether any of `count` codes is nearer than `bound`: its difference is then negative. The sum
+ * has lanes as wide as a word, which compilers vectorise well. */
+INLINE int any_nearer(const uint8_t *query, const uint8_t *codes, int64_t count, int64_t width,
+                      uint32_t bound)
 {
     if (width == 4) {
         const uint32_t *code = (const uint32_t *)codes;
-        uint32_t wanted = *(const uint32_t *)query, hit = 0;
+        uint32_t target = *(const uint32_t *)query, hit = 0;
         for (int64_t i = 0; i < count; i++)
-            hit |= POPCOUNT32(wanted ^ code[i]) - bound;
+            hit |= POPCOUNT32(target ^ code[i]) - bound;
         return hit >> 31 != 0;
     }
-    const uint64_t *code = (const uint64_t *)codes, *wanted = (const uint64_t *)query;
+    const uint64_t *code = (const uint64_t *)codes, *target = (const uint64_t *)query;
     int64_t words = width / 8;
     uint64_t hit = 0, limit = bound;
     for (int64_t i = 0; i < count; i++) {
         uint64_t sum = 0;
         for (int64_t w = 0; w < words; w++)
-            sum += POPCOUNT(wanted[w] ^ code[i * words + w]);
+            sum += POPCOUNT(target[w] ^ code[i * words + w]);
         hit |= sum - limit;
     }
     return hit >> 63 != 0;
 }
 
-/* Bit i is set where code i of `count`, at most a chunk, is nearer than `bound`. */
-INLINE uint64_t which_nearer(const uint8_t *query, const uint8_t *codes, int64_t count, int64_t width, uint32_t bound)
+/* Bit i is set where code i of `count` <= CHUNK codes is nearer than `bound`. */
+INLINE uint64_t which_nearer(const uint8_t *query, const uint8_t *codes, int64_t count,
+                             int64_t width, uint32_t bound)
 {
     uint64_t which = 0;
     for (int64_t i = 0; i < count; i++)
@@ -48,7 +51,7 @@ INLINE uint64_t which_nearer(const uint8_t *query, const uint8_t *codes, int64_t
     return which;
 }
 
-/* ---- the heap of the best keys -------------------------------------------------------------------------------- */
+/* ---- the heap of the best keys --------------------------------------------------------------- */
 
 INLINE void replace_worst(uint64_t *heap, int64_t k, uint64_t key)
 {
@@ -63,76 +66,84 @@ INLINE void replace_worst(uint64_t *heap, int64_t k, uint64_t key)
     heap[at] = key;
 }
 
-INLINE uint64_t rank_of(const table_t *table, int64_t position)
+INLINE uint64_t ordinal_at(const table_t *table, int64_t position)
 {
-    return table->ranks ? table->ranks[position] : (uint64_t)position;
+    return table->ordinals ? table->ordinals[position] : (uint64_t)position;
 }
 
-/* Codes of at least this rank can enter the heap only at a distance below this: a tie only with a lower rank. */
-INLINE uint32_t bound_of(const query_t *query, uint64_t rank)
+/* Codes with at least this ordinal enter the heap only at a distance below the returned bound: a
+ * tie in distance requires a smaller ordinal. */
+INLINE uint32_t distance_bound(const query_t *query, uint64_t ordinal)
 {
     uint64_t worst = query->heap[0];
-    return (uint32_t)(worst >> 32) + (rank < (worst & 0xffffffffu));
+    return (uint32_t)(worst >> 32) + (ordinal < (worst & 0xffffffffu));
 }
 
-/* The same for codes from `position` on; only where ranks ascend from here a tie can be ruled out. */
-INLINE uint32_t bound_from(const table_t *table, const query_t *query, int64_t position, int ascending)
+/* The same bound for codes from `position` on. Ties are excluded only where ordinals ascend. */
+INLINE uint32_t distance_bound_at(const table_t *table, const query_t *query, int64_t position,
+                                  int ascending)
 {
-    return bound_of(query, ascending ? rank_of(table, position) : 0);
+    return distance_bound(query, ascending ? ordinal_at(table, position) : 0);
 }
 
-/* ---- scanning a run ------------------------------------------------------------------------------------------- */
+/* ---- scanning a block ------------------------------------------------------------------------ */
 
-/* Bit i is set where the code at `position` + i may be found, for a chunk. */
+/* Bit i is set where the code at `position` + i is allowed, for i < CHUNK. */
 INLINE uint64_t which_allowed(const uint64_t *allowed, int64_t position)
 {
     uint64_t low = allowed[position >> 6] >> (position & 63);
     return position & 63 ? low | allowed[(position >> 6) + 1] << (64 - (position & 63)) : low;
 }
 
-/* Offer each code of a range, at most a chunk, to the heap; returns whether the worst of the heap changed. */
-INLINE int offer(const table_t *table, const query_t *query, int64_t first, int64_t count, int64_t width)
+/* Offer each code of a range of at most CHUNK codes to the heap. Returns whether the worst key of
+ * the heap changed. */
+INLINE int offer(const table_t *table, const query_t *query, int64_t first, int64_t count,
+                 int64_t width)
 {
     uint64_t before = query->heap[0];
-    uint64_t which = which_nearer(query->code, table->codes + first * width, count, width, bound_of(query, 0));
+    uint64_t which = which_nearer(query->code, table->codes + first * width, count, width,
+                                  distance_bound(query, 0));
     if (table->allowed)
         which &= which_allowed(table->allowed, first);
     for (; which; which &= which - 1) {
         int64_t position = first + LOWEST_BIT(which);
         uint64_t near = distance(query->code, table->codes + position * width, width);
-        uint64_t key = near << 32 | rank_of(table, position);
+        uint64_t key = near << 32 | ordinal_at(table, position);
         if (key < query->heap[0])
             replace_worst(query->heap, query->k, key);
     }
     return query->heap[0] != before;
 }
 
-/* Scan a range chunk by chunk; `bound`: of its first code. The last comparison may reach past its end. */
-INLINE void scan_chunks(const table_t *table, const query_t *query, int64_t first, int64_t last, uint32_t bound,
-                        int ascending, int64_t width)
+/* Scan a range chunk by chunk; `bound` holds for its first code. The comparison of the last chunk
+ * may reach past the end of the range, never past the end of the table. */
+INLINE void scan_chunks(const table_t *table, const query_t *query, int64_t first, int64_t last,
+                        uint32_t bound, int ascending, int64_t width)
 {
     for (int64_t at = first; at < last; at += CHUNK) {
         const uint8_t *codes = table->codes + at * width;
-        int64_t count = last - at < CHUNK ? last - at : CHUNK, some = (count + FEW - 1) / FEW * FEW;
+        int64_t count = last - at < CHUNK ? last - at : CHUNK;
+        int64_t rounded = (count + GROUP - 1) / GROUP * GROUP;
         if (table->allowed && !which_allowed(table->allowed, at))
             continue;
-        if (at + some <= table->size && !any_nearer(query->code, codes, some, width, bound))
+        if (at + rounded <= table->size && !any_nearer(query->code, codes, rounded, width, bound))
             continue;
         if (offer(table, query, at, count, width))
-            bound = bound_from(table, query, at, ascending);
+            bound = distance_bound_at(table, query, at, ascending);
     }
 }
 
-/* Scan a range from STREAMS places at once, each a whole number of chunks; returns where it ended. */
-INLINE int64_t scan_streams(const table_t *table, const query_t *query, int64_t first, int64_t last, int ascending,
-                            int64_t width)
+/* Scan a range at STREAMS positions in parallel, each a whole number of chunks. Returns the first
+ * position that was not scanned. */
+INLINE int64_t scan_streams(const table_t *table, const query_t *query, int64_t first,
+                            int64_t last, int ascending, int64_t width)
 {
     int64_t part = (last - first) / (STREAMS * CHUNK) * CHUNK;
     uint32_t bounds[STREAMS];
     if (part == 0)
         return first;
     for (int s = 0; s < STREAMS; s++)
-        bounds[s] = bound_from(table, query, first + s * part, ascending);
+        bounds[s] = distance_bound_at(table, query, first + s * part, ascending);
     for (int64_t i = 0; i < part; i += CHUNK)
         for (int s = 0; s < STREAMS; s++) {
             int64_t at = first + s * part + i;
@@ -143,56 +154,59 @@ INLINE int64_t scan_streams(const table_t *table, const query_t *query, int64_t 
             int changed = offer(table, query, at, CHUNK, width);
             for (int t = changed ? 0 : s; t < (changed ? STREAMS : s + 1); t++) {
                 int64_t next = first + t * part + i + (t <= s ? CHUNK : 0);
-                bounds[t] = bound_from(table, query, next < last ? next : last - 1, ascending);
+                bounds[t] = distance_bound_at(table, query, next < last ? next : last - 1,
+                                              ascending);
             }
         }
     return first + STREAMS * part;
 }
 
-INLINE void scan_width(const table_t *table, const query_t *query, int64_t first, int64_t last, uint64_t rank,
-                       int ascending, int64_t width)
+INLINE void scan_width(const table_t *table, const query_t *query, int64_t first, int64_t last,
+                       uint64_t ordinal, int ascending, int64_t width)
 {
-    if (last - first > STREAMS * CHUNK) { /* chunks that start on a cache line are read much faster */
+    if (last - first > STREAMS * CHUNK) { /* streams start on a cache line: much faster */
         int64_t past = (int64_t)((uintptr_t)(table->codes + first * width) % CACHE_LINE);
         int64_t head = (CACHE_LINE - past) % CACHE_LINE / width;
-        scan_chunks(table, query, first, first + head, bound_of(query, rank), ascending, width);
+        scan_chunks(table, query, first, first + head, distance_bound(query, ordinal), ascending,
+                    width);
         first = scan_streams(table, query, first + head, last, ascending, width);
-        rank = ascending && first < last ? rank_of(table, first) : rank;
+        ordinal = ascending && first < last ? ordinal_at(table, first) : ordinal;
     }
-    scan_chunks(table, query, first, last, bound_of(query, rank), ascending, width);
+    scan_chunks(table, query, first, last, distance_bound(query, ordinal), ascending, width);
 }
 
-/* With the common widths known to the compiler: it then works on many codes at once. */
-INLINE void scan_any(const table_t *table, const query_t *query, int64_t first, int64_t last, uint64_t rank, int ascending)
+/* The common widths are constants, so that the compiler vectorises over several codes. */
+INLINE void scan_any(const table_t *table, const query_t *query, int64_t first, int64_t last,
+                     uint64_t ordinal, int ascending)
 {
-#define WIDTH(bytes)                                                                                                  \
-    case bytes:                                                                                                       \
-        scan_width(table, query, first, last, rank, ascending, bytes);                                                \
+#define WIDTH(bytes)                                                                              \
+    case bytes:                                                                                   \
+        scan_width(table, query, first, last, ordinal, ascending, bytes);                         \
         break;
     switch (table->width) {
         WIDTH(4) WIDTH(8) WIDTH(16) WIDTH(32) WIDTH(64)
     default:
-        scan_width(table, query, first, last, rank, ascending, table->width);
+        scan_width(table, query, first, last, ordinal, ascending, table->width);
     }
 }
 
-#define SCAN(name, attributes)                                                                                        \
-    attributes static void name(const table_t *table, const query_t *query, int64_t first, int64_t last,              \
-                                uint64_t rank, int ascending)                                                         \
-    {                                                                                                                 \
-        scan_any(table, query, first, last, rank, ascending);                                                         \
+#define SCAN(name, attributes)                                                                    \
+    attributes static void name(const table_t *table, const query_t *query, int64_t first,        \
+                                int64_t last, uint64_t ordinal, int ascending)                    \
+    {                                                                                             \
+        scan_any(table, query, first, last, ordinal, ascending);                                  \
     }
 
 SCAN(scan_portable, )
-#ifdef BY_CPU
+#ifdef CPU_DISPATCH
 SCAN(scan_popcnt, TARGET_POPCNT)
 SCAN(scan_avx2, TARGET_AVX2)
 SCAN(scan_avx512, TARGET_AVX512)
 #endif
 
-scan_function *hadahash_scan_of_level(int level)
+scan_function *hadahash_scan_for_level(int level)
 {
-#ifdef BY_CPU
+#ifdef CPU_DISPATCH
     scan_function *known[] = {scan_portable, scan_popcnt, scan_avx2, scan_avx512};
     int best = hadahash_cpu_level();
     return known[level < 0 || level > best ? best : level];
@@ -202,25 +216,24 @@ scan_function *hadahash_scan_of_level(int level)
 #endif
 }
 
-/* ---- flat tables ---------------------------------------------------------------------------------------------- */
+/* ---- flat tables ----------------------------------------------------------------------------- */
 
-/* Offer the codes first <= position < last of a flat table to each query.
+/* Scan the positions first <= p < last of a flat table for each query.
  *
- * queries   (n_queries, width) bytes
+ * queries   (n_queries, width) bytes, aligned like the codes
  * heaps     uint64 (n_queries, k), k > 0: in and out
- * level     of hadahash_cpu_level, for tests; -1 for the best there is
+ * level     of hadahash_cpu_level, for tests; -1 selects the best one
  */
-void hadahash_scan(const table_t *table, const uint8_t *queries, int64_t n_queries, uint64_t *heaps, int64_t k,
-                   int64_t first, int64_t last, int level)
+void hadahash_scan(const table_t *table, const uint8_t *queries, int64_t n_queries,
+                   uint64_t *heaps, int64_t k, int64_t first, int64_t last, int level)
 {
-    scan_function *scan = hadahash_scan_of_level(level);
-    int64_t block = BLOCK_BYTES / table->width;
-    for (int64_t start = first; start < last; start += block) {
-        int64_t end = last - start < block ? last : start + block;
+    scan_function *scan = hadahash_scan_for_level(level);
+    int64_t tile = TILE_BYTES / table->width;
+    for (int64_t start = first; start < last; start += tile) {
+        int64_t end = last - start < tile ? last : start + tile;
         for (int64_t q = 0; q < n_queries; q++) {
             query_t query = query_at(table, queries, heaps, k, q);
             scan(table, &query, start, end, (uint64_t)start, 1);
         }
     }
 }
-

@@ -1,4 +1,4 @@
-/* What search.c and route.c share: the table that is searched, a query, and the scan of a range of codes. */
+/* Shared by search.c and route.c: the table that is searched, a query, and the scan of a range. */
 #ifndef HADAHASH_SEARCH_H
 #define HADAHASH_SEARCH_H
 
@@ -6,39 +6,43 @@
 
 #include <stddef.h>
 
-#define BLOCK_BYTES (1 << 17) /* of codes, so that they stay in the cache while all queries visit them */
+#define TILE_BYTES (1 << 17) /* of codes: a tile stays in the cache while all queries visit it */
 
-/* Mirrored in search.py. */
+/* Mirrored in search.py. An item's ordinal is its position in ascending order of ids. */
 typedef struct {
-    const uint8_t *codes;        /* (size, width) */
-    const uint32_t *ranks;       /* (size,), ascending in each run; NULL: rank = position */
-    const uint64_t *allowed;     /* one bit for each code; NULL: all */
-    int64_t size, width;         /* width: bytes of a code, 4 or a multiple of 8 */
-    const uint8_t *centres;      /* (buckets, width); the rest only for routed tables */
-    const int64_t *bucket_rings; /* (buckets + 1,): bucket b has the rings bucket_rings[b] to bucket_rings[b + 1] */
-    const int32_t *ring_spans;   /* (rings,): distance to the centre, ascending in each bucket */
-    const uint32_t *ring_ranks;  /* (rings,): the least of the ring */
-    const int64_t *ring_runs;    /* (rings + 1,) */
-    const int64_t *run_starts;   /* (runs + 1,) */
-    const uint32_t *run_ranks;   /* (runs,): rank of the first code, the least of the run */
-    const uint8_t *run_quarters; /* (runs, 4): distance to the centre in each quarter, at most 255; NULL: not known */
-    int64_t buckets;
+    const uint8_t *codes;           /* (size, width), aligned to 4 bytes for width 4, else to 8 */
+    const uint32_t *ordinals;       /* (size,), ascending in each block; NULL: equal to position */
+    const uint64_t *allowed;        /* one bit per code; NULL: all codes are allowed */
+    int64_t size, width;            /* width: bytes per code, 4 or a multiple of 8 */
+    const uint8_t *centroids;       /* (lists, width); this and the rest only for routed tables */
+    const int64_t *list_shells;     /* (lists + 1,): shells of list l start at list_shells[l] */
+    const int32_t *shell_distances; /* (shells,): distance to the centroid, ascending per list */
+    const uint32_t *shell_ordinals; /* (shells,): smallest ordinal of the shell */
+    const int64_t *shell_blocks;    /* (shells + 1,): blocks of shell s start at shell_blocks[s] */
+    const int64_t *block_starts;    /* (blocks + 1,): first position of each block */
+    const uint32_t *block_ordinals; /* (blocks,): smallest ordinal, that of the first code */
+    const uint8_t *block_subdistances; /* (blocks, 4): distance to the centroid in each quarter of
+                                          the code, at most 255; NULL: unknown */
+    int64_t lists;
 } table_t;
 
-/* One query and its heap. */
+/* One query and the heap of its k best keys. */
 typedef struct {
     const uint8_t *code;
     uint64_t *heap;
     int64_t k;
 } query_t;
 
-/* Offer the codes of a range. `rank`: the least of them; `ascending`: they ascend, as in a run. */
-typedef void scan_function(const table_t *, const query_t *, int64_t first, int64_t last, uint64_t rank, int ascending);
+/* Scan the positions first <= p < last. `ordinal` is the smallest ordinal in the range;
+ * `ascending` says that ordinals ascend within it. */
+typedef void scan_function(const table_t *, const query_t *, int64_t first, int64_t last,
+                           uint64_t ordinal, int ascending);
 
-/* For a level of hadahash_cpu_level; -1 for the best there is */
-scan_function *hadahash_scan_of_level(int level);
+/* The scan for a level of hadahash_cpu_level; -1 selects the best one. */
+scan_function *hadahash_scan_for_level(int level);
 
-INLINE query_t query_at(const table_t *table, const uint8_t *queries, uint64_t *heaps, int64_t k, int64_t q)
+INLINE query_t query_at(const table_t *table, const uint8_t *queries, uint64_t *heaps, int64_t k,
+                        int64_t q)
 {
     query_t query = {queries + q * table->width, heaps + q * k, k};
     return query;

@@ -1,1 +1,1 @@
-"""index/engines."""
+"""The index engines. Importing an engine's module registers it."""

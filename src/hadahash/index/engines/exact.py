@@ -1,17 +1,18 @@
-"""The default engine: every code is compared, in the order of ids."""
+"""The default engine: an exhaustive scan in the order of ids."""
 
 from __future__ import annotations
 
-from ...native import search as native
+from ...native.tables import Rows, Table, cache_aligned
 from ..api import ENGINES
-from ..segments import LocalIndex
+from ..local import LocalIndex
 
 
 @ENGINES.register("exact")
 class ExactIndex(LocalIndex):
-    """A flat scan: nothing to prepare, and as fast as the memory can be read."""
+    """Compares every code. It needs no preparation, and runs at the speed of memory."""
 
     engine = "exact"
 
-    def layout(self, rows: native.Rows) -> native.Table:
-        return native.Table(native.aligned(rows))
+    def layout(self, rows: Rows) -> Table:
+        """A flat table."""
+        return Table(cache_aligned(rows))

@@ -1,4 +1,4 @@
-"""Talking to a Milvus server: its settings, calls that are tried a few times and end in one line, and text in filters."""
+"""The connection to a Milvus server: settings, and calls that are retried and fail in one line."""
 
 from __future__ import annotations
 
@@ -8,128 +8,158 @@ import re
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, TypeVar
 
-from ... import settings
 from ...errors import HadaHashError, MissingExtraError, StorageError, UsageError, unknown
+from ...settings import check_ranges, fields_of, from_mapping, require, setting
 
 T = TypeVar("T")
 
 URI, TOKEN = "HADAHASH_MILVUS_URI", "HADAHASH_MILVUS_TOKEN"
-_CONNECTION_FAILED = 2  # pymilvus' code
+_CONNECTION_FAILED = 2  # error code of pymilvus
 
 
 @dataclass(frozen=True)
 class MilvusSettings:
-    """Where the codes are and how the server is asked. The token is never written to a file and never shown."""
+    """Where the codes are, and how the server is called. The token is never stored or shown."""
 
-    uri: str  # http://host:19530, or a file whose name ends in .db for milvus-lite
+    uri: str = setting("", "http://host:19530, or a file name that ends in .db for milvus-lite.")
     token: str = field(default="", repr=False)
-    collection: str = ""  # letters, digits and _; one that exists is taken up
-    index_type: Literal["BIN_FLAT", "BIN_IVF_FLAT"] = "BIN_FLAT"
-    lists: int = (
-        1024  # of BIN_IVF_FLAT; a search looks into all of them unless it is given `probes`
+    collection: str = setting("", "Name of the collection; an existing one is used.")
+    index_type: Literal["BIN_FLAT", "BIN_IVF_FLAT"] = setting(
+        "BIN_FLAT", "Index of a new collection; an existing one keeps its own."
     )
-    consistency: Literal["Strong", "Session", "Bounded", "Eventually"] = (
-        "Strong"  # Strong: what was written is found
+    lists: int = setting(1024, "Inverted lists of BIN_IVF_FLAT.", gt=0)
+    consistency: Literal["Strong", "Session", "Bounded", "Eventually"] = setting(
+        "Strong", "Consistency of reads. Strong: a search sees every completed write."
     )
-    timeout: float = 30.0  # seconds that one try may take
-    retries: int = 3  # tries in all, with a growing pause between them
-    batch: int = 5000  # items in one upsert
+    timeout: float = setting(30.0, "Seconds per attempt of a call.", gt=0)
+    retries: int = setting(3, "Attempts of a call, with a growing pause between them.", gt=0)
+    batch_size: int = setting(5000, "Items per upsert.", gt=0)
 
     def __post_init__(self) -> None:
-        settings.require(
+        """Check the values."""
+        require(
             re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", self.collection) is not None,
-            f"collection={self.collection!r} is not possible: a name has letters, digits and _, and begins with no digit.",
+            "collection must consist of letters, digits and _, and not start with a digit, got "
+            f"{self.collection!r}.",
         )
-        for name in ("timeout", "retries", "batch", "lists"):
-            value = getattr(self, name)
-            settings.require(
-                value > 0, f"{name}={value} is not possible: it must be greater than 0."
-            )
+        check_ranges(self)
 
     @property
     def stored(self) -> dict[str, Any]:
-        """What a file may hold: all but the token."""
+        """The settings that may be stored: all but the token."""
         return {key: value for key, value in vars(self).items() if key != "token"}
 
 
 def read_settings(options: dict[str, Any]) -> MilvusSettings:
-    """Settings from options; the address and the token may come from the environment, the name may be left to us."""
-    known = settings.fields_of(MilvusSettings)
+    """Settings from options; address and token default to environment variables.
+
+    Args:
+        options: Names and values; None stands for the default.
+
+    Returns:
+        The settings. The collection gets a random name, unless it is given.
+
+    Raises:
+        UsageError: An option is unknown or invalid, or there is no address.
+    """
+    known = fields_of(MilvusSettings)
     for name in options:
         if name not in known:
             raise unknown("option of the index engine 'milvus'", name, known)
-    given = {
+    defaults = {
         "uri": os.environ.get(URI),
         "token": os.environ.get(TOKEN),
         "collection": f"hadahash_{uuid.uuid4().hex[:12]}",
     }
-    values = given | {name: value for name, value in options.items() if value is not None}
+    values = defaults | {name: value for name, value in options.items() if value is not None}
     if not values["uri"]:
         raise UsageError(
             f"The index engine 'milvus' needs the address of a server: give uri=... or set {URI}."
         )
     if str(values["uri"]).endswith(".db"):
         values["uri"] = str(Path(values["uri"]).absolute())
-    return settings.make(
-        MilvusSettings, {name: value for name, value in values.items() if value is not None}
-    )
+    given = {name: value for name, value in values.items() if value is not None}
+    return from_mapping(MilvusSettings, given)
 
 
-class Server:
-    """A connection that is made when it is first needed. Every call is one that may safely be repeated."""
+class MilvusServer:
+    """A connection that is opened when first used. Every call may safely be repeated."""
 
-    def __init__(self, chosen: MilvusSettings) -> None:
-        self.settings = chosen
+    def __init__(self, settings: MilvusSettings) -> None:
+        """Take the settings; nothing is opened yet."""
+        self.settings = settings
+        self._client: Any = None
+        self._connecting = Lock()
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the client on the collection."""
+        """Call a method of the client for the collection.
+
+        Raises:
+            StorageError: The server refuses, or cannot be reached.
+        """
         timed = {"timeout": self.settings.timeout, **options}
+        collection = self.settings.collection
         return self.attempt(
-            lambda: getattr(self._client, method)(self.settings.collection, *arguments, **timed)
+            lambda: getattr(self._connect(), method)(collection, *arguments, **timed)
         )
 
     def attempt(self, action: Callable[[], T]) -> T:
-        """Do it, up to `retries` times if the server is away or slow; then, or if it refuses, an error of one line."""
+        """Run an action, up to `retries` times if the server is unreachable or slow.
+
+        Raises:
+            StorageError: The server refuses, or cannot be reached.
+        """
         grpc, refused = _libraries()[1:]
-        tries, pause = 1, 0.5
+        attempts, pause = 1, 0.5
         while True:
             try:
                 return action()
             except (grpc.RpcError, grpc.FutureTimeoutError, refused) as error:
-                if tries == self.settings.retries or not _passing(error, grpc):
+                if attempts == self.settings.retries or not _is_temporary(error, grpc):
                     raise self._one_line(error, grpc) from error
             time.sleep(pause)
-            tries, pause = tries + 1, 2 * pause
+            attempts, pause = attempts + 1, 2 * pause
 
-    @cached_property
-    def _client(self) -> Any:
+    def close(self) -> None:
+        """Close the connection. The next call opens a new one."""
+        with self._connecting:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _connect(self) -> Any:
         client, *_ = _libraries()
-        logging.getLogger("pymilvus").setLevel(
-            logging.CRITICAL
-        )  # it writes tracebacks of errors that are handled here
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # milvus-lite imports what setuptools has deprecated
-            return client(
-                uri=self.settings.uri, token=self.settings.token, timeout=self.settings.timeout
-            )
+        with self._connecting:
+            if self._client is None:
+                # It logs tracebacks of errors that are handled here.
+                logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # milvus-lite imports deprecated modules
+                    self._client = client(
+                        uri=self.settings.uri,
+                        token=self.settings.token,
+                        timeout=self.settings.timeout,
+                    )
+            return self._client
 
     def _one_line(self, error: Any, grpc: Any) -> HadaHashError:
         where = f"Milvus at {self.settings.uri}"
         code = error.code() if isinstance(error, grpc.RpcError) else getattr(error, "code", None)
         if code == grpc.StatusCode.UNAUTHENTICATED or "auth" in str(error).lower():
-            return StorageError(f"{where} refuses the token. Set {TOKEN} to one it knows.")
-        if _passing(error, grpc):
-            tries = f"{self.settings.retries} tries of {self.settings.timeout:g} s"
+            return StorageError(f"{where} rejects the token. Set {TOKEN} to a valid one.")
+        if _is_temporary(error, grpc):
+            attempts = f"{self.settings.retries} attempts of {self.settings.timeout:g} s"
             slow = code == grpc.StatusCode.DEADLINE_EXCEEDED
             return StorageError(
-                f"{where} {'is too slow' if slow else 'cannot be reached'} ({tries}). Check that it runs, its address, and "
-                "timeout. What was stored until now stays: update() with the same items goes on."
+                f"{where} {'is too slow' if slow else 'cannot be reached'} ({attempts}). Check its "
+                "address and the timeout. Items stored so far are kept; update() with the same "
+                "items continues."
             )
         reason = " ".join(str(getattr(error, "message", error)).split())
         return StorageError(f"{where}, collection '{self.settings.collection}': {reason}")
@@ -144,8 +174,8 @@ def _libraries() -> tuple[Any, Any, Any]:
     return pymilvus.MilvusClient, grpc, pymilvus.MilvusException
 
 
-def _passing(error: Any, grpc: Any) -> bool:
-    """May the next try succeed?"""
+def _is_temporary(error: Any, grpc: Any) -> bool:
+    """Whether the next attempt may succeed."""
     if isinstance(error, grpc.FutureTimeoutError):
         return True
     code = error.code() if isinstance(error, grpc.RpcError) else error.code
@@ -157,45 +187,3 @@ def _passing(error: Any, grpc: Any) -> bool:
             grpc.StatusCode.ABORTED,
         )
     return code == _CONNECTION_FAILED or bool(getattr(error, "retriable", False))
-
-
-# ---- text ----------------------------------------------------------------------------------------------------------
-# Filters have no reliable way to write quotes, backslashes and line ends, and invalid Unicode cannot be sent at all. So each
-# such character is written as the character before it and a digit, and that one gets a digit too: the order stays the same.
-
-_SPOILERS = "\0\n\r\"'\\"
-_BEFORE = {"\0": "\1"} | {
-    each: chr(ord(each) - 1) for each in _SPOILERS[1:]
-}  # nothing is before \0: \1 takes the other digit
-_WRITTEN = {spoiler: lead + ("0" if spoiler == "\0" else "1") for spoiler, lead in _BEFORE.items()}
-_WRITTEN |= {lead: lead + ("1" if spoiler == "\0" else "0") for spoiler, lead in _BEFORE.items()}
-_WRITTEN |= {chr(each): f"\ud7ff1{each:04x}" for each in range(0xD800, 0xE000)} | {
-    "\ud7ff": "\ud7ff0"
-}
-_TABLE = str.maketrans(_WRITTEN)
-_READ = {written: each for each, written in _WRITTEN.items()}
-_ESCAPES = re.compile(
-    f"[{''.join(map(re.escape, _BEFORE.values()))}][01]|\ud7ff(?:0|1[0-9a-f]{{4}})"
-)
-
-
-def write_text(text: str) -> str:
-    """Text as the server gets it: safe in filters, in the same order, and as it was where nothing in it is odd.
-
-    >>> write_text("photos/cat 1.jpg"), write_text("it's"), read_text(write_text("it's"))
-    ('photos/cat 1.jpg', 'it&1s', "it's")
-    """
-    return text.translate(_TABLE)
-
-
-def read_text(text: str) -> str:
-    return _ESCAPES.sub(lambda match: _READ[match[0]], text)
-
-
-def literal(value: int | str) -> str:
-    """A value that is already safe, as filters write it."""
-    return str(value) if isinstance(value, int) else f'"{value}"'
-
-
-def one_of(values: Iterable[int | str]) -> str:
-    return f"[{', '.join(map(literal, values))}]"

@@ -1,10 +1,11 @@
-"""The codeword-routed engine: exact, and far quicker than a scan where codes lie in clusters.
+"""An exact engine with inverted lists, much faster than a scan where codes form clusters.
 
-Each item is kept under its nearest codeword c, ordered by its distance r to it. By the triangle inequality an item is at
-least |d(query, c) - r| from a query. So the nearest bucket is scanned first, and of the others only what may still hold
-something nearer than the k-th best: with codes of a trained network that is next to nothing. The same holds for the sum
-over the quarters of a code, which leaves little even of the nearest bucket. With random codes nearly everything would be
-left; a table that is like that is not rearranged but scanned, as the exact engine does.
+Each item is stored in the list of its nearest codeword c (the centroid), ordered by its distance r
+to it. By the triangle inequality an item is at least |d(query, c) - r| from a query. So the
+nearest list is scanned first, and of the others only the blocks that may hold something nearer
+than the k-th best: with codes of a trained network that is almost nothing. The same bound, summed
+over the quarters of a code, excludes most of the nearest list too. With random codes almost
+nothing could be excluded; such a table is stored flat and scanned, as by the exact engine.
 """
 
 from __future__ import annotations
@@ -13,109 +14,152 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...codes import hamming, pack, unpack
-from ...native import search as native
+from ...native.search import compared_codes, nearest
+from ...native.tables import (
+    Rows,
+    Table,
+    boundaries,
+    cache_aligned,
+    packed_of,
+    partition,
+    rows_of,
+    subdistances,
+)
 from ..api import ENGINES
-from ..segments import LocalIndex
+from ..local import LocalIndex
 
-_WORTH_ROUTING = (
-    1 << 19
-)  # bytes of codes, which take a scan 10 microseconds; fewer are only scanned
-_WORTH_LEARNING = 1 << 20  # bytes of codes; a codebook that is given costs nothing
-_MOST_COMPARED = 0.5  # of the codes, by an average query; where it is more, a scan takes no longer
-_CHECK = 8  # codes are compared in the time in which a bucket, a ring or a run is passed over
-_ASKED, _K = 64, 11  # queries to find that out: codes of the table, each of which finds itself
-_FEWEST_IN_A_RUN = 512  # bytes of codes, on average; where quarters cut finer, runs are whole rings
-_AT_ONCE = 1 << 18
-_SAMPLE, _ROUNDS = 16_384, 4
-_FEWEST_CENTRES, _MOST_CENTRES = 16, 192
+_MIN_ROUTED_BYTES = 1 << 19  # of codes, which a scan reads in 10 microseconds
+_MIN_LEARNED_BYTES = 1 << 20  # of codes; given codewords cost nothing
+_MAX_COMPARED = 0.5  # fraction of the codes per query; above, a scan is as fast
+_BOUND_COST = 8  # codes are compared in the time in which a list, shell or block is skipped
+_SAMPLE_QUERIES, _SAMPLE_K = 64, 11  # to estimate it: codes of the table, which find themselves
+_MIN_BLOCK_BYTES = 512  # of codes, on average; else blocks are whole shells
+_CODES_PER_STEP = 1 << 18
+_SAMPLE, _ITERATIONS = 16_384, 4  # of the clustering
+_MIN_CENTROIDS, _MAX_CENTROIDS = 16, 192
 
 
 @ENGINES.register("routed")
 class RoutedIndex(LocalIndex):
-    """Without a codebook, each segment learns centres of its own; one that gains nothing by routing is scanned."""
+    """Inverted lists around the codewords, or without them around learned centroids.
+
+    Segments that do not gain from routing are scanned.
+    """
 
     engine = "routed"
 
-    def layout(self, rows: native.Rows) -> native.Table:
-        if rows.nbytes >= (_WORTH_LEARNING if self.codebook is None else _WORTH_ROUTING):
-            centres = self.codebook
-            if centres is None:
-                centres = learned_centres(native.packed_of(rows, self.bits), self.bits)
-            table = routed_table(rows, native.rows_of(centres), self.bits)
-            if pays(table, self.bits):
-                return table
-        return native.Table(native.aligned(rows))
+    def layout(self, rows: Rows) -> Table:
+        """A routed table, or a flat one if that is at least as fast."""
+        return arrange(rows, self.bits, self.codewords)
 
 
-def pays(table: native.Table, bits: int) -> bool:
-    """Whether the codes of a routed table, as queries, are compared with so few that it is worth the detour."""
-    if table.runs is None:
+def arrange(rows: Rows, bits: int, codewords: NDArray[np.uint8] | None = None) -> Table:
+    """Arrange codes for fast exact search.
+
+    Args:
+        rows: Codes in the order of ids.
+        bits: Length of the codes.
+        codewords: Packed codewords to use as centroids; None to learn centroids.
+
+    Returns:
+        A routed table, or a flat one if that is at least as fast.
+    """
+    if rows.nbytes >= (_MIN_LEARNED_BYTES if codewords is None else _MIN_ROUTED_BYTES):
+        if codewords is None:
+            codewords = learn_centroids(packed_of(rows, bits), bits)
+        table = routed_table(rows, rows_of(codewords), bits)
+        if routing_is_worthwhile(table, bits):
+            return table
+    return Table(cache_aligned(rows))
+
+
+def routing_is_worthwhile(table: Table, bits: int) -> bool:
+    """Whether a routed table is searched faster than a flat one, estimated by its own codes.
+
+    Args:
+        table: A routed table.
+        bits: Length of the codes.
+
+    Returns:
+        True if the average query is compared with few enough codes.
+    """
+    if table.partition is None:
         return False
-    queries = table.rows[np.linspace(0, len(table) - 1, _ASKED).astype(np.int64)]
-    compared = native.compared(table, queries, k=_K, bits=bits)
+    queries = table.rows[np.linspace(0, len(table) - 1, _SAMPLE_QUERIES).astype(np.int64)]
+    compared = compared_codes(table, queries, k=_SAMPLE_K, bits=bits)
     if compared is None:
         return True
-    buckets, rings, runs = (
-        len(table.runs.centres),
-        len(table.runs.ring_spans),
-        len(table.runs.starts),
-    )
-    return compared + _CHECK * (buckets + rings + runs / buckets) < _MOST_COMPARED * len(table)
+    lists = len(table.partition.centroids)
+    shells, blocks = len(table.partition.shell_distances), len(table.partition.starts)
+    bounds = lists + shells + blocks / lists
+    return compared + _BOUND_COST * bounds < _MAX_COMPARED * len(table)
 
 
-def routed_table(rows: native.Rows, centres: native.Rows, bits: int) -> native.Table:
-    """Codes in the order of ids, rearranged by (nearest centre, distance to it, distance in each quarter, id)."""
+def routed_table(rows: Rows, centroids: Rows, bits: int) -> Table:
+    """Codes ordered by (nearest centroid, distance to it, sub-distances, id).
+
+    Args:
+        rows: Codes in the order of ids.
+        centroids: Rows of the centroids.
+        bits: Length of the codes.
+
+    Returns:
+        The routed table.
+    """
     limits = np.full(len(rows), (bits + 1) << 32, np.uint64)
-    keys = (
-        native.nearest(native.Table(centres), rows, k=1, limits=limits).keys[:, 0].astype(np.int64)
-    )
-    buckets, spans = keys & 0xFFFFFFFF, keys >> 32
-    rings = buckets * (bits + 1) + spans
-    fine = rings << 32 | _quarters(rows, centres, buckets)
+    keys = nearest(Table(centroids), rows, k=1, limits=limits).keys[:, 0].astype(np.int64)
+    lists, distances = keys & 0xFFFFFFFF, keys >> 32
+    shells = lists * (bits + 1) + distances
+    fine = shells << 32 | _subdistance_keys(rows, centroids, lists)
     order = np.argsort(fine, kind="stable")
-    starts = native.changes(fine[order])
-    by_quarters = rows.nbytes >= _FEWEST_IN_A_RUN * len(starts)
-    if not by_quarters:
-        order = np.argsort(rings, kind="stable")
-        starts = native.changes(rings[order])
+    starts = boundaries(fine[order])
+    by_subdistances = rows.nbytes >= _MIN_BLOCK_BYTES * len(starts)
+    if not by_subdistances:
+        order = np.argsort(shells, kind="stable")
+        starts = boundaries(shells[order])
     first = order[starts]
-    ordered = native.aligned(rows, order)
-    runs = native.runs_of(
-        centres,
-        np.stack([buckets[first], spans[first], starts], axis=1),
-        ordered,
-        by_quarters=by_quarters,
-    )
-    return native.Table(ordered, ranks=order.astype(np.uint32), runs=runs)
+    blocks = np.stack([lists[first], distances[first], starts], axis=1)
+    ordered = cache_aligned(rows, order)
+    divided = partition(centroids, blocks, ordered, by_subdistances=by_subdistances)
+    return Table(ordered, ordinals=order.astype(np.uint32), partition=divided)
 
 
-def _quarters(
-    rows: native.Rows, centres: native.Rows, buckets: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """`native.quarters` of each code and its centre as one number, in steps of bounded memory."""
+def _subdistance_keys(rows: Rows, centroids: Rows, lists: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`subdistances` of each code and its centroid as one number, in steps of bounded memory."""
     found = np.empty((len(rows), 4), np.uint8)
-    for start in range(0, len(rows), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        found[part] = native.quarters(rows[part], centres[buckets[part]])
+    for start in range(0, len(rows), _CODES_PER_STEP):
+        part = slice(start, start + _CODES_PER_STEP)
+        found[part] = subdistances(rows[part], centroids[lists[part]])
     return found.view(np.uint32)[:, 0].astype(np.int64)
 
 
-def learned_centres(packed: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
-    """Centres of a sample: first far apart (each new one drawn by the fourth power of its distance to those before), then
-    each the majority of its members' bits, a few times over. The same codes always give the same centres."""
+def learn_centroids(packed: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """Cluster a sample of codes by k-majority. The same codes always give the same centroids.
+
+    The first centroids are far apart: each new one is drawn with a probability proportional to the
+    fourth power of its distance to the previous ones.
+
+    Args:
+        packed: Packed codes, uint8 (n, ceil(bits / 8)).
+        bits: Length of the codes.
+
+    Returns:
+        Packed centroids, distinct and sorted.
+    """
     rng = np.random.default_rng(0)
     sample = packed[np.sort(rng.choice(len(packed), min(_SAMPLE, len(packed)), replace=False))]
-    count = int(np.clip(np.sqrt(len(packed)) / 16, _FEWEST_CENTRES, _MOST_CENTRES))
-    centres = sample[[rng.integers(len(sample))]]
-    nearest = hamming(sample, centres)[:, 0].astype(np.float64)
-    while len(centres) < count and nearest.any():
-        new = sample[[rng.choice(len(sample), p=nearest**4 / (nearest**4).sum())]]
-        centres = np.concatenate([centres, new])
-        nearest = np.minimum(nearest, hamming(sample, new)[:, 0])
+    count = int(np.clip(np.sqrt(len(packed)) / 16, _MIN_CENTROIDS, _MAX_CENTROIDS))
+    centroids = sample[[rng.integers(len(sample))]]
+    distances = hamming(sample, centroids)[:, 0].astype(np.float64)
+    while len(centroids) < count and distances.any():
+        weights = distances**4
+        new = sample[[rng.choice(len(sample), p=weights / weights.sum())]]
+        centroids = np.concatenate([centroids, new])
+        distances = np.minimum(distances, hamming(sample, new)[:, 0])
     signs = unpack(sample, bits).astype(np.int32)
-    for _ in range(_ROUNDS):
-        members = hamming(sample, centres).argmin(axis=1)
-        sums = np.zeros((len(centres), bits), np.int32)
+    for _ in range(_ITERATIONS):
+        members = hamming(sample, centroids).argmin(axis=1)
+        sums = np.zeros((len(centroids), bits), np.int32)
         np.add.at(sums, members, signs)
-        centres = np.unique(pack(sums), axis=0)
-    return centres
+        centroids = np.unique(pack(sums), axis=0)
+    return centroids

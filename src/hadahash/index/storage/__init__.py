@@ -1,1 +1,1 @@
-"""index/storage."""
+"""An index in a folder: manifest, segment files, and items in SQLite."""

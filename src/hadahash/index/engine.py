@@ -1,0 +1,140 @@
+"""The contract of an index engine.
+
+An engine is one file: a class that derives from `Index` (api.py), is registered under its name in
+`ENGINES`, and implements the abstract methods of `Engine`. `Index` checks all arguments before an
+engine sees them. `LocalIndex` (local.py) implements most methods for engines that keep codes in
+memory and in a folder. `hadahash.index._contract` has checks that every engine must pass.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..codes import Codes
+from .items import Id, Ids, Item, ItemTable, Label, Mask
+from .query import Hits, Neighbor, SearchRequest, look_up_neighbors
+
+if TYPE_CHECKING:
+    from .api import Index
+    from .storage.folder import LoadedIndex
+
+
+class Engine(ABC):
+    """What an engine implements.
+
+    Attributes:
+        engine: Name of the engine.
+        bits: Length of the codes.
+        meta: JSON values for the owner of the index; `save` stores them with it.
+    """
+
+    engine: ClassVar[str]
+    bits: int
+    meta: dict[str, Any]
+
+    def __init__(self) -> None:
+        """Create the lock that writers hold."""
+        self._writing = RLock()
+
+    @classmethod
+    @abstractmethod
+    def _create(cls, bits: int, codewords: Any, **options: Any) -> Index:
+        """Create an empty index."""
+
+    @classmethod
+    @abstractmethod
+    def _load(cls, loaded: LoadedIndex) -> Index:
+        """Create the index from a folder whose manifest names this engine."""
+
+    @abstractmethod
+    def save(self, folder: str | Path) -> None:
+        """Write the index to a folder, atomically. In its own folder only new files are written.
+
+        Args:
+            folder: The folder that this index was opened from, an empty or a new folder, or one
+                that holds another index, which is replaced.
+
+        Raises:
+            StorageError: The folder cannot be written, holds other files, or was changed by another
+                process since it was opened.
+        """
+
+    @abstractmethod
+    def verify(self) -> None:
+        """Compare everything that is stored with its checksums.
+
+        Raises:
+            StorageError: A file is damaged; the message names it.
+        """
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of items."""
+
+    @property
+    @abstractmethod
+    def id_type(self) -> type[Id] | None:
+        """Type of the ids, int or str; None while the index is empty."""
+
+    @property
+    @abstractmethod
+    def ids(self) -> Ids:
+        """All ids in ascending order: int64, or object (str)."""
+
+    @abstractmethod
+    def codes(self, ids: ArrayLike | None = None) -> Codes:
+        """The codes of items.
+
+        Args:
+            ids: The items, in this order; None for all in the order of ids.
+
+        Returns:
+            The codes with their ids.
+
+        Raises:
+            UsageError: An id is not in the index.
+        """
+
+    @abstractmethod
+    def has(self, ids: ArrayLike) -> Mask:
+        """Which of the ids are in the index, bool (n,)."""
+
+    @abstractmethod
+    def get(self, ids: ArrayLike) -> list[Item]:
+        """Id, path and labels of items.
+
+        Args:
+            ids: The items.
+
+        Returns:
+            The items in the same order.
+
+        Raises:
+            UsageError: An id is not in the index.
+        """
+
+    @abstractmethod
+    def label_counts(self) -> dict[Label, int]:
+        """Number of items per label."""
+
+    @abstractmethod
+    def _put(self, packed: NDArray[np.uint8], items: ItemTable) -> None:
+        """Add items, or replace those with the same ids, atomically. The ids are ascending."""
+
+    @abstractmethod
+    def _remove(self, ids: Ids) -> None:
+        """Remove items that are in the index, atomically."""
+
+    @abstractmethod
+    def _search(self, request: SearchRequest) -> Hits:
+        """Answer with at most min(k, number of items) columns, padded to the longest row."""
+
+    def _neighbors(self, request: SearchRequest) -> list[list[Neighbor]]:
+        """Answer a request with whole items. Engines override it if they can do it in one pass."""
+        return look_up_neighbors(self, request)

@@ -1,0 +1,210 @@
+"""The base of engines whose codes are on this machine: segments in memory or in a folder.
+
+A search uses the segments as they are at that moment, and a writer replaces them in one step: a
+search sees the index before a change or after it, and never waits.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import native
+from ..codes import Codes
+from ..errors import unknown
+from ..native.tables import Rows, Table, packed_of, rows_of
+from .api import Index
+from .checks import pack_codewords
+from .items import Id, Ids, Item, ItemTable, Label, Mask, check_ids_exist, empty_ids
+from .query import Hits, Neighbor, SearchRequest
+from .segments import InMemory, Segment, compact, delete_ids, search_segments
+from .storage.folder import IndexFolder, IndexState, LoadedIndex, SavedRevision
+
+_SLOW_SIZE = 100_000  # codes; above, searches without the compiled library are noticeably slow
+_warned = False
+
+
+class LocalIndex(Index):
+    """An engine derives from it and defines `layout`: how a segment's codes are arranged.
+
+    Attributes:
+        codewords: Packed codewords, uint8 (C, ceil(bits / 8)), or None. They are stored with the
+            index, also by engines that do not use them.
+    """
+
+    def __init__(self, bits: int, codewords: NDArray[np.uint8] | None) -> None:
+        """Create an empty index.
+
+        Args:
+            bits: Length of the codes.
+            codewords: Packed codewords, or None.
+        """
+        super().__init__()
+        self.bits, self.codewords = bits, codewords
+        self.meta: dict[str, Any] = {}
+        self._segments: tuple[Segment, ...] = ()
+        self._revision: SavedRevision | None = None  # what it was opened from or last saved to
+
+    @classmethod
+    def _create(cls, bits: int, codewords: Any, **options: Any) -> LocalIndex:
+        if options:
+            known = ["codewords"]
+            raise unknown(f"option of the index engine '{cls.engine}'", next(iter(options)), known)
+        return cls(bits, pack_codewords(codewords, bits))
+
+    @classmethod
+    def _load(cls, loaded: LoadedIndex) -> LocalIndex:
+        index = cls(loaded.manifest.bits, loaded.manifest.codewords)
+        index._segments, index._revision = loaded.segments, loaded.revision
+        index.meta = loaded.manifest.meta
+        _warn_if_slow(len(index))
+        return index
+
+    @abstractmethod
+    def layout(self, rows: Rows) -> Table:
+        """Arrange codes for searching.
+
+        Args:
+            rows: Codes in the order of ids. They may belong to the caller and must be copied.
+
+        Returns:
+            The table that is searched.
+        """
+
+    # ---- changes ---------------------------------------------------------------------------------
+
+    def _put(self, packed: NDArray[np.uint8], items: ItemTable) -> None:
+        with self._writing:
+            new = Segment(InMemory(self.layout(rows_of(packed))), items)
+            self._segments = compact((*delete_ids(self._segments, items.ids), new), self.layout)
+        _warn_if_slow(len(self))
+
+    def _remove(self, ids: Ids) -> None:
+        self._segments = compact(delete_ids(self._segments, ids), self.layout)
+
+    # ---- queries ---------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return sum(segment.live_count for segment in self._segments)
+
+    @property
+    def id_type(self) -> type[Id] | None:
+        """Type of the ids, int or str; None while the index is empty."""
+        segments = self._segments
+        return segments[0].items.id_type if segments else None
+
+    @property
+    def ids(self) -> Ids:
+        """All ids in ascending order: int64, or object (str)."""
+        parts = [segment.live_ids() for segment in self._segments]
+        return np.sort(np.concatenate(parts), kind="stable") if parts else empty_ids(None)
+
+    def codes(self, ids: ArrayLike | None = None) -> Codes:
+        """The codes of all items, or of these; see `Engine.codes`."""
+        segments = self._segments
+        if ids is not None or not segments:
+            return self._codes_of(segments, self._checked_ids(() if ids is None else ids))
+        rows = np.concatenate([segment.live_rows() for segment in segments])
+        known = np.concatenate([segment.live_ids() for segment in segments])
+        order = np.argsort(known, kind="stable")
+        return Codes(packed_of(rows[order], self.bits), self.bits, known[order])
+
+    def _codes_of(self, segments: tuple[Segment, ...], wanted: Ids) -> Codes:
+        packed = np.zeros((len(wanted), -(-self.bits // 8)), np.uint8)
+        found = np.zeros(len(wanted), bool)
+        for segment in segments:
+            ordinals = segment.ordinals_of(wanted)
+            here = ordinals >= 0
+            packed[here] = packed_of(segment.rows_at(ordinals[here]), self.bits)
+            found |= here
+        check_ids_exist(wanted, found)
+        return Codes(packed, self.bits, wanted)
+
+    def has(self, ids: ArrayLike) -> Mask:
+        """Which of the ids are in the index, bool (n,)."""
+        wanted = self._checked_ids(ids)
+        found = np.zeros(len(wanted), bool)
+        for segment in self._segments:
+            found |= segment.ordinals_of(wanted) >= 0
+        return found
+
+    def get(self, ids: ArrayLike) -> list[Item]:
+        """Id, path and labels of items; see `Engine.get`."""
+        wanted = self._checked_ids(ids)
+        found: dict[Id, Item] = {}
+        for segment in self._segments:
+            ordinals = segment.ordinals_of(wanted)
+            found.update((item.id, item) for item in segment.items.at(ordinals[ordinals >= 0]))
+        check_ids_exist(wanted, np.array([each in found for each in wanted.tolist()], bool))
+        return [found[each] for each in wanted.tolist()]
+
+    def label_counts(self) -> dict[Label, int]:
+        """Number of items per label, from counts that are kept per segment."""
+        counts: Counter[Label] = Counter()
+        for segment in self._segments:
+            for labels, count in segment.label_counts():
+                counts.update(dict.fromkeys(labels, count))
+        return {label: count for label, count in counts.items() if count}
+
+    def _search(self, request: SearchRequest) -> Hits:
+        found = search_segments(self._segments, request, rows_of(request.packed))
+        return Hits(found.ids, found.distances, found.exact_rows)
+
+    def _neighbors(self, request: SearchRequest) -> list[list[Neighbor]]:
+        segments = self._segments
+        found = search_segments(segments, request, rows_of(request.packed))
+        numbers = np.zeros_like(found.ordinals) if found.segments is None else found.segments
+        hit = found.distances >= 0
+        known: dict[tuple[int, int], tuple[Item, NDArray[np.uint8]]] = {}
+        for number, segment in enumerate(segments):
+            ordinals = np.unique(found.ordinals[hit & (numbers == number)])
+            codes = packed_of(segment.rows_at(ordinals), self.bits)
+            items = zip(ordinals.tolist(), segment.items.at(ordinals), codes, strict=True)
+            known.update(((number, each), (item, code)) for each, item, code in items)
+        columns = (numbers.tolist(), found.ordinals.tolist(), found.distances.tolist())
+        return [
+            [
+                _neighbor(*known[number, ordinal], distance)
+                for number, ordinal, distance in zip(*row, strict=True)
+                if distance >= 0
+            ]
+            for row in zip(*columns, strict=True)
+        ]
+
+    # ---- folder ----------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> None:
+        """Write the index to a folder, atomically; see `Engine.save`."""
+        with self._writing:
+            state = IndexState(self.engine, self.bits, self.codewords, self.meta, self._segments)
+            self._segments, self._revision = IndexFolder(folder).commit(state, self._revision)
+
+    def verify(self) -> None:
+        """Compare everything that is stored with its checksums; see `Engine.verify`."""
+        for segment in self._segments:
+            if segment.saved is not None:
+                segment.saved.verify()
+
+
+def _neighbor(item: Item, code: NDArray[np.uint8], distance: int) -> Neighbor:
+    return Neighbor(item.id, distance, code, item.path, item.labels)
+
+
+def _warn_if_slow(size: int) -> None:
+    """Warn once that searches are slow, if there are many codes and no compiled library."""
+    global _warned
+    if size > _SLOW_SIZE and not _warned and not native.available():
+        _warned = True
+        warnings.warn(
+            f"Searching {size:,} codes without the compiled library takes about 60 times as long. "
+            "Install a C compiler and reinstall hadahash.",
+            RuntimeWarning,
+            stacklevel=4,
+        )

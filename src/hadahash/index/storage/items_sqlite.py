@@ -1,0 +1,224 @@
+"""The items of a stored segment in SQLite.
+
+An id must be found, and the items of a few hits fetched, without reading all of them; strings,
+numbers and nulls appear side by side; and any language can read the file. Label set numbers are
+also in a file of their own (.labels), so that a filter by label reads 4 bytes per item.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from threading import Lock, RLock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..items import Id, Ids, Item, ItemTable, LabelSet, Ordinals
+from .manifest import SegmentEntry, damaged
+from .segment_files import MappedFile
+
+_VALUES_PER_STATEMENT = 500
+_BEFORE = (
+    "PRAGMA journal_mode = OFF",  # the file is new, and gets its name only when it is complete
+    "PRAGMA synchronous = OFF",
+    "BEGIN",
+    "CREATE TABLE items "
+    "(ordinal INTEGER PRIMARY KEY, id NOT NULL, path, label_set INTEGER NOT NULL)",
+    "CREATE TABLE label_sets (number INTEGER PRIMARY KEY, labels TEXT NOT NULL)",
+)
+_COLUMNS = {
+    name: f"SELECT {name} FROM items ORDER BY rowid"  # noqa: S608 - the names are these three
+    for name in ("id", "path", "label_set")
+}
+_AFTER = ("CREATE UNIQUE INDEX by_id ON items (id)", "COMMIT")
+
+
+class StoredItems:
+    """Items in SQLite. A few are fetched one by one; many by loading a column, which is then kept.
+
+    Statements use `rowid`, which is the ordinal in every format of the file.
+
+    Attributes:
+        id_type: int or str.
+    """
+
+    def __init__(
+        self, opened: dict[str, MappedFile], entry: SegmentEntry, id_type: type[Id]
+    ) -> None:
+        """Open the items of a segment.
+
+        Raises:
+            StorageError: The file is not a database, or was removed since it was mapped.
+        """
+        self.id_type, self._count = id_type, entry.count
+        self._file, self._labels = opened["items"], opened.get("labels")
+        self._counts = entry.label_counts
+        self._statements, self._loading = Lock(), RLock()
+        self._ids: Ids | None = None
+        self._table: ItemTable | None = None
+        self._sets: tuple[LabelSet, ...] | None = None
+        self._numbers: NDArray[np.int32] | None = None
+        try:
+            uri = f"{self._file.path.absolute().as_uri()}?mode=ro&immutable=1"
+            self._connection = sqlite3.connect(
+                uri, uri=True, check_same_thread=False, isolation_level=None
+            )
+            self._connection.execute("PRAGMA schema_version").fetchone()  # opens the file now
+        except sqlite3.Error as error:
+            raise damaged(self._file.path, str(error)) from error
+
+    def __len__(self) -> int:
+        """Number of items, deleted ones included."""
+        return self._count
+
+    def ids_at(self, ordinals: Ordinals) -> Ids:
+        """Ids of these ordinals."""
+        distinct, inverse = np.unique(ordinals, return_inverse=True)
+        if self._is_many(len(distinct)):
+            return self.all_ids()[ordinals]
+        found = dict(self._rows("SELECT rowid, id FROM items WHERE rowid IN", distinct.tolist()))
+        return self._id_array([found[each] for each in distinct.tolist()])[inverse]
+
+    def ordinals_of(self, ids: Ids) -> Ordinals:
+        """Ordinals of these ids; -1 for unknown ids."""
+        if self._is_many(len(ids)):
+            return ItemTable(self.all_ids()).ordinals_of(ids)
+        wanted = [_encode(each) for each in ids.tolist()]
+        found = dict(self._rows("SELECT id, rowid FROM items WHERE id IN", wanted))
+        return np.array([found.get(each, -1) for each in wanted], np.int64)
+
+    def label_sets(self) -> Sequence[LabelSet]:
+        """The distinct label sets."""
+        with self._loading:
+            if self._sets is None and self._counts is not None:
+                self._sets = tuple(labels for labels, _ in self._counts)
+            elif self._sets is None:
+                rows = self._rows("SELECT labels FROM label_sets ORDER BY number")
+                self._sets = tuple(tuple(json.loads(labels)) for (labels,) in rows)
+            return self._sets
+
+    def set_numbers(self) -> NDArray[np.int32]:
+        """For each ordinal, the number of its label set."""
+        with self._loading:
+            if self._numbers is None:
+                self._numbers = self._load_set_numbers()
+            return self._numbers
+
+    def at(self, ordinals: Ordinals) -> list[Item]:
+        """The items of these ordinals."""
+        if self._table is not None or self._is_many(len(ordinals)):
+            return self.table().at(ordinals)
+        query = (
+            "SELECT items.rowid, id, path, labels FROM items "
+            "JOIN label_sets ON number = label_set WHERE items.rowid IN"
+        )
+        found = {each: rest for each, *rest in self._rows(query, ordinals.tolist())}
+        rows = (found[each] for each in ordinals.tolist())
+        return [
+            Item(_decode(each), _decode(path), tuple(json.loads(labels)))
+            for each, path, labels in rows
+        ]
+
+    def all_ids(self) -> Ids:
+        """All ids in ascending order."""
+        with self._loading:
+            if self._ids is None:
+                self._ids = self._id_array(self._column("id"))
+            return self._ids
+
+    def table(self) -> ItemTable:
+        """All items, in memory."""
+        with self._loading:
+            if self._table is None:
+                paths = np.empty(self._count, object)
+                paths[:] = [_decode(path) for path in self._column("path")]
+                some = any(path is not None for path in paths)
+                sets, numbers = tuple(self.label_sets()), self.set_numbers()
+                self._table = ItemTable(self.all_ids(), paths if some else None, sets, numbers)
+            return self._table
+
+    def _load_set_numbers(self) -> NDArray[np.int32]:
+        if self._labels is None:  # format 1
+            numbers = np.array(self._column("label_set"), np.int32)
+        else:
+            numbers = self._labels.array(np.int32, 1)[:, 0]
+        if numbers.min(initial=0) < 0 or numbers.max(initial=0) >= len(self.label_sets()):
+            raise damaged(self._file.path, "a label set is missing")
+        return numbers
+
+    def _is_many(self, count: int) -> bool:
+        return self._ids is not None or count > max(1000, self._count // 50)
+
+    def _column(self, name: str) -> list[Any]:
+        values = [value for (value,) in self._rows(_COLUMNS[name])]
+        if len(values) != self._count:
+            raise damaged(self._file.path, f"it has {len(values)} items, not {self._count}")
+        return values
+
+    def _id_array(self, values: Sequence[Any]) -> Ids:
+        if self.id_type is int:
+            return np.array(values, np.int64)
+        array = np.empty(len(values), object)
+        array[:] = [_decode(value) for value in values]
+        return array
+
+    def _rows(self, query: str, values: Sequence[Any] | None = None) -> Iterator[Any]:
+        """The rows of a query; with values, of `query (?, ?, ...)` for a part of them at a time."""
+        self._file.content()
+        if values is None:
+            yield from self._execute(query, ())
+            return
+        for start in range(0, len(values), _VALUES_PER_STATEMENT):
+            part = values[start : start + _VALUES_PER_STATEMENT]
+            yield from self._execute(f"{query} ({', '.join('?' * len(part))})", part)
+
+    def _execute(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        try:
+            with self._statements, closing(self._connection.execute(statement, values)) as cursor:
+                return cursor.fetchall()
+        except sqlite3.Error as error:
+            raise damaged(self._file.path, str(error)) from error
+
+
+def write_items(path: Path, table: ItemTable) -> None:
+    """Write items to a new SQLite file.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    paths = [None] * len(table) if table.paths is None else table.paths.tolist()
+    numbers = table.set_numbers().tolist()
+    ids, paths = ([_encode(each) for each in column] for column in (table.ids.tolist(), paths))
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            for statement in _BEFORE:
+                connection.execute(statement)
+            sets = ((number, json.dumps(labels)) for number, labels in enumerate(table.sets))
+            connection.executemany("INSERT INTO label_sets VALUES (?, ?)", sets)
+            rows = zip(range(len(ids)), ids, paths, numbers, strict=True)
+            connection.executemany("INSERT INTO items VALUES (?, ?, ?, ?)", rows)
+            for statement in _AFTER:
+                connection.execute(statement)
+    except sqlite3.Error as error:
+        full = "full" in str(error)
+        raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
+
+
+def _encode(value: Any) -> Any:
+    """Strings that are not valid Unicode (some file names) are stored as bytes."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-8", "surrogatepass")
+    return value
+
+
+def _decode(value: Any) -> Any:
+    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
