@@ -103,13 +103,6 @@ def test_the_memory_limit_follows_the_machine(monkeypatch, tmp_path, data):
         assert PixelStore.build(data, PREPROCESS, folder=tmp_path).in_memory == in_memory
 
 
-def test_batches_are_the_rows_in_order(tmp_path, data):
-    store = PixelStore.build(data, PREPROCESS, folder=tmp_path, memory_limit=0)
-    order = [torch.tensor([3, 1]), torch.tensor([7]), torch.tensor([0, 0, 2])]
-    for rows, batch in zip(order, store.batches(order), strict=True):
-        assert torch.equal(batch, store.pixels[rows])
-
-
 def test_one_item_is_read_ahead_and_no_more():
     started: list[int] = []
 

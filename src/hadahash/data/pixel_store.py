@@ -97,28 +97,6 @@ class PixelStore:
         pixels = torch.from_numpy(array[:filled])
         return PixelStore(pixels, np.concatenate(rows), skipped, in_memory)
 
-    def read(self, rows: Tensor) -> Tensor:
-        """Copy some images into memory.
-
-        Args:
-            rows: Indices into `pixels`, on any device.
-
-        Returns:
-            uint8 (rows, 3, side, side) on the CPU.
-        """
-        return self.pixels[rows.cpu()]
-
-    def batches(self, order: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Read one batch after the other, each while the one before is in use.
-
-        Args:
-            order: The rows of each batch.
-
-        Returns:
-            Iterator over uint8 (batch, 3, side, side) on the CPU.
-        """
-        return iter(Prefetcher(self.read, order))
-
 
 class Prefetcher(Generic[K, V]):
     """Reads items in a thread, one ahead of the consumer.
