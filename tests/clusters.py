@@ -1,4 +1,4 @@
-"""What the tests of several shallow methods need: features in clusters, and the slow way to a kernel."""
+"""Helpers for tests of shallow methods: clustered features, and a slow reference kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IMAGES, FEATURES, CLASSES, BITS = 60, 12, 4, 8
 
 
 def clusters(seed=0, *, multilabel=False, images=IMAGES, noise=0.7):
-    """Features as a network gives them (not negative), around one mean a class, and targets."""
+    """Non-negative features around one mean per class, as from a network, and targets."""
     generator = torch.Generator().manual_seed(seed)
     means = torch.randn(CLASSES, FEATURES, generator=generator)
     if multilabel:
@@ -43,7 +43,7 @@ def signs(values):
 
 
 def slow_kernel(features, anchors):
-    """exp(-||x - a||^2 / (2 s)) with s the mean of the squared distances, number by number."""
+    """exp(-||x - a||^2 / (2 s)), s the mean of the squared distances, computed in a loop."""
     squares = [
         [sum((p - q) ** 2 for p, q in zip(x, a, strict=True)) for a in anchors.tolist()]
         for x in features.tolist()
