@@ -19,12 +19,14 @@ demo: setup
 	$(RUN)hadahash demo
 	@echo "In this folder that is: $(RUN)hadahash serve demo/photos.index"
 
-# The tests of the page need a browser. Where it cannot be installed they are skipped and say so.
+# The tests of the page need a browser. Where it cannot be installed they are skipped, unless
+# HADAHASH_REQUIRE_BROWSER=1.
 browser:
-	@command -v chromium > /dev/null || (apt-get update -qq && apt-get install -y -qq chromium) > /dev/null 2>&1 || true
+	@command -v chromium > /dev/null || (apt-get update -qq && apt-get install -y -qq chromium) > /dev/null 2>&1 || test -z "$$HADAHASH_REQUIRE_BROWSER"
 
+# All tests, and the examples in all docstrings.
 test: setup browser lint
-	$(RUN)python -m pytest
+	$(RUN)python -m pytest --doctest-modules src tests
 
 lint: setup
 	$(RUN)ruff check src tests bench examples

@@ -1,4 +1,4 @@
-"""Helpers for tests of shallow methods: clustered features, and a slow reference kernel."""
+"""Helpers for tests of shallow methods: clustered features, and a slow kernel."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 import numpy as np
 import torch
 
-from hadahash.config import make
 from hadahash.methods import METHODS, Task
+from hadahash.settings import from_mapping
 
 IMAGES, FEATURES, CLASSES, BITS = 60, 12, 4, 8
 
 
 def clusters(seed=0, *, multilabel=False, images=IMAGES, noise=0.7):
-    """Non-negative features around one mean per class, as from a network, and targets."""
+    """Non-negative features around one mean per class, and targets."""
     generator = torch.Generator().manual_seed(seed)
     means = torch.randn(CLASSES, FEATURES, generator=generator)
     if multilabel:
@@ -29,7 +29,7 @@ def clusters(seed=0, *, multilabel=False, images=IMAGES, noise=0.7):
 def shallow_method(name, *, bits=BITS, width=FEATURES, images=IMAGES, **settings):
     method_type = METHODS.get(name)
     task = Task(bits, CLASSES, width, train_images=images)
-    return method_type.create(task, make(method_type.Settings, settings))
+    return method_type.create(task, from_mapping(method_type.Settings, settings))
 
 
 def fit_shallow(name, features, targets, *, seed=0, **arguments):
@@ -43,7 +43,7 @@ def signs(values):
 
 
 def slow_kernel(features, anchors):
-    """exp(-||x - a||^2 / (2 s)), s the mean of the squared distances, computed in a loop."""
+    """exp(-||x - a||^2 / (2 s)) with s the mean of the squared distances, as a loop."""
     squares = [
         [sum((p - q) ** 2 for p, q in zip(x, a, strict=True)) for a in anchors.tolist()]
         for x in features.tolist()

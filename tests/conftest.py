@@ -1,4 +1,4 @@
-"""What all tests share: quiet, single-threaded arithmetic, and a toy set of four classes that is learned in seconds."""
+"""Shared by all tests: single-threaded arithmetic and a toy data set of four classes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def toy_queries() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 @pytest.fixture(scope="session")
 def fitted(toy: tuple[NDArray[np.uint8], NDArray[np.int64]]) -> Hasher:
-    """A small hasher that knows the toy classes. Tests only read it; one that changes it makes a copy by save and load."""
+    """A small hasher trained on the toy classes. Tests only read it."""
     return tiny_hasher(epochs=8).fit(*toy)
 
 
@@ -59,5 +59,5 @@ def toy_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def milvus(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Where the index engine 'milvus' finds a server; it starts when it is first asked."""
+    """Where the index engine "milvus" finds a server, which starts with the first request."""
     os.environ["HADAHASH_MILVUS_URI"] = str(tmp_path_factory.mktemp("milvus") / "test.db")

@@ -1,4 +1,4 @@
-"""What the tests of several deep methods need: small methods and batches in float64, and the slow way through a layer."""
+"""Helpers for tests of deep methods: small methods and batches in float64, and slow layers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hadahash.config import make
 from hadahash.methods import METHODS, Batch, DeepMethod, Task
+from hadahash.settings import from_mapping
 
 BITS, CLASSES, FEATURES, IMAGES = 8, 5, 6, 12
 
@@ -20,11 +20,11 @@ def deep_method(
     torch.manual_seed(seed)
     method_type = METHODS.get(name)
     task = Task(bits, classes, FEATURES, multilabel=multilabel, train_images=IMAGES, seed=seed)
-    return method_type.create(task, make(method_type.Settings, settings)).double()
+    return method_type.create(task, from_mapping(method_type.Settings, settings)).double()
 
 
 def random_batch(seed, *, multilabel=False, count=None) -> Batch:
-    """1 to 8 images of the 12; with several labels some have none at all."""
+    """1 to 8 of the 12 images; some multi-label images have no label."""
     generator = torch.Generator().manual_seed(seed)
     count = count or int(torch.randint(1, 9, (), generator=generator))
     features = 2 * torch.randn(count, FEATURES, generator=generator, dtype=torch.float64)
@@ -38,14 +38,14 @@ def random_batch(seed, *, multilabel=False, count=None) -> Batch:
 
 
 def through(layer, rows) -> list[list[float]]:
-    """A linear layer, number by number."""
+    """A linear layer, as a loop."""
     weight = layer.weight.tolist()
     bias = [0.0] * len(weight) if layer.bias is None else layer.bias.tolist()
     return [[dot(w, x) + b for w, b in zip(weight, bias, strict=True)] for x in rows]
 
 
-def centred(rows) -> list[list[float]]:
-    """Features of a batch less their means, over the root of their mean square, number by number."""
+def centered(rows) -> list[list[float]]:
+    """Standardized features of a batch, as a loop."""
     means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
     rest = [[x - m for x, m in zip(row, means, strict=True)] for row in rows]
     spread = math.sqrt(sum(x * x for row in rest for x in row) / (len(rows) * len(means)) + 1e-5)
@@ -84,7 +84,7 @@ def assert_parts(parts, expected) -> None:
 
 
 def assert_gradcheck(method, batch) -> None:
-    """The gradient of the sum of the parts, with respect to the features and to every parameter, is the numerical one."""
+    """The gradient of the loss with respect to features and parameters equals the numerical one."""
     names, parameters = zip(*method.named_parameters(), strict=True)
 
     def total(features, *tensors):
@@ -111,7 +111,7 @@ class _Loss(torch.nn.Module):
 
 
 def assert_full_precision(method, batch) -> None:
-    """Only the network may run in bfloat16: from its outputs on, the loss is what it is in single precision."""
+    """Only the network runs in bfloat16: the loss of its outputs is computed in single precision."""
     outputs = method.values(batch.features).detach().float()
     method.float()
     batch = Batch(batch.features.float(), batch.targets.float(), batch.indices)

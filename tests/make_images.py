@@ -1,4 +1,4 @@
-"""Makes the corpus of odd image files that the tests read: each has a name, its bytes, and what must come of it."""
+"""The corpus of unusual image files: each has a name, its bytes and the expected outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
 
 def picture(height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
-    """uint8 (height, width, 3): smooth, with all four quarters different, so that a turned copy is noticed."""
+    """A smooth image (height, width, 3) whose four quarters differ, so that rotations show."""
     y, x = np.mgrid[:height, :width]
     red, green = x * 255 // max(1, width - 1), y * 255 // max(1, height - 1)
     blue = np.where((x < width // 2) & (y < height // 2), 200, 30)
@@ -54,7 +54,7 @@ def exif(orientation: int) -> bytes:
 
 
 def turned(upright: np.ndarray, orientation: int) -> np.ndarray:
-    """The pixels as a camera would store them so that `orientation` brings them upright again."""
+    """The pixels as a camera stores them with this EXIF orientation."""
     inverse: dict[int, Callable[[np.ndarray], np.ndarray]] = {
         2: lambda a: a[:, ::-1],
         3: lambda a: a[::-1, ::-1],
@@ -72,7 +72,7 @@ def png_chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def png(width: int, height: int, depth: int, colour: int, rows: bytes, *extra: bytes) -> bytes:
-    """A PNG made by hand: `rows` with their filter bytes; `extra` chunks come before the pixels."""
+    """A PNG of `rows` with their filter bytes; `extra` chunks come before the pixels."""
     header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
     body = (
         header
@@ -86,7 +86,7 @@ def png(width: int, height: int, depth: int, colour: int, rows: bytes, *extra: b
 def tiff(
     entries: list[tuple[int, int, int, int]], *, following: int = 0, tail: bytes = b""
 ) -> bytes:
-    """A little-endian TIFF whose one directory, at 8, has these (tag, type, count, value) entries; then `tail`."""
+    """A little-endian TIFF with one directory of (tag, type, count, value); then `tail`."""
     body = b"".join(struct.pack("<HHII", *entry) for entry in entries)
     return (
         b"II*\0" + struct.pack("<IH", 8, len(entries)) + body + struct.pack("<I", following) + tail
@@ -94,7 +94,7 @@ def tiff(
 
 
 def scan_bomb(side: int = 8_000, scans: int = 5_000) -> bytes:
-    """A progressive JPEG whose last scan, of some hundred bytes, is there thousands of times."""
+    """A progressive JPEG whose last scan, of about 100 bytes, is repeated thousands of times."""
     data = encode(Image.new("L", (side, side)), "JPEG", progressive=True, quality=30)
     last = data.rfind(b"\xff\xda")
     return data[:-2] + data[last:-2] * scans + b"\xff\xd9"
@@ -105,7 +105,7 @@ def grey_ramp(top: int) -> np.ndarray:
 
 
 def animation(fmt: str, frames: int, size: tuple[int, int] = (8, 8)) -> bytes:
-    """Red first; then other colours, all different from their neighbours."""
+    """An animation: red first, then frames that differ from their neighbours."""
     images = [
         Image.new("RGB", size, (255, 0, 0) if i == 0 else (i % 251, 200, i // 251))
         for i in range(frames)
@@ -343,6 +343,12 @@ def _bombs() -> list[Case]:
         (279, 4, 1, 1),
     ]
     overlapping = [(tag, 7, 400_000, 8) for tag in range(40_000, 50_000)]
+    directory = tiff(basic + overlapping, tail=bytes(400_000))
+    exif_chunk = png_chunk(b"eXIf", directory)
+    plain = encode(picture(), "JPEG")
+    pieces = [directory[start : start + 60_000] for start in range(0, len(directory), 60_000)]
+    segments = [b"\xff\xe1" + struct.pack(">H", len(p) + 8) + b"Exif\0\0" + p for p in pieces]
+    many_segments = plain[:2] + b"".join(segments) + plain[2:]
     bmp = (
         b"BM" + bytes(12) + struct.pack("<IiiHHIIiiII", 40, 60_000, 60_000, 1, 24, 0, 0, 0, 0, 0, 0)
     )
@@ -362,7 +368,14 @@ def _bombs() -> list[Case]:
         Case("bomb-size.webp", webp, "ImageTooLarge"),
         Case("bomb-scans.jpg", scan_bomb(), "ImageTooLarge"),
         Case("bomb-text.png", png(1, 1, 8, 2, pixel, text), "CorruptImage"),
-        Case("bomb-overlapping-tags.tif", tiff(basic + overlapping, tail=bytes(400_000)), "ok"),
+        Case(
+            "bomb-overlapping-tags.tif",
+            tiff(basic + overlapping, tail=bytes(400_000)),
+            "CorruptImage",
+        ),
+        Case("bomb-overlapping-tags.png", png(1, 1, 8, 2, pixel, exif_chunk), "ok", (1, 1)),
+        Case("bomb-overlapping-tags.jpg", many_segments, "ok", (HEIGHT, WIDTH)),
+        Case("bomb-side.png", png(1, 70_000, 8, 2, bytes(4 * 70_000)), "ImageTooLarge"),
         Case("bomb-directory-loop.tif", tiff(basic, following=8), "ok", (1, 1)),
         Case(
             "bomb-nested-directories.tif",
@@ -395,7 +408,7 @@ def corpus() -> list[Case]:
 
 
 def many_frames(fmt: str, count: int) -> bytes:
-    """An animation of so many frames, the first of them red, made by repeating those of a short one."""
+    """An animation of `count` frames, red first, made by repeating those of a short one."""
     if fmt == "GIF":
         head, first, *others = animation("GIF", 3)[:-1].split(b"\x21\xf9\x04")
         return b"\x21\xf9\x04".join([head, first, *(others * (count // 2))]) + b";"

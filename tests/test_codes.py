@@ -8,15 +8,28 @@ import errno
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hadahash import code_files
 from hadahash import codes as module
-from hadahash.codes import Codes, Skipped, binarize, hamming, pack, unpack, words
+from hadahash.codes import (
+    Codes,
+    Skipped,
+    as_codes,
+    binarize,
+    hamming,
+    pack,
+    unpack,
+    words,
+    write_skipped,
+)
 from hadahash.errors import (
     HadaHashError,
     MissingExtraError,
@@ -129,7 +142,7 @@ def test_selection_and_joining(rng):
     assert np.array_equal(joined.packed, codes.packed) and joined.ids.tolist() == codes.ids.tolist()
     assert len(Codes.concatenate([codes, codes]).skipped) == 2
     assert np.array_equal(codes.signs(), unpack(codes.packed, 12))
-    with pytest.raises(UsageError, match="cannot be joined"):
+    with pytest.raises(UsageError, match="Cannot concatenate"):
         Codes.concatenate([codes, random_codes(rng, bits=13)])
     with pytest.raises(UsageError):
         Codes.concatenate([])
@@ -143,13 +156,13 @@ def test_ids_default_to_numbers(rng):
 @pytest.mark.parametrize(
     "options, text",
     [
-        ({"bits": 0}, "at least 1 bit"),
+        ({"bits": 0}, "bits must be an integer >= 1, got 0"),
         ({"bits": 7}, "padding bits"),
-        ({"bits": 9}, "packed as uint8 (n, 2)"),
+        ({"bits": 9}, "must be uint8 (n, 2)"),
         ({"packed": np.full((2, 1), 255, np.int64)}, "got int64"),
         ({"packed": np.full(2, 255, np.uint8)}, "got uint8 (2,)"),
         ({"ids": ["a"]}, "2 codes need 2 ids"),
-        ({"ids": [0.5, 1.5]}, "strings or whole numbers"),
+        ({"ids": [0.5, 1.5]}, "all strings or all integers"),
         ({"ids": [["a"], ["b"]]}, "2 codes need 2 ids"),
     ],
 )
@@ -264,7 +277,7 @@ def test_a_wrong_header_is_refused(tmp_path):
 def test_a_file_of_a_later_version_says_so(tmp_path, rng, suffix, monkeypatch):
     path = tmp_path / f"codes{suffix}"
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_FORMAT", 2)
+        patch.setattr(code_files, "_FORMAT", 3)
         random_codes(rng).save(path)
     with pytest.raises(NewerFileError, match="pip install -U") as error:
         Codes.load(path)
@@ -322,13 +335,13 @@ def test_parquet_of_someone_else_is_refused(tmp_path):
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(pyarrow.table({"id": [1]}), tmp_path / "x.parquet")
-    with pytest.raises(StorageError, match="does not hold codes"):
+    with pytest.raises(StorageError, match="is not a code file"):
         Codes.load(tmp_path / "x.parquet")
 
 
 def test_skipped_images_are_listed(tmp_path, rng):
     rows = [("a,b.jpg", "broken"), ("c\n.jpg", 'says "no"'), ("\udcff.jpg", "unreadable")]
-    random_codes(rng, skipped=rows).save_skipped(tmp_path / "skipped.csv")
+    write_skipped(tmp_path / "skipped.csv", [Skipped(*row) for row in rows])
     with (tmp_path / "skipped.csv").open(
         newline="", encoding="utf-8", errors="surrogateescape"
     ) as file:
@@ -338,3 +351,196 @@ def test_skipped_images_are_listed(tmp_path, rng):
 def test_examples_in_the_docstrings():
     outcome = doctest.testmod(module)
     assert outcome.attempted > 4 and outcome.failed == 0
+
+
+# ---- bits, signs and values of a caller ----
+
+
+BITS = np.random.default_rng(0).integers(0, 2, (6, 21))
+EXPECTED = np.packbits(BITS, axis=1)
+
+
+@pytest.mark.parametrize(
+    "kind", [bool, np.uint8, np.int8, np.int64, np.float32, torch.bool, torch.int32, torch.bfloat16]
+)
+def test_bits_of_every_type_are_packed_as_they_are(kind):
+    bits = torch.from_numpy(BITS).to(kind) if isinstance(kind, torch.dtype) else BITS.astype(kind)
+    codes = Codes.from_bits(bits, ids=list("abcdef"))
+    assert np.array_equal(codes.packed, EXPECTED) and codes.bits == 21
+    assert codes.ids.tolist() == list("abcdef")
+    for take in (Codes.from_signs, Codes.from_values):
+        with pytest.raises(UsageError, match="from_bits"):
+            take(bits)
+    for take in (pack, binarize):
+        with pytest.raises(UsageError, match="from_bits"):
+            take(bits.float().numpy() if isinstance(bits, torch.Tensor) else bits)
+    if kind is np.uint8:
+        with pytest.raises(UsageError, match=r"could be bits or packed bytes.*from_bits"):
+            as_codes(bits)
+    else:
+        assert np.array_equal(as_codes(bits).packed, EXPECTED)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int64, np.float64, torch.int8, torch.float16])
+def test_signs_of_every_type_are_packed(kind):
+    signs = 2 * BITS - 1
+    signs = torch.from_numpy(signs).to(kind) if isinstance(kind, torch.dtype) else signs
+    for codes in (Codes.from_signs(signs), Codes.from_values(signs), as_codes(signs)):
+        assert np.array_equal(codes.packed, EXPECTED) and codes.bits == 21
+    with pytest.raises(UsageError, match="from_signs"):
+        Codes.from_bits(signs)
+
+
+def test_values_are_binarized_and_nothing_else_takes_them():
+    values = torch.randn(4, 9, requires_grad=True)
+    codes = Codes.from_values(values)
+    assert np.array_equal(codes.signs() > 0, values.detach().numpy() >= 0)
+    for take in (Codes.from_signs, Codes.from_bits, as_codes):
+        with pytest.raises(UsageError, match="from_"):
+            take(values)
+    assert Codes.from_values(np.zeros((2, 3))).signs().min() == 1, "zero is a value too"
+
+
+def test_as_codes_takes_codes_and_packed_bytes():
+    codes = Codes(np.array([[3, 255]], np.uint8), 16)
+    assert as_codes(codes) is codes
+    assert as_codes(codes.packed).bits == 16
+    for wrong in (np.zeros((2, 2, 2)), np.array(["a"]), [[1, 2, 3]], 5, "codes", None):
+        with pytest.raises(UsageError) as error:
+            as_codes(wrong)
+        assert "\n" not in str(error.value)
+
+
+def test_hamming_takes_packed_codes_only():
+    signs = np.array([[1, -1, 1, 1]], np.int8)
+    for wrong in (signs, BITS.astype(bool), EXPECTED[0], EXPECTED.tolist()):
+        with pytest.raises(UsageError, match="must be uint8"):
+            hamming(wrong, wrong)
+
+
+def test_a_prefix_keeps_the_first_bits(rng):
+    codes = random_codes(rng, n=5, bits=21, ids=list("abcde"))
+    for bits in range(1, 22):
+        part = codes.prefix(bits)
+        assert np.array_equal(part.signs(), codes.signs()[:, :bits]) and part.bits == bits
+        assert part.ids.tolist() == codes.ids.tolist()
+    for bits in (0, 22, 2.5, True):
+        with pytest.raises(UsageError, match="bits must be"):
+            codes.prefix(bits)
+
+
+@pytest.mark.parametrize("bits", [16.0, True, "16", None, -3, np.bool_(True)])
+def test_a_code_length_is_an_integer(bits):
+    with pytest.raises(UsageError, match="bits must be an integer >= 1"):
+        Codes(np.zeros((1, 2), np.uint8), bits)
+
+
+def test_numpy_code_lengths_and_ids_are_saved(tmp_path):
+    codes = Codes(np.zeros((2, 8), np.uint8), np.int64(64), np.array([7, 9], np.uint16))
+    assert type(codes.bits) is int
+    codes.save(tmp_path / "x.npz")
+    assert equal(Codes.load(tmp_path / "x.npz"), codes)
+
+
+@pytest.mark.parametrize(
+    "ids", [[1, "a"], [True, False], [None, "a"], np.array([2**63, 0], np.uint64)]
+)
+def test_mixed_and_impossible_ids_are_refused(ids):
+    with pytest.raises(UsageError, match=r"[Ii]ds must be"):
+        Codes(np.zeros((2, 1), np.uint8), 8, ids)
+
+
+def test_one_long_name_does_not_make_all_ids_long(tmp_path):
+    codes = Codes(np.zeros((2000, 1), np.uint8), 8, [*map(str, range(1999)), "n" * 100_000])
+    codes.save(tmp_path / "x.npz")
+    assert (tmp_path / "x.npz").stat().st_size < 200_000
+    assert equal(Codes.load(tmp_path / "x.npz"), codes)
+
+
+# ---- hostile files ----
+
+
+def _npz(path, **changes):
+    """A code file with some members replaced by raw bytes."""
+    Codes(np.zeros((2, 1), np.uint8), 8, ["a", "b"]).save(path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in (members | changes).items():
+            archive.writestr(name, content)
+
+
+def _npy(header: str) -> bytes:
+    text = header.encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"packed.npy": _npy("{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2**70)}")},
+        {
+            "packed.npy": _npy(
+                f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({2**70}, 1)}}\n"
+            )
+        },
+        {"packed.npy": _npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({2**45}, 1)}}")},
+        {"packed.npy": _npy("{'descr': '|u1', ")},
+        {"packed.npy": _npy("   {\n  'a'")},
+        {"packed.npy": b""},
+        {"packed.npy": b"rubbish"},
+        {"header.npy": b""},
+        {"id_ends.npy": b""},
+        {"header.npy": _npy("{'descr': '|O', 'fortran_order': False, 'shape': ()}") + b"cos\n"},
+    ],
+)
+def test_crafted_members_are_damage(tmp_path, changes):
+    _npz(tmp_path / "x.npz", **changes)
+    with pytest.raises(StorageError, match=r"x\.npz") as error:
+        Codes.load(tmp_path / "x.npz")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"bits": 8.0},
+        {"bits": True},
+        {"bits": "8"},
+        {"skipped": [["a"]]},
+        {"skipped": 5},
+        {"format": None},
+    ],
+)
+def test_a_header_of_wrong_types_is_damage(tmp_path, header):
+    content = {"format": 2, "bits": 8, "skipped": []} | header
+    np.savez(
+        tmp_path / "x.npz",
+        packed=np.zeros((1, 1), np.uint8),
+        ids=np.array([0]),
+        header=np.array(json.dumps(content)),
+    )
+    with pytest.raises(StorageError, match=r"x\.npz"):
+        Codes.load(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("ends", [[1, 5], [2, 1], [-1, 2], [1]])
+def test_ids_whose_ends_do_not_fit_are_damage(tmp_path, ends):
+    header = json.dumps({"format": 2, "bits": 8, "skipped": []})
+    np.savez(
+        tmp_path / "x.npz",
+        packed=np.zeros((2, 1), np.uint8),
+        id_bytes=np.frombuffer(b"ab", np.uint8),
+        id_ends=np.array(ends),
+        header=np.array(header),
+    )
+    with pytest.raises(StorageError, match=r"x\.npz"):
+        Codes.load(tmp_path / "x.npz")
+
+
+def test_a_list_of_skipped_images_does_not_outlive_them(tmp_path):
+    path = tmp_path / "skipped.csv"
+    write_skipped(path, [Skipped("a.jpg", "broken")])
+    write_skipped(path, [])
+    assert not path.exists()
+    write_skipped(path, [])

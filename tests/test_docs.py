@@ -1,68 +1,25 @@
-"""The code that the pages show is run as it stands there, their commands are known to the command line, their links lead somewhere."""
+"""The code on the pages runs, their commands exist, their links lead somewhere, their numbers are measured."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import sys
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
-from test_imports import FREE, ORDER, SOURCE
-from toys import CLASS_NAMES, make_toy, write_folder
+from test_imports import EXEMPT, ORDER, SOURCE
+from toys import make_toy, write_folder
 from typer.testing import CliRunner
 
-from hadahash import evaluate, list_methods
 from hadahash.cli.app import app
-from hadahash.methods import METHODS
+from hadahash.files import read_json, read_toml
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
-
-
-def _blocks(page):
-    return re.findall(
-        r"^```python\n(.*?)^```$", (DOCS / page).read_text("utf-8"), flags=re.DOTALL | re.MULTILINE
-    )
-
-
-@pytest.fixture
-def guest_methods(tmp_path, monkeypatch):
-    """A folder whose files are modules of the package hadahash.methods; what they register is forgotten afterwards."""
-    package = sys.modules["hadahash.methods"]
-    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
-    modules, names, registered = set(sys.modules), set(vars(package)), dict(METHODS._entries)
-    yield tmp_path
-    METHODS._entries.clear()
-    METHODS._entries.update(registered)
-    for module in set(sys.modules) - modules:
-        if module.startswith("hadahash.methods."):
-            del sys.modules[module]
-    for name in set(vars(package)) - names:
-        delattr(package, name)
-
-
-def test_a_method_is_one_file_and_one_import_line(guest_methods, tmp_path, monkeypatch):
-    file, line, use = _blocks("add-a-method.md")
-    assert file.startswith("# src/hadahash/methods/hinge.py\n") and "hinge" not in list_methods()
-    assert line.startswith("# src/hadahash/methods/__init__.py\n") and len(line.splitlines()) == 2
-    (guest_methods / "hinge.py").write_text(file, "utf-8")
-    exec(line, {"__package__": "hadahash.methods", "__name__": "hadahash.methods"})
-    assert "hinge" in list_methods()
-
-    monkeypatch.chdir(tmp_path)
-    write_folder(tmp_path / "photos", *make_toy(160, seed=0))
-    names: dict[str, object] = {}
-    exec(use, names)
-    codes, hasher = names["codes"], names["hasher"]
-    labels = np.array([CLASS_NAMES.index(name.split("/")[0]) for name in codes.ids])
-    assert len(codes) == 160 and codes.bits == 16 and hasher.outcome.steps == 8 * 5
-    queries, query_labels = make_toy(40, seed=1)
-    assert evaluate(hasher.encode(queries), query_labels, codes, labels).map >= 0.95
-    assert len(file.splitlines()) <= 40
 
 
 _FENCE = re.compile(r"^(```+)(\w*)\n(.*?)^\1$", flags=re.DOTALL | re.MULTILINE)
@@ -120,7 +77,7 @@ _CALL = re.compile(r"(?:(?:\w+=\S+ +)*(?:\S*/)?hadahash|(?:torchrun|python)\b.* 
 
 
 def _commands(text: str) -> Iterator[str]:
-    """What the pages say after `hadahash`: in blocks, fenced or indented, and within a sentence."""
+    """The arguments of `hadahash` on the pages: in blocks, fenced or indented, and within a sentence."""
     fenced = "".join(
         body
         for _, language, body in _FENCE.findall(text)
@@ -135,7 +92,7 @@ def _commands(text: str) -> Iterator[str]:
 
 
 def _refusal(command: str) -> str:
-    """What the command line says against a command, empty where it knows it. `--help` keeps the command from being run."""
+    """The error of the command line for a command, empty if it is valid. `--help` keeps it from being run."""
     words = shlex.split(command, comments=True)
     words = words[
         : next(
@@ -181,15 +138,78 @@ def test_an_unknown_command_or_option_is_refused(command):
     assert _refusal(command)
 
 
-def test_the_rooms_are_listed_in_the_order_of_imports():
-    """CONTRIBUTING.md shows every room that there is, once, as `tests/test_imports.py` orders them."""
+def test_the_modules_are_listed_in_the_order_of_imports():
+    """CONTRIBUTING.md shows every module once, in the order of `tests/test_imports.py`."""
     rows = re.findall(
         r"^    (\S.*?)  ", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), flags=re.MULTILINE
     )
     shown = [name for row in rows for name in re.split(r", | -> ", row)]
-    there = {
+    present = {
         path.stem
         for path in SOURCE.iterdir()
         if path.suffix == ".py" or (path / "__init__.py").exists()
     }
-    assert shown == [room for room in ORDER if room in there - FREE - {"_version"}]
+    assert shown == [name for name in ORDER if name in present - EXEMPT - {"_version"}]
+
+
+def test_the_files_that_contributing_names_exist():
+    table = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("## Where do I change")[2]
+    named = re.findall(r"`([a-z_]+/[a-z_/<>*.]*|[a-z_]+\.py)`", table)
+    assert len(named) > 25
+    for name in named:
+        if not name.startswith(("src/", "results/", "bench/")):
+            assert list(SOURCE.glob(re.sub(r"<\w+>", "*", name).rstrip("/"))), name
+
+
+# ---- README --------------------------------------------------------------------------------------
+
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_library_example_runs(tmp_path, monkeypatch):
+    (example,) = re.findall(r"^```python\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+    small = 'backbone="test_efficientnet", weights="none", size=32, epochs=2, device="cpu"'
+    example = example.replace('backbone="efficientnet_lite0"', small)
+    assert "test_efficientnet" in example
+    monkeypatch.chdir(tmp_path)
+    photos = write_folder(tmp_path / "photos", *make_toy(40, seed=0))
+    shutil.copytree(photos, tmp_path / "more-photos")
+    shutil.copytree(photos / "red", tmp_path / "more-photos" / "cats")
+    shutil.copy(next(photos.rglob("*.png")), tmp_path / "query.jpg")
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert names["hits"].exact and 0 < names["report"].map <= 1
+
+
+def test_the_table_of_extras_is_complete():
+    shown = re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE)
+    extras = read_toml(ROOT / "pyproject.toml")["project"]["optional-dependencies"]
+    assert sorted(shown) == sorted(extras)
+
+
+FILES = {
+    "HCDH (codebook `far`)": "hcdh",
+    "OrthoHash": "orthohash",
+    "CSQ": "csq",
+    "HashNet": "hashnet",
+    "SSDH": "ssdh",
+    "SDH": "sdh",
+    "ITQ (unsupervised)": "itq",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_scores_are_those_of_the_results(name):
+    (row,) = re.findall(rf"^\| {re.escape(name)} \| (.*) \|$", README, flags=re.MULTILINE)
+    for shown, dataset in zip(
+        row.split(" | "), ("cifar10", "tinyimagenet100", "voc2012"), strict=True
+    ):
+        stem = f"{FILES[name]}-64-efficientnet_lite0-s0-128px"
+        result = read_json(ROOT / "results" / dataset / f"{stem}.json")
+        assert shown == f"{result['map']:.3f}".removeprefix("0")
+        if name.startswith("HCDH"):
+            assert result["settings"]["codebook"] == "far"
+
+
+def test_it_fits_on_two_screens():
+    assert len(README.splitlines()) <= 140

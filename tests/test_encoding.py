@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from toys import make_toy, one_line, tensor_bytes, tiny_hasher, write_folder
 
 from hadahash import Codes, Hasher
@@ -17,6 +18,7 @@ from hadahash.data import ArrayImages
 from hadahash.data.sources import ImageSource, as_images
 from hadahash.encoding import Encoder, FeatureCache, encode_to_file, parse_shard, shard_rows
 from hadahash.errors import CorruptImage, StorageError, UsageError
+from hadahash.model import HashModel
 
 NEAR_ZERO = 1e-4  # where another order of additions may turn a sign
 
@@ -56,22 +58,26 @@ def pixels() -> np.ndarray:
     return make_toy(70, seed=5)[0]
 
 
-def _encoder(hasher: Hasher, batch: int) -> Encoder:
-    """The hasher's encoder, with batches of this size."""
-    return type("Batched", (Encoder,), {"batch": batch})(hasher.network, hasher.preprocess)
+@pytest.fixture(scope="module")
+def model(fitted: Hasher) -> HashModel:
+    return fitted.model_
 
 
 @pytest.fixture
-def encoder(fitted: Hasher) -> Encoder:
-    return _encoder(fitted, 16)
+def encoder(model: HashModel) -> Encoder:
+    return model.encoder(batch_size=16)
 
 
-def test_codes_are_the_signs_of_the_values_in_order(fitted, pixels):
-    codes = fitted.encode(pixels)
+def _source(images, count: int = 70) -> ImageSource:
+    return ImageSource(images, _ids(count))
+
+
+def test_codes_are_the_signs_of_the_values_in_order(model, pixels):
+    codes = model.encode(pixels)
     with torch.inference_mode():
         values = torch.cat(
             [
-                fitted.network(torch.from_numpy(p.transpose(2, 0, 1).copy())[None].float())
+                model.network(torch.from_numpy(p.transpose(2, 0, 1).copy())[None].float())
                 for p in pixels
             ]
         )
@@ -81,57 +87,53 @@ def test_codes_are_the_signs_of_the_values_in_order(fitted, pixels):
         and sure.mean() > 0.99
     )
     assert codes.ids.tolist() == list(range(70)) and codes.bits == 16 and codes.skipped == ()
-    torch.testing.assert_close(fitted.values(pixels).values, values, rtol=0, atol=1e-4)
+    torch.testing.assert_close(model.values(pixels).values, values, rtol=0, atol=1e-4)
 
 
-def test_the_size_of_the_batch_does_not_matter(fitted, pixels):
-    images = ArrayImages(pixels)
-    one, many = (
-        _encoder(fitted, 1).values(images).values,
-        _encoder(fitted, 32).values(images).values,
-    )
+def test_the_size_of_the_batch_does_not_matter(model, pixels):
+    one, many = (model.values(pixels, batch_size=size).values for size in (1, 32))
     torch.testing.assert_close(one, many, rtol=0, atol=NEAR_ZERO)
     sure = (one.abs() > NEAR_ZERO).numpy()
-    codes = [_encoder(fitted, batch).encode(images, _ids(70)).signs() for batch in (1, 32)]
+    codes = [model.encode(pixels, batch_size=size).signs() for size in (1, 32)]
     assert np.array_equal(codes[0][sure], codes[1][sure])
 
 
-def test_bad_images_are_skipped_and_the_others_keep_their_ids(fitted, encoder, pixels):
+def test_bad_images_are_skipped_and_the_others_keep_their_ids(model, encoder, pixels):
     bad = frozenset({0, 3, *range(16, 32), 40, 69})  # the second batch is bad as a whole
-    codes = encoder.encode(Counting(pixels, bad), _ids(70))
+    codes = encoder.encode(_source(Counting(pixels, bad)))
     good = [i for i in range(70) if i not in bad]
     assert codes.ids.tolist() == [f"image-{i}" for i in good]
     assert codes.skipped == tuple((f"image-{i}", f"broken {i}") for i in sorted(bad))
     for row in (0, 10, len(good) - 1):
-        alone = fitted.values(pixels[good[row]][None]).values.numpy()[0]
+        alone = model.values(pixels[good[row]][None]).values.numpy()[0]
         sure = np.abs(alone) > NEAR_ZERO
         assert np.array_equal((codes.signs()[row] > 0)[sure], (alone >= 0)[sure])
 
 
-def test_a_folder_with_a_thousandth_of_bad_files_goes_on(fitted, tmp_path):
+def test_a_few_bad_files_do_not_stop_a_large_folder(model, tmp_path):
     """2,000 files, 2 of them bad. Checked by content: each code is that of the file its id names."""
     pixels, labels = make_toy(2000, seed=5)
     folder = write_folder(tmp_path / "photos", pixels, labels)
     broken = ["blue/004.png", "red/1414.png"]
     (folder / broken[0]).write_bytes(b"")
     (folder / broken[1]).write_bytes((folder / broken[1]).read_bytes()[:200])
-    codes = fitted.encode(folder)
+    codes = model.encode(folder)
     assert [name.path for name in codes.skipped] == broken and all(
         name.reason for name in codes.skipped
     )
     assert len(codes) == 1998 and not set(broken) & set(codes.ids)
-    values = fitted.values(pixels).values.numpy()
+    values = model.values(pixels).values.numpy()
     for name, signs in zip(codes.ids, codes.signs(), strict=True):
         own = values[int(Path(name).stem)]
         sure = np.abs(own) > NEAR_ZERO
         assert np.array_equal((signs > 0)[sure], (own >= 0)[sure])
 
 
-def test_no_image_and_only_bad_images(fitted, encoder, pixels):
-    for codes in (fitted.encode([]), encoder.encode(Counting(pixels[:0]), _ids(0))):
+def test_no_image_and_only_bad_images(model, encoder, pixels):
+    for codes in (model.encode([]), encoder.encode(_source(Counting(pixels[:0]), 0))):
         assert len(codes) == 0 and codes.packed.shape == (0, 2) and codes.bits == 16
-    assert fitted.values([]).values.shape == (0, 16)
-    codes = encoder.encode(Counting(pixels[:5], frozenset(range(5))), _ids(5))
+    assert model.values([]).values.shape == (0, 16)
+    codes = encoder.encode(_source(Counting(pixels[:5], frozenset(range(5))), 5))
     assert len(codes) == 0 and len(codes.skipped) == 5
 
 
@@ -144,24 +146,23 @@ def test_encoding_is_streamed(encoder, pixels):
         done += count
         ahead.append(len(images.read) - done)
 
-    encoder.encode(images, _ids(420), advance)
+    encoder.encode(_source(images, 420), advance)
     assert done == 420 and sorted(images.read) == list(range(420)), "each image is read once"
     assert max(ahead) <= 2 * 16
 
 
 def test_encoding_changes_nothing_in_the_network(fitted, pixels):
-    fitted.network.train()  # as a careless caller may leave it
+    fitted.model_.network.train()  # as a careless caller may leave it
     before = tensor_bytes(fitted)
     first = fitted.encode(pixels)
-    assert tensor_bytes(fitted) == before and not fitted.network.training
+    assert tensor_bytes(fitted) == before and not fitted.model_.network.training
     assert np.array_equal(first.packed, fitted.encode(pixels).packed)
 
 
-def test_mirror_averages_the_image_and_its_mirror_image(fitted, pixels):
-    mirroring = Encoder(fitted.network, replace(fitted.preprocess, mirror=True))
+def test_mirror_averages_the_image_and_its_mirror_image(model, pixels):
+    mirroring = Encoder(model.network, replace(model.preprocess, mirror=True))
     plain, mirrored = (
-        fitted.encoder().features(ArrayImages(p)).values
-        for p in (pixels, pixels[:, :, ::-1].copy())
+        model.encoder().features(ArrayImages(p)).values for p in (pixels, pixels[:, :, ::-1].copy())
     )
     both = (plain + mirrored) / 2
     torch.testing.assert_close(
@@ -170,7 +171,7 @@ def test_mirror_averages_the_image_and_its_mirror_image(fitted, pixels):
     assert not torch.allclose(both, plain, atol=NEAR_ZERO)
     with torch.no_grad():  # what a cache of features would give
         torch.testing.assert_close(
-            mirroring.values(ArrayImages(pixels)).values, fitted.network.values(both)
+            mirroring.values(ArrayImages(pixels)).values, model.network.values(both)
         )
 
 
@@ -196,19 +197,19 @@ def test_shards_joined_are_the_whole_in_order(count, shards):
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_codes_of_joined_shards_are_the_codes_of_the_whole(fitted, pixels, tmp_path):
+def test_codes_of_joined_shards_are_the_codes_of_the_whole(model, pixels, tmp_path):
     images = Counting(pixels, frozenset({7, 50}))
     source = ImageSource(images, _ids(70))
-    parts = [fitted.encode_to_file(source, tmp_path / f"{i}.npz", shard=(i, 3)) for i in (1, 2, 3)]
-    whole, joined = fitted.encode(source), Codes.concatenate(parts)
+    parts = [model.encode_to_file(source, tmp_path / f"{i}.npz", shard=(i, 3)) for i in (1, 2, 3)]
+    whole, joined = model.encode(source), Codes.concatenate(parts)
     assert np.array_equal(joined.ids, whole.ids) and joined.skipped == whole.skipped
-    assert _nearly_equal(fitted, joined, whole, pixels)
+    assert _nearly_equal(model, joined, whole, pixels)
     loaded = Codes.concatenate([Codes.load(tmp_path / f"{i}.npz") for i in (1, 2, 3)])
     assert np.array_equal(loaded.packed, joined.packed) and np.array_equal(loaded.ids, joined.ids)
 
 
-def _nearly_equal(hasher, a, b, pixels):
-    values = hasher.values(pixels[[int(name.split("-")[1]) for name in a.ids]]).values.numpy()
+def _nearly_equal(model, a, b, pixels):
+    values = model.values(pixels[[int(name.split("-")[1]) for name in a.ids]]).values.numpy()
     sure = np.abs(values) > NEAR_ZERO
     return np.array_equal(a.signs()[sure], b.signs()[sure])
 
@@ -220,7 +221,7 @@ class Killed(BaseException):
     """Like a kill: nothing catches it."""
 
 
-def _interrupted(encoder, images, ids, out, *, after, **options):
+def _interrupted(encoder, source, out, *, after, **options):
     done = 0
 
     def advance(count):
@@ -230,19 +231,20 @@ def _interrupted(encoder, images, ids, out, *, after, **options):
             raise Killed
 
     with pytest.raises(Killed):
-        encode_to_file(encoder, images, ids, out, part=10, advance=advance, **options)
+        encode_to_file(encoder, source, out, part=10, progress=advance, **options)
 
 
 def test_an_interrupted_job_does_no_finished_part_again(encoder, pixels, tmp_path):
     images, out = Counting(pixels, frozenset({3, 25})), tmp_path / "codes.npz"
-    _interrupted(encoder, images, _ids(70), out, after=35, model="m")
+    _interrupted(encoder, _source(images), out, after=35, model_id="m")
     assert not out.exists() and len(list((tmp_path / "codes.npz.parts").glob("*.npz"))) == 3
+    source, counts = _source(images), []
+    source.fingerprint()  # reads images of an unknown kind once
     images.read.clear()
-    told = []
-    codes = encode_to_file(encoder, images, _ids(70), out, part=10, model="m", advance=told.append)
+    codes = encode_to_file(encoder, source, out, part=10, model_id="m", progress=counts.append)
     assert sorted(images.read) == list(range(30, 70)), "finished parts are not read again"
-    assert sum(told) == 70, "the progress counts them all the same"
-    whole = encoder.encode(images, _ids(70))
+    assert sum(counts) == 70, "the progress counts them all the same"
+    whole = encoder.encode(source)
     assert np.array_equal(codes.ids, whole.ids) and codes.skipped == whole.skipped
     assert Codes.load(out).ids.tolist() == whole.ids.tolist()
     assert list(tmp_path.iterdir()) == [out], "no parts are left behind"
@@ -251,45 +253,49 @@ def test_an_interrupted_job_does_no_finished_part_again(encoder, pixels, tmp_pat
 @pytest.mark.parametrize("change", ["model", "ids", "shard", "part"])
 def test_parts_of_another_job_are_not_used(encoder, pixels, tmp_path, change):
     images, out = Counting(pixels), tmp_path / "codes.npz"
-    _interrupted(encoder, images, _ids(70), out, after=35, model="m")
-    images.read.clear()
+    _interrupted(encoder, _source(images), out, after=35, model_id="m")
     ids = np.roll(_ids(70), 1) if change == "ids" else _ids(70)
     options = {
-        "model": {"model": "other"},
+        "model": {"model_id": "other"},
         "shard": {"shard": (1, 2)},
         "part": {"part": 5},
         "ids": {},
     }[change]
-    codes = encode_to_file(encoder, images, ids, out, **{"model": "m", "part": 10} | options)
+    source = ImageSource(images, ids)
+    source.fingerprint()
+    images.read.clear()
+    codes = encode_to_file(encoder, source, out, **{"model_id": "m", "part": 10} | options)
     expected = range(35) if change == "shard" else range(70)
-    assert sorted(images.read) == list(expected)
+    reads = 2 if change == "shard" else 1  # the fingerprint of a shard is computed anew
+    assert sorted(images.read) == sorted([*expected] * reads)
     assert codes.ids.tolist() == ids[list(expected)].tolist()
 
 
 def test_a_retrained_hasher_is_another_model(toy, tmp_path, pixels):
     hasher = tiny_hasher(epochs=1).fit(*toy)
-    first = hasher.weights_sha256
+    first = hasher.model_.id
     hasher.save(tmp_path / "model")
-    assert hasher.weights_sha256 == first, "saving changes nothing"
-    hasher.settings["epochs"] = 2
-    hasher.fit(*toy)
-    assert hasher.weights_sha256 != first
-    codes = hasher.encode_to_file(pixels, tmp_path / "codes.npz")
+    assert hasher.model_.id == first, "saving changes nothing"
+    hasher.set_params(epochs=2).fit(*toy)
+    assert hasher.model_.id != first
+    codes = hasher.model_.encode_to_file(pixels, tmp_path / "codes.npz")
     assert np.array_equal(codes.packed, hasher.encode(pixels).packed)
 
 
 def test_a_job_that_is_done_again_encodes_again(encoder, pixels, tmp_path):
     images = Counting(pixels)
+    source = _source(images)
+    source.fingerprint()
+    images.read.clear()
     for _ in range(2):
-        encode_to_file(encoder, images, _ids(70), tmp_path / "codes.npz", part=10)
+        encode_to_file(encoder, source, tmp_path / "codes.npz", model_id="m", part=10)
     assert len(images.read) == 140
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_jobs_of_almost_nothing(encoder, pixels, tmp_path, count):
-    codes = encode_to_file(
-        encoder, ArrayImages(pixels[:count]), _ids(count), tmp_path / "codes.npz"
-    )
+    source = _source(ArrayImages(pixels[:count]), count)
+    codes = encode_to_file(encoder, source, tmp_path / "codes.npz", model_id="m")
     assert len(codes) == len(Codes.load(tmp_path / "codes.npz")) == count
     assert codes.bits == 16
 
@@ -297,7 +303,7 @@ def test_jobs_of_almost_nothing(encoder, pixels, tmp_path, count):
 def test_codes_that_cannot_be_written_are_one_line(fitted, pixels, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="Cannot write") as caught:
-        fitted.encode_to_file(pixels, tmp_path / "file" / "codes.npz")
+        fitted.model_.encode_to_file(pixels, tmp_path / "file" / "codes.npz")
     one_line(caught.value)
 
 
@@ -336,5 +342,54 @@ def test_the_cache_tells_images_and_networks_apart(toy, pixels, tmp_path):
                 hasher.encode(source, cache=cache).packed, hasher.encode(source).packed
             )
     assert np.array_equal(
-        pack(one.values(first).values.numpy()), one.encode(as_images(first)).packed
+        pack(one.model_.values(first).values.numpy()), one.encode(as_images(first)).packed
     )
+
+
+# ------------------------------------------------------------------ jobs of other images
+
+
+@pytest.mark.parametrize("kind", ["folder", "array"])
+def test_an_interrupted_job_does_not_continue_with_other_images(model, pixels, tmp_path, kind):
+    """Cameras number their files alike in every folder, and arrays always from 0."""
+    first, second = pixels[:30], pixels[30:60]
+    sources = [first, second]
+    if kind == "folder":
+        sources = [
+            write_folder(tmp_path / name, part, np.zeros(30, int))
+            for name, part in (("a", first), ("b", second))
+        ]
+        assert as_images(sources[0]).ids.tolist() == as_images(sources[1]).ids.tolist()
+    out, encoder = tmp_path / "codes.npz", model.encoder(batch_size=5)
+    _interrupted(encoder, as_images(sources[0]), out, after=15, model_id=model.id)
+    codes = encode_to_file(encoder, as_images(sources[1]), out, model_id=model.id, part=10)
+    assert np.array_equal(codes.packed, encoder.encode(as_images(sources[1])).packed)
+    assert not np.array_equal(codes.packed, encoder.encode(as_images(sources[0])).packed)
+
+
+def test_a_file_that_was_replaced_in_the_meantime_is_encoded_again(model, pixels, tmp_path):
+    folder = write_folder(tmp_path / "photos", pixels[:30], np.zeros(30, int))
+    out, encoder = tmp_path / "codes.npz", model.encoder(batch_size=5)
+    _interrupted(encoder, as_images(folder), out, after=15, model_id=model.id)
+    first = folder / "blue" / "000.png"
+    Image.fromarray(pixels[45]).save(first)
+    codes = encode_to_file(encoder, as_images(folder), out, model_id=model.id, part=10)
+    assert np.array_equal(codes.packed[0], model.encode(first).packed[0])
+
+
+def test_a_damaged_job_file_starts_the_job_again(model, pixels, tmp_path):
+    out, encoder = tmp_path / "codes.npz", model.encoder(batch_size=5)
+    source = as_images(pixels[:30])
+    _interrupted(encoder, source, out, after=15, model_id=model.id)
+    (tmp_path / "codes.npz.parts" / "job.json").write_text("{")
+    codes = encode_to_file(encoder, source, out, model_id=model.id, part=10)
+    assert np.array_equal(codes.packed, encoder.encode(source).packed)
+
+
+def test_a_damaged_part_is_encoded_again(model, pixels, tmp_path):
+    out, encoder = tmp_path / "codes.npz", model.encoder(batch_size=5)
+    source = as_images(pixels[:30])
+    _interrupted(encoder, source, out, after=15, model_id=model.id)
+    (tmp_path / "codes.npz.parts" / "000000.npz").write_bytes(b"PK")
+    codes = encode_to_file(encoder, source, out, model_id=model.id, part=10)
+    assert np.array_equal(codes.packed, encoder.encode(source).packed)

@@ -12,7 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
     "digits.py": r"(?s)1,618 images as 6,472 bytes.*mAP (0\.9[5-9]\d|1\.000)\n.*saved and loaded: the same codes",
-    "codebooks.py": r"(?m)^ *100 +64 +\d+ +32$",
+    "codebooks.py": r"(?m)^ *100 +64 +\d+ +32 +\d+ +32$",
 }
 
 

@@ -1,4 +1,4 @@
-"""The front door: fit, encode, save and load, and one line for everything that can be wrong."""
+"""The high-level API: fit, encode, save and load, and one-line errors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hasher, write_folder
+from toys import (
+    make_toy,
+    one_line,
+    tensor_bytes,
+    tiny_hasher,
+    use_smallest_backbone,
+    write_folder,
+)
 
-from hadahash import Hasher, evaluate
+from hadahash import Hasher, evaluate, fitting
+from hadahash.config import InputConfig
 from hadahash.data import ArrayImages, FileImages, LabelledImages
+from hadahash.data.preprocess import choose_preprocess
 from hadahash.errors import (
     DataError,
     HadaHashError,
@@ -29,7 +38,8 @@ from hadahash.errors import (
     StorageError,
     UsageError,
 )
-from hadahash.hasher import ModelSettings, choose_preprocess
+from hadahash.model import HashModel
+from hadahash.model_files import MANIFEST, _digest
 
 
 @pytest.fixture
@@ -41,7 +51,7 @@ def saved(fitted: Hasher, tmp_path: Path) -> Path:
 @pytest.fixture
 def small(monkeypatch):
     """Hashers on a network that learns in no time."""
-    monkeypatch.setattr("hadahash.hasher.build_backbone", smallest_backbone)
+    use_smallest_backbone(monkeypatch)
     return lambda method="hcdh", **changes: tiny_hasher(method, **{"epochs": 1} | changes)
 
 
@@ -70,7 +80,7 @@ def test_pixels_a_folder_and_labelled_images_are_the_same_data(small, tmp_path):
         "red",
         "yellow",
     )
-    assert hashers[0].outcome.steps == 1 and not hashers[0].multilabel
+    assert hashers[0].model_.info["steps"] == 1 and not hashers[0].model_.multilabel
 
 
 def test_a_corrupt_image_does_not_stop_the_training(small, toy_folder):
@@ -79,8 +89,8 @@ def test_a_corrupt_image_does_not_stop_the_training(small, toy_folder):
     (toy_folder / bad[1]).write_bytes((toy_folder / bad[1]).read_bytes()[:300])
     for frozen in (False, True):
         hasher = small(frozen=frozen).fit(toy_folder)
-        assert [name.path for name in hasher.skipped] == bad and all(
-            name.reason for name in hasher.skipped
+        assert [name.path for name in hasher.skipped_] == bad and all(
+            name.reason for name in hasher.skipped_
         )
         without = shutil.copytree(toy_folder, toy_folder.parent / f"good-{frozen}")
         for name in bad:
@@ -93,13 +103,11 @@ def test_a_corrupt_image_does_not_stop_the_training(small, toy_folder):
 def test_a_folder_of_which_nothing_can_be_read_is_one_line(small, toy_folder):
     for path in toy_folder.rglob("*.png"):
         path.write_bytes(b"")
-    with pytest.raises(DataError, match="Only 0 of 48 images could be read") as caught:
+    with pytest.raises(DataError, match="at least 2 readable images, got 0 of 48") as caught:
         small().fit(toy_folder)
     text = one_line(caught.value)
     assert (
-        re.search(
-            r"The first that could not is blue/\d+\.png: .*empty.*\. Replace such files", text
-        )
+        re.search(r"First failure: blue/\d+\.png: .*empty.*\. Replace unreadable files", text)
         and "Skipped" not in text
     )
     assert caught.value.exit_code == 1
@@ -109,16 +117,16 @@ def test_several_labels(small):
     pixels, numbers = make_toy(40, seed=0)
     labels = np.eye(4, dtype=int)[numbers] | np.eye(4, dtype=int)[(numbers + 1) % 4]
     hasher = small().fit(pixels, labels)
-    assert hasher.multilabel and hasher.classes == ("0", "1", "2", "3")
+    assert hasher.model_.multilabel and hasher.classes == ("0", "1", "2", "3")
     assert hasher.encode(pixels).packed.shape == (40, 2)
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.zeros(8, int), "Only 1 class has images"),
-        (np.eye(3, dtype=int)[[0] * 8], "Only 1 class has images"),
-        (np.zeros((8, 3), int), "Only 0 class"),
+        (np.zeros(8, int), "at least 2 classes with images, got 1"),
+        (np.eye(3, dtype=int)[[0] * 8], "at least 2 classes with images, got 1"),
+        (np.zeros((8, 3), int), "at least 2 classes with images, got 0"),
         (np.arange(7), "8 images need 8 labels"),
         (None, "labels are missing"),
         (np.full((8, 2), 3), "0 and 1"),
@@ -141,10 +149,10 @@ def test_a_folder_of_one_class_is_one_line(small, toy_folder):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"bits": 0}, "bits=0 is not possible"),
-        ({"bits": -8}, "bits=-8 is not possible"),
-        ({"bits": 16.5}, "bits=16.5 is not possible"),
-        ({"seed": "one"}, "seed=one is not possible"),
+        ({"bits": 0}, "bits must be an integer >= 1 and < 2**63, got 0"),
+        ({"bits": -8}, "got -8"),
+        ({"bits": 16.5}, "got 16.5"),
+        ({"seed": "one"}, "seed must be an integer >= 0 and < 2**63, got 'one'"),
         ({"method": "hcdhh"}, "Unknown method 'hcdhh'. Did you mean 'hcdh"),
         (
             {"backbone": "test_efficientnt"},
@@ -154,8 +162,8 @@ def test_a_folder_of_one_class_is_one_line(small, toy_folder):
         ({"lam": -1}, "lam must be >= 0, got -1.0"),
         ({"codebook": "papr"}, "paper"),
         ({"device": "gpu"}, "Unknown device 'gpu'. Use auto, cpu or cuda"),
-        ({"size": 4}, "size=4"),
-        ({"epochs": "many"}, "epochs=many is not possible: epochs must be a whole number"),
+        ({"size": 4}, "size must be >= 8, got 4"),
+        ({"epochs": "many"}, "epochs must be an integer, got many"),
         ({"weights": "/nowhere/w.pth"}, "There is no weights file /nowhere/w.pth"),
     ],
 )
@@ -168,28 +176,31 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(toy, changes, message):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_asking_for_a_gpu_where_none_is(toy):
-    with pytest.raises(UsageError, match=r"no GPU.*--device cpu"):
+    with pytest.raises(UsageError, match=r"No GPU.*--device cpu"):
         tiny_hasher(device="cuda").fit(*toy)
 
 
 def test_numpy_numbers_are_numbers(small, tmp_path):
     hasher = small(bits=np.int64(8), seed=np.int32(3), epochs=np.int64(1), lr=np.float32(0.1))
-    hasher.fit(*make_toy(8, seed=0), out=tmp_path).save(tmp_path)
+    hasher.fit(*make_toy(8, seed=0)).save(tmp_path)
     assert Hasher.load(tmp_path, device="cpu").bits == 8
 
 
-def test_init_only_stores():
-    hasher = Hasher("no such method", bits=-1, nonsense=3)
-    assert (hasher.method, hasher.bits, hasher.settings) == ("no such method", -1, {"nonsense": 3})
+def test_init_stores_its_arguments_as_given():
+    hasher = Hasher("lsh", bits=np.int64(8), epochs="3")
+    assert (hasher.method, hasher.bits, hasher.settings) == ("lsh", 8, {"epochs": "3"})
 
 
 def test_frozen_leaves_the_backbone_as_it_was(toy):
     frozen = tiny_hasher(frozen=True, epochs=4).fit(*toy)
     untouched = tiny_hasher("lsh").fit(*toy)
-    ours, theirs = frozen.network.backbone.state_dict(), untouched.network.backbone.state_dict()
+    ours, theirs = (
+        frozen.model_.network.backbone.state_dict(),
+        untouched.model_.network.backbone.state_dict(),
+    )
     assert any(key.endswith("running_mean") for key in ours)
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
-    thawed = tiny_hasher(epochs=1).fit(*toy).network.backbone.state_dict()
+    thawed = tiny_hasher(epochs=1).fit(*toy).model_.network.backbone.state_dict()
     assert not any(
         torch.equal(thawed[key], theirs[key])
         for key in ours
@@ -199,12 +210,16 @@ def test_frozen_leaves_the_backbone_as_it_was(toy):
 
 def test_frozen_training_learns_from_the_features_that_encoding_sees(toy, monkeypatch):
     seen = []
-    monkeypatch.setattr(
-        "hadahash.hasher.train", lambda network, data, *_args, **_options: seen.append(data)
-    )
-    hasher = tiny_hasher(frozen=True).fit(*toy)
-    assert torch.equal(seen[0].inputs, hasher.encoder().features(ArrayImages(toy[0])).values)
-    assert torch.equal(seen[0].targets.argmax(1), torch.from_numpy(toy[1]))
+    train = fitting.train
+
+    def spy(network, data, *args, **options):
+        seen.append(data)
+        return train(network, data, *args, **options)
+
+    monkeypatch.setattr(fitting, "train", spy)
+    model = tiny_hasher(frozen=True).fit(*toy).model_
+    assert torch.equal(seen[0].inputs, model.encoder().features(ArrayImages(toy[0])).values)
+    assert np.array_equal(seen[0].labels.array, toy[1])
 
 
 def test_learned_codes_find_their_class(fitted, toy, toy_queries):
@@ -220,9 +235,9 @@ def test_thresholds_balance_the_bits_on_the_training_set(toy, method, frozen):
     zero = tiny_hasher(method, frozen=frozen).fit(*toy)
     mean = tiny_hasher(method, frozen=frozen, threshold="mean").fit(*toy)
     median = tiny_hasher(method, frozen=frozen, threshold="median").fit(*toy)
-    assert (zero.network.threshold == 0).all() and (mean.network.threshold != 0).any()
+    assert (zero.model_.network.threshold == 0).all() and (mean.model_.network.threshold != 0).any()
     torch.testing.assert_close(
-        mean.values(toy[0]).values.mean(0), torch.zeros(16), rtol=0, atol=1e-4
+        mean.model_.values(toy[0]).values.mean(0), torch.zeros(16), rtol=0, atol=1e-4
     )
     share = lambda hasher: (hasher.encode(toy[0]).signs() > 0).mean(0)  # noqa: E731
     assert np.abs(share(median) - 0.5).max() <= 0.02
@@ -246,7 +261,7 @@ def test_thresholds_balance_the_bits_on_the_training_set(toy, method, frozen):
 )
 def test_the_square_suits_the_images(pixels, settings, expected):
     chosen = choose_preprocess(
-        ArrayImages(np.zeros((3, *pixels, 3), np.uint8)), 224, ModelSettings(**settings)
+        ArrayImages(np.zeros((3, *pixels, 3), np.uint8)), 224, InputConfig(**settings)
     )
     assert (chosen.side, chosen.size, chosen.crop) == expected
 
@@ -258,21 +273,20 @@ def test_the_square_follows_the_typical_file(tmp_path):
         Image.new("RGB", size).save(tmp_path / f"{number}.png")
     (tmp_path / "x.png").write_bytes(b"broken")
     paths = sorted(tmp_path.glob("*.png"))
-    assert choose_preprocess(FileImages(paths), 224, ModelSettings()).side == 50
+    assert choose_preprocess(FileImages(paths), 224, InputConfig()).side == 50
 
 
 # ------------------------------------------------------------------ encode
 
 
-def test_a_hasher_that_learned_nothing_says_so(tmp_path):
+def test_a_hasher_that_is_not_fitted_says_so(tmp_path):
     uses = (
         lambda h: h.encode([]),
         lambda h: h.save(tmp_path),
-        lambda h: h.values([]),
-        lambda h: h.encode_to_file([], "x.npz"),
+        lambda h: h.classes,
     )
     for use in uses:
-        with pytest.raises(HadaHashError, match="learned nothing yet") as caught:
+        with pytest.raises(HadaHashError, match="not fitted: call fit") as caught:
             use(tiny_hasher())
         one_line(caught.value)
 
@@ -305,7 +319,7 @@ def test_names_of_all_kinds(fitted, toy_folder, tmp_path):
         shutil.copy(toy_folder / "red" / "002.png", folder / name)
     codes = fitted.encode(folder)
     assert sorted(codes.ids) == sorted(names) and len({row.tobytes() for row in codes.packed}) == 1
-    fitted.encode_to_file(folder, tmp_path / "codes.npz")
+    fitted.model_.encode_to_file(folder, tmp_path / "codes.npz")
     assert sorted(type(codes).load(tmp_path / "codes.npz").ids) == sorted(names)
 
 
@@ -324,13 +338,12 @@ def test_save_and_load_round_trip(fitted, saved, toy_queries):
         "backbone",
         "seed",
         "weights",
-        "settings",
         "classes",
-        "multilabel",
-        "preprocess",
     ):
         assert getattr(loaded, name) == getattr(fitted, name), name
-    assert loaded.weights_sha256 == fitted.weights_sha256 and not loaded.network.training
+    for name in ("id", "config", "info", "classes", "multilabel", "preprocess", "weights_sha256"):
+        assert getattr(loaded.model_, name) == getattr(fitted.model_, name), name
+    assert not loaded.model_.network.training
 
 
 def test_loading_leaves_the_callers_random_numbers_alone(saved):
@@ -349,11 +362,12 @@ def test_other_methods_come_back_too(toy, toy_queries, tmp_path, method):
     )
 
 
-def test_the_card_names_the_weights_and_their_hash(fitted, saved):
-    card = json.loads((saved / "hasher.json").read_text())
-    content = (saved / card["weights_file"]).read_bytes()
-    assert card["weights_sha256"] == hashlib.sha256(content).hexdigest() == fitted.weights_sha256
-    assert sorted(path.name for path in saved.iterdir()) == ["hasher.json", card["weights_file"]]
+def test_the_manifest_names_the_weights_and_their_hash(fitted, saved):
+    manifest = json.loads((saved / MANIFEST).read_text())
+    content = (saved / manifest["weights_file"]).read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    assert manifest["weights_sha256"] == found == fitted.model_.weights_sha256
+    assert {path.name for path in saved.iterdir()} == {MANIFEST, manifest["weights_file"]}
 
 
 def test_saving_again_replaces_the_model_and_leaves_no_other(fitted, saved, toy):
@@ -380,15 +394,23 @@ def test_a_flipped_byte_in_the_weights_is_named(saved):
     one_line(caught.value)
 
 
-def _change_card(folder: Path, **changes) -> None:
-    card = json.loads((folder / "hasher.json").read_text()) | changes
-    (folder / "hasher.json").write_text(
-        json.dumps({key: value for key, value in card.items() if value is not None})
-    )
+def _change_manifest(folder: Path, **changes) -> None:
+    """Change model.json, or a part of it, with a checksum that is right."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    for key, value in changes.items():
+        *parents, name = key.split("__")
+        place = manifest
+        for parent in parents:
+            place = place[parent]
+        place[name] = value
+        if value is None:
+            del place[name]
+    del manifest["sha256"]
+    (folder / MANIFEST).write_text(json.dumps(manifest | {"sha256": _digest(manifest)}))
 
 
 def test_a_newer_format_asks_for_an_update_with_exit_code_3(saved):
-    _change_card(saved, format=2, hadahash="9.1", method="of the future", preprocess={"new": 1})
+    _change_manifest(saved, format=3, hadahash="9.1", preprocess={"new": 1})
     with pytest.raises(
         NewerFileError, match=r"written by hadahash 9.1. Update with: pip install -U hadahash"
     ) as caught:
@@ -400,7 +422,7 @@ def test_a_newer_format_asks_for_an_update_with_exit_code_3(saved):
 def test_a_missing_folder_says_how_to_train_one(tmp_path):
     for folder in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(
-            StorageError, match=r"holds no trained model .*hadahash train DATA --out"
+            StorageError, match=r"has no trained model .*hadahash train DATA --out"
         ) as caught:
             Hasher.load(folder)
         one_line(caught.value)
@@ -410,18 +432,19 @@ def test_a_missing_folder_says_how_to_train_one(tmp_path):
     "key",
     [
         "format",
-        "method",
-        "bits",
+        "config",
+        "config__method",
         "classes",
+        "multilabel",
         "preprocess",
         "weights_file",
         "weights_sha256",
-        "train_images",
+        "info__train_images",
     ],
 )
-def test_a_card_with_a_gap_is_damaged(saved, key):
-    _change_card(saved, **{key: None})
-    with pytest.raises(StorageError, match=r"hasher.json is damaged") as caught:
+def test_a_manifest_with_a_gap_is_damaged(saved, key):
+    _change_manifest(saved, **{key: None})
+    with pytest.raises(StorageError, match=r"model.json is damaged") as caught:
         Hasher.load(saved, device="cpu")
     one_line(caught.value)
 
@@ -430,9 +453,9 @@ def test_a_card_with_a_gap_is_damaged(saved, key):
     "content",
     ["", "{", "[]", "5", '"x"', "null", '{"format": "1"}', '{"format": 1, "settings": 5}'],
 )
-def test_a_card_that_is_none_is_damaged(saved, content):
-    (saved / "hasher.json").write_text(content)
-    with pytest.raises(StorageError, match=r"hasher.json is damaged") as caught:
+def test_a_manifest_without_content_is_damaged(saved, content):
+    (saved / MANIFEST).write_text(content)
+    with pytest.raises(StorageError, match=r"model.json is damaged") as caught:
         Hasher.load(saved, device="cpu")
     one_line(caught.value)
 
@@ -440,14 +463,16 @@ def test_a_card_that_is_none_is_damaged(saved, content):
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"bits": 24}, "method.head.hash.weight"),
+        ({"config__bits": 24}, "method.head.hash.weight"),
         ({"classes": ["a", "b"]}, "codebook"),
-        ({"method": "hcdh-h"}, "classifier"),
+        ({"config__method": "hcdh-h"}, "classifier"),
     ],
 )
 def test_weights_of_another_shape_are_named(saved, changes, key):
-    _change_card(saved, **changes)
-    with pytest.raises(StorageError, match=r"does not fit hasher\.json") as caught:
+    _change_manifest(saved, **changes)
+    with pytest.raises(
+        StorageError, match=r"model.json is damaged .*tensors are missing"
+    ) as caught:
         Hasher.load(saved, device="cpu")
     assert key in one_line(caught.value)
 
@@ -463,7 +488,7 @@ class _Wicked:
 def test_a_pickle_in_place_of_the_weights_is_refused(saved, tmp_path):
     content = pickle.dumps(_Wicked(tmp_path / "effect"))
     (saved / "w.safetensors").write_bytes(content)
-    _change_card(
+    _change_manifest(
         saved, weights_file="w.safetensors", weights_sha256=hashlib.sha256(content).hexdigest()
     )
     with pytest.raises(StorageError) as caught:
@@ -530,10 +555,71 @@ def test_a_failure_at_any_write_leaves_the_old_model_or_the_new_one(saved, toy, 
 
 
 def test_preprocess_is_stored_with_the_model(fitted, saved, toy_queries):
-    loaded = Hasher.load(saved, device="cpu")
-    loaded.preprocess = replace(loaded.preprocess, crop=0.5)
-    assert not torch.allclose(
-        loaded.values(toy_queries[0]).values, fitted.values(toy_queries[0]).values, atol=1e-3
-    )
-    loaded.save(saved)
-    assert Hasher.load(saved, device="cpu").preprocess.crop == 0.5
+    model = HashModel.load(saved, device="cpu")
+    changed = replace(model, preprocess=replace(model.preprocess, crop=0.5))
+    values = [each.values(toy_queries[0]).values for each in (changed, fitted.model_)]
+    assert not torch.allclose(*values, atol=1e-3)
+    changed.save(saved)
+    assert HashModel.load(saved, device="cpu").preprocess.crop == 0.5
+
+
+# ------------------------------------------------------------------ as an estimator
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "hcdhh"}, "Unknown method 'hcdhh'. Did you mean 'hcdh"),
+        ({"bits": 0}, "bits must be"),
+        ({"epoch": 3}, "Unknown setting 'epoch'. Did you mean 'epochs'"),
+        ({"epochs": 0}, "epochs must be >= 1, got 0."),
+        ({"device": "gpu"}, "Unknown device 'gpu'"),
+        ({"seed": -1}, "seed must be"),
+    ],
+)
+def test_wrong_names_and_values_are_reported_by_the_constructor(arguments, message):
+    with pytest.raises(UsageError) as caught:
+        Hasher(**arguments)
+    assert message in one_line(caught.value)
+
+
+def test_parameters_are_read_and_changed_by_name():
+    hasher = Hasher("lsh", bits=8, epochs=3)
+    assert hasher.get_params() == {
+        "method": "lsh",
+        "bits": 8,
+        "backbone": "efficientnet_lite0",
+        "seed": 0,
+        "weights": "imagenet",
+        "device": "auto",
+        "plugins": (),
+        "epochs": 3,
+    }
+    assert hasher.set_params(bits=16, lr=0.5) is hasher
+    assert (hasher.bits, hasher.settings) == (16, {"epochs": 3, "lr": 0.5})
+    with pytest.raises(UsageError, match="Unknown setting 'bit'"):
+        hasher.set_params(bits=32, bit=3)
+    assert (hasher.bits, hasher.settings) == (16, {"epochs": 3, "lr": 0.5}), "nothing changed"
+
+
+def test_the_repr_names_what_was_chosen():
+    text = repr(Hasher("lsh", bits=8, epochs=3))
+    assert text == "Hasher('lsh', bits=8, backbone='efficientnet_lite0', seed=0, epochs=3)"
+
+
+def test_scikit_learn_clones_an_estimator(fitted):
+    from sklearn.base import clone
+
+    copy = clone(fitted)
+    assert copy is not fitted and copy.get_params() == fitted.get_params()
+    assert not hasattr(copy, "model_")
+
+
+def test_a_hasher_can_be_copied_and_pickled_before_it_is_fitted():
+    hasher = Hasher("lsh", bits=8, epochs=3)
+    assert pickle.loads(pickle.dumps(hasher)).get_params() == hasher.get_params()
+
+
+def test_a_loaded_hasher_can_be_fitted_again(fitted, saved, toy):
+    again = Hasher.load(saved, device="cpu").fit(*toy)
+    assert tensor_bytes(again) == tensor_bytes(fitted)

@@ -1,4 +1,4 @@
-"""An index follows the photos on disk: new, changed, touched, vanished and unreadable ones; models are never mixed."""
+"""An index follows the photos on disk: new, changed, renamed, deleted and unreadable files."""
 
 from __future__ import annotations
 
@@ -7,125 +7,215 @@ import os
 import shutil
 import sqlite3
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 from toys import make_toy, one_line, tiny_hasher, write_folder
 
-from hadahash import photos as room
-from hadahash.errors import StorageError, UsageError
+from hadahash.codes import Codes, hamming
+from hadahash.errors import DataError, ImageError, StorageError, UsageError
 from hadahash.index import Index, list_engines
 from hadahash.index.duplicates import duplicate_groups
-from hadahash.photos import PhotoIndex, find, model_of, photos_at, photos_of
+from hadahash.model import HashModel
+from hadahash.photos import (
+    PhotoIndex,
+    find_similar,
+    load_model_of,
+    scan_folder,
+    scan_paths,
+    sync,
+)
+from hadahash.photos.catalog import Catalog, FileStat
+from hadahash.photos.scan import Photo
 
 
 @pytest.fixture
-def follow(fitted, saved, toy_folder, tmp_path):
-    """Build, or build again; answers the changes and how many images were encoded."""
-    encode, seen = fitted.encode, []
+def model(fitted):
+    return fitted.model_
 
-    def counted(source, **options):
+
+@pytest.fixture
+def build(model, saved, toy_folder, tmp_path):
+    """Build, or build again; returns the index, the summary and how many images were encoded."""
+    encode, seen = HashModel.encode, []
+
+    def counted(self, source, **options):
         seen.append(len(source.images))
-        return encode(source, **options)
+        return encode(self, source, **options)
 
-    def go(**options):
+    def go(folder=toy_folder, *, moved=False, checksum=False, **options):
         seen.clear()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fitted, "encode", counted)
-            photos = PhotoIndex.open_or_make(
-                tmp_path / "photos.index", fitted, saved, toy_folder, **options
+            patch.setattr(HashModel, "encode", counted)
+            photos = PhotoIndex.open_or_create(
+                tmp_path / "photos.index", model, saved, folder, moved=moved, **options
             )
-            changes = photos.apply(
-                photos.plan(photos_of(toy_folder), vanished_from=photos.home), fitted
-            )
-        assert sum(seen) >= changes.encoded
-        return photos, changes, sum(seen)
+            plan = photos.plan(scan_folder(folder), whole=folder.resolve(), checksum=checksum)
+            summary = photos.apply(plan, model)
+        return photos, summary, sum(seen)
 
     return go
 
 
-def figures(changes):
-    return changes.encoded, changes.same, changes.removed, changes.skipped, changes.total
+def figures(summary):
+    return summary.encoded, summary.unchanged, summary.removed, summary.skipped, summary.total
 
 
 @pytest.mark.parametrize("engine", list_engines())
-def test_the_index_follows_the_folder(follow, fitted, toy_folder, engine):
-    photos, changes, seen = follow(engine=engine)
-    assert figures(changes) == (48, 0, 0, 0, 48) and seen == 48 and photos.index.engine == engine
-    assert figures(follow()[1]) == (0, 48, 0, 0, 48) and follow()[2] == 0
+def test_the_index_follows_the_folder(build, model, toy_folder, engine):
+    photos, summary, seen = build(engine=engine)
+    assert figures(summary) == (48, 0, 0, 0, 48) and seen == 48 and photos.index.engine == engine
+    assert figures(build()[1]) == (0, 48, 0, 0, 48) and build()[2] == 0
 
     new = toy_folder / "red" / "new.png"
     shutil.copy(toy_folder / "blue" / "000.png", new)
     Image.fromarray(make_toy(1, seed=77)[0][0]).save(toy_folder / "green" / "001.png")  # changed
-    os.utime(toy_folder / "blue" / "004.png", (1, 1))  # touched
+    os.utime(toy_folder / "blue" / "004.png", (1, 1))  # same content, new time
     (toy_folder / "yellow" / "003.png").unlink()
     (toy_folder / "loose.jpg").write_bytes((toy_folder / "red" / "002.png").read_bytes())
-    photos, changes, seen = follow()
-    assert figures(changes) == (3, 46, 1, 0, 49) and seen == 3
-    assert figures(follow()[1]) == (0, 49, 0, 0, 49)
+    photos, summary, seen = build()
+    assert figures(summary) == (3, 46, 1, 0, 49) and seen == 3
+    assert figures(build()[1]) == (0, 49, 0, 0, 49)
 
-    whole = fitted.encode(toy_folder)
-    order = np.argsort(whole.ids)
+    whole = model.encode(toy_folder)
+    order = np.argsort(whole.ids.tolist())
     codes = Index.open(photos.folder).codes()
-    assert codes.ids.tolist() == whole.ids[order].tolist() and np.array_equal(
-        codes.packed, whole.packed[order]
-    )
+    assert codes.ids.tolist() == whole.ids[order].tolist()
+    assert np.array_equal(codes.packed, whole.packed[order])
     items = photos.index.get(["red/new.png", "loose.jpg"])
     assert [item.labels for item in items] == [("red",), ()] and items[0].path == str(new.resolve())
 
 
-def test_unreadable_files_are_listed_and_looked_at_once(follow, toy_folder):
+def test_renamed_files_keep_their_codes(build, toy_folder):
+    photos, _, _ = build()
+    before = photos.index.codes(["red/002.png"]).packed
+    (toy_folder / "red").rename(toy_folder / "rouge")
+    photos, summary, seen = build()
+    assert (summary.renamed, seen) == (12, 0) and figures(summary) == (0, 36, 0, 0, 48)
+    assert "12 renamed" in str(summary)
+    (item,) = photos.index.get(["rouge/002.png"])
+    assert item.labels == ("rouge",) and item.path == str(toy_folder / "rouge" / "002.png")
+    assert np.array_equal(photos.index.codes(["rouge/002.png"]).packed, before)
+    assert not photos.index.has(["red/002.png"]).any()
+    assert figures(build()[1]) == (0, 48, 0, 0, 48)
+
+
+def test_a_photo_folder_that_moved_is_followed_on_request(build, toy_folder, tmp_path):
+    build()
+    moved = toy_folder.rename(tmp_path / "pictures")
+    with pytest.raises(UsageError, match=r"is an index of .*--moved"):
+        build(moved)
+    Image.fromarray(make_toy(1, seed=77)[0][0]).save(moved / "green" / "001.png")
+    photos, summary, seen = build(moved, moved=True)
+    assert (summary.renamed, seen, summary.total) == (47, 1, 48) and photos.home == moved
+    assert photos.index.get(["red/002.png"])[0].path == str(moved / "red" / "002.png")
+    assert figures(build(moved)[1]) == (0, 48, 0, 0, 48)
+
+
+def test_a_change_that_keeps_size_and_time_needs_checksums(build, toy_folder):
+    build()
+    path = toy_folder / "red" / "002.png"
+    status, content = path.stat(), bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert build()[2] == 0
+    assert build(checksum=True)[2] == 1
+
+
+def test_unreadable_files_are_listed_and_read_once(build, toy_folder):
     bad = toy_folder / "red" / "bad.jpg"
     bad.write_bytes(b"\xff\xd8\xff not a picture")
-    photos, changes, _ = follow()
-    assert figures(changes) == (48, 0, 0, 1, 48)
+    photos, summary, _ = build()
+    assert figures(summary) == (48, 0, 0, 1, 48)
     listed = list(csv.DictReader((photos.folder / "skipped.csv").open()))
     assert [row["path"] for row in listed] == ["red/bad.jpg"] and listed[0]["reason"]
-    assert figures(follow()[1]) == (0, 49, 0, 1, 48) and follow()[2] == 0
-    assert (photos.folder / "skipped.csv").exists()
-    shutil.copy(toy_folder / "blue" / "000.png", bad)  # mended
+    assert figures(build()[1]) == (0, 49, 0, 1, 48) and build()[2] == 0
+    assert (photos.folder / "skipped.csv").exists() and photos.catalog.count_skipped() == 1
+    shutil.copy(toy_folder / "blue" / "000.png", bad)  # repaired
     (toy_folder / "red" / "002.png").write_bytes(b"now broken")
-    photos, changes, _ = follow()
-    assert figures(changes) == (1, 47, 0, 1, 48)
+    photos, summary, _ = build()
+    assert figures(summary) == (1, 47, 0, 1, 48)
     assert photos.index.has(["red/bad.jpg", "red/002.png"]).tolist() == [True, False]
     (toy_folder / "red" / "002.png").unlink()
-    photos, changes, _ = follow()
-    assert changes.skipped == 0 and not (photos.folder / "skipped.csv").exists()
+    photos, summary, _ = build()
+    assert summary.skipped == 0 and not (photos.folder / "skipped.csv").exists()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes")
-def test_a_pipe_is_not_waited_for(follow, toy_folder):
+def test_a_pipe_is_not_waited_for(build, toy_folder):
     os.mkfifo(toy_folder / "red" / "pipe.jpg")
-    assert figures(follow()[1]) == (48, 0, 0, 1, 48)
+    assert figures(build()[1]) == (48, 0, 0, 1, 48)
 
 
-def test_what_a_crash_leaves_is_made_good(follow, toy_folder, monkeypatch):
-    monkeypatch.setattr(room, "PART", 20)
-    write = room._write_entries
+def test_files_of_unsupported_types_and_hidden_files_are_counted(toy_folder, tmp_path):
+    for name in ("a.HEIC", "b.heic", "c.MOV", ".hidden.png"):
+        (toy_folder / "red" / name).write_bytes(b"x")
+    scan = scan_folder(toy_folder)
+    assert len(scan.photos) == 48
+    expected = "Skipped 3 files of unsupported types (2 .heic, 1 .mov) and 1 hidden file."
+    assert scan.notice == expected
+    assert scan_paths([toy_folder, toy_folder / "red"], home=toy_folder).notice is not None
+    assert scan_paths([toy_folder / "red" / "002.png"]).notice is None
 
-    def break_off(ledger, entries):
+
+def test_an_empty_folder_does_not_empty_the_index(build, toy_folder, tmp_path):
+    photos, _, _ = build()
+    toy_folder.rename(tmp_path / "away")
+    toy_folder.mkdir()
+    plan = photos.plan(scan_folder(toy_folder), whole=toy_folder)
+    with pytest.raises(DataError, match=r"holds no images.*--allow-empty") as caught:
+        plan.check_deletions()
+    one_line(caught.value)
+    plan.check_deletions(allow_empty=True)
+    (tmp_path / "away" / "red").rename(toy_folder / "red")
+    plan = photos.plan(scan_folder(toy_folder), whole=toy_folder)
+    with pytest.raises(DataError, match=r"36 of 48 indexed files are missing.*--yes") as caught:
+        plan.check_deletions()
+    one_line(caught.value)
+    plan.check_deletions(allow_deletions=True)
+    assert len(Index.open(photos.folder)) == 48
+
+
+def test_changing_and_renaming_everything_is_no_mass_deletion(build, toy_folder):
+    photos, _, _ = build()
+    for number, path in enumerate(sorted(toy_folder.glob("yellow/*"))):
+        Image.fromarray(make_toy(1, seed=100 + number)[0][0]).save(path)
+    (toy_folder / "yellow" / "003.png").unlink()
+    photos.plan(scan_folder(toy_folder), whole=toy_folder).check_deletions()
+    for name in ("red", "green", "blue"):
+        (toy_folder / name).rename(toy_folder / f"{name}ish")
+    photos.plan(scan_folder(toy_folder), whole=toy_folder).check_deletions()
+
+
+def test_a_crash_loses_no_file(build, toy_folder, monkeypatch):
+    monkeypatch.setattr(sync, "PART", 20)
+    write = Catalog.write
+
+    def break_off(self, rows):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(room, "_write_entries", break_off)
+    monkeypatch.setattr(Catalog, "write", break_off)
     with pytest.raises(KeyboardInterrupt):
-        follow()
-    monkeypatch.setattr(room, "_write_entries", write)
-    photos, changes, _ = follow()  # 20 were in the index, and none in the ledger
-    assert changes.total == 48 and changes.encoded == 48
+        build()
+    monkeypatch.setattr(Catalog, "write", write)
+    photos, summary, _ = build()  # 20 were in the index, and none in the catalog
+    assert summary.total == 48 and summary.encoded == 48
     photos.index.remove(["red/002.png"])
-    photos.index.save(photos.folder)  # the ledger knows more than the index
-    assert figures(follow()[1]) == (1, 47, 0, 0, 48)
+    photos.index.save(photos.folder)  # the catalog knows more than the index
+    assert figures(build()[1]) == (1, 47, 0, 0, 48)
     (photos.folder / "photos.sqlite").unlink()
-    assert figures(follow()[1]) == (48, 0, 0, 0, 48)
+    assert figures(build()[1]) == (48, 0, 0, 0, 48)
     (photos.folder / "photos.sqlite").write_bytes(b"not a data base" * 100)
     with pytest.raises(StorageError, match=r"photos\.sqlite") as caught:
-        follow()
+        build()
     one_line(caught.value)
 
 
-def test_an_interrupted_build_goes_on(follow, fitted, monkeypatch):
-    monkeypatch.setattr(room, "PART", 20)
+def test_an_interrupted_build_continues(build, monkeypatch):
+    monkeypatch.setattr(sync, "PART", 20)
     encode, parts = PhotoIndex._encode, []
 
     def second_fails(self, *arguments):
@@ -136,24 +226,22 @@ def test_an_interrupted_build_goes_on(follow, fitted, monkeypatch):
 
     monkeypatch.setattr(PhotoIndex, "_encode", second_fails)
     with pytest.raises(KeyboardInterrupt):
-        follow()
-    _, changes, seen = follow()
-    assert figures(changes) == (28, 20, 0, 0, 48) and seen == 28
+        build()
+    _, summary, seen = build()
+    assert figures(summary) == (28, 20, 0, 0, 48) and seen == 28
 
 
-def test_other_folders_and_files_are_added(follow, fitted, toy_folder, tmp_path):
-    photos, _, _ = follow()
+def test_other_folders_and_files_are_added(build, model, toy_folder, tmp_path):
+    photos, _, _ = build()
     other = write_folder(tmp_path / "other", *make_toy(8, seed=5))
 
     def add(*sources, prefix=""):
         opened = PhotoIndex.open(photos.folder)
         return opened.apply(
-            opened.plan(photos_at(sources, home=opened.home, prefix=prefix)), fitted
+            opened.plan(scan_paths(sources, home=opened.home, prefix=prefix)), model
         )
 
-    with pytest.raises(
-        UsageError, match=r"already has 'blue/000\.png', which is .*--prefix"
-    ) as caught:
+    with pytest.raises(UsageError, match=r"already has 'blue/000\.png'.*--prefix") as caught:
         add(other)
     one_line(caught.value)
     assert figures(add(other, prefix="more/")) == (8, 0, 0, 0, 56)
@@ -163,45 +251,28 @@ def test_other_folders_and_files_are_added(follow, fitted, toy_folder, tmp_path)
     assert add(inside).total == 57
     opened = PhotoIndex.open(photos.folder).index
     assert opened.get(["red/later.png", "more/blue/000.png"])[1].labels == ("blue",)
-    assert figures(follow()[1]) == (
-        0,
-        49,
-        0,
-        0,
-        57,
-    )  # what was added stays, and the file inside is known
+    # What was added stays, and the file inside the folder is known.
+    assert figures(build()[1]) == (0, 49, 0, 0, 57)
     single = tmp_path / "single.png"
     shutil.copy(inside, single)
-    assert (
-        add(single).total == 58
-        and PhotoIndex.open(photos.folder).index.get(["single.png"])[0].labels == ()
-    )
+    assert add(single).total == 58
+    assert PhotoIndex.open(photos.folder).index.get(["single.png"])[0].labels == ()
     shutil.copytree(other, tmp_path / "third")
     with pytest.raises(UsageError, match="Two files would get the id"):
-        photos_at([other, tmp_path / "third"])
+        scan_paths([other, tmp_path / "third"])
 
 
-def test_models_folders_and_engines_are_not_mixed(follow, saved, toy, toy_folder, tmp_path):
-    photos, _, _ = follow()
-    stranger = tiny_hasher(epochs=1, seed=9).fit(*toy)
-    stranger.save(tmp_path / "stranger")
+def test_models_folders_and_engines_are_not_mixed(build, saved, toy, toy_folder, tmp_path):
+    photos, _, _ = build()
+    hasher = tiny_hasher(epochs=1, seed=9).fit(*toy)
+    hasher.save(tmp_path / "stranger")
+    stranger, folder = hasher.model_, photos.folder
+    nothing = photos.plan(scan_paths([]))
     mistakes = [
-        (
-            lambda: PhotoIndex.open_or_make(photos.folder, stranger, tmp_path, toy_folder),
-            "codes of two models",
-        ),
-        (lambda: photos.apply(photos.plan([]), stranger), "codes of two models"),
-        (
-            lambda: model_of(photos.index, photos.folder, tmp_path / "stranger"),
-            "codes of two models",
-        ),
-        (lambda: follow(engine="routed"), "with the engine exact"),
-        (
-            lambda: PhotoIndex.open_or_make(
-                photos.folder, model_of(photos.index, "i"), saved, tmp_path
-            ),
-            "is an index of",
-        ),
+        (lambda: PhotoIndex.open_or_create(folder, stranger, tmp_path, toy_folder), "two models"),
+        (lambda: photos.apply(nothing, stranger), "codes of two models"),
+        (lambda: load_model_of(photos.index, folder, tmp_path / "stranger"), "two models"),
+        (lambda: build(engine="routed"), "with the engine exact"),
     ]
     for call, message in mistakes:
         with pytest.raises(UsageError, match=message) as caught:
@@ -209,51 +280,139 @@ def test_models_folders_and_engines_are_not_mixed(follow, saved, toy, toy_folder
         one_line(caught.value)
     photos.index.meta["run"] = str(tmp_path / "gone")
     with pytest.raises(UsageError, match=r"no longer at .*--run"):
-        model_of(photos.index, photos.folder)
-    assert model_of(photos.index, photos.folder, saved).bits == 16
+        load_model_of(photos.index, folder)
+    assert load_model_of(photos.index, folder, saved).bits == 16
     del photos.index.meta["run"]
-    with pytest.raises(UsageError, match="does not say which model"):
-        model_of(photos.index, photos.folder)
+    with pytest.raises(UsageError, match="does not record which model"):
+        load_model_of(photos.index, folder)
 
 
-def test_the_codebook_reaches_the_index(follow, fitted):
-    photos, _, _ = follow(engine="routed")
-    book = fitted.network.method.codebook.numpy()
-    assert np.array_equal(
-        np.unpackbits(Index.open(photos.folder).codebook, axis=1, count=16), book > 0
-    )
+def test_an_index_of_version_0_1_names_the_model_by_its_weights(build, model):
+    photos, _, _ = build()
+    photos.index.meta["model"] = model.weights_sha256
+    assert load_model_of(photos.index, photos.folder).id == model.id
+    assert figures(photos.apply(photos.plan(scan_paths([])), model)) == (0, 0, 0, 0, 48)
 
 
-def test_odd_names(follow, toy_folder):
+def test_the_codewords_of_any_method_reach_the_index(build, model, saved, toy, tmp_path):
+    photos, _, _ = build(engine="routed")
+    stored = Index.open(photos.folder).codewords
+    assert np.array_equal(np.unpackbits(stored, axis=1, count=16), model.codewords() > 0)
+    other = tiny_hasher("csq", epochs=1).fit(*toy).model_
+    created = PhotoIndex.create(tmp_path / "csq.index", other, saved, tmp_path, engine="routed")
+    assert created.index.codewords is not None
+
+
+def test_odd_names(build, toy_folder):
     odd = ["it's.png", "-x.png", "new\nline.png", os.fsdecode(b"\xff.png"), "é 😀.png"]
     for name in odd:
         shutil.copy(toy_folder / "blue" / "000.png", toy_folder / "red" / name)
-    photos, changes, _ = follow()
-    assert changes.total == 53 and photos.index.has([f"red/{name}" for name in odd]).all()
-    assert figures(follow()[1]) == (0, 53, 0, 0, 53)
+    photos, summary, _ = build()
+    assert summary.total == 53 and photos.index.has([f"red/{name}" for name in odd]).all()
+    assert figures(build()[1]) == (0, 53, 0, 0, 53)
     (toy_folder / "red" / odd[3]).unlink()
-    assert follow()[1].removed == 1
+    assert build()[1].removed == 1
 
 
-def test_finding(follow, fitted, toy_folder):
-    photos, _, _ = follow()
+def test_finding(build, model, toy_folder):
+    photos, _, _ = build()
     image = toy_folder / "blue" / "000.png"
-    first, *rest = find(photos.index, fitted, image, k=5)
+    first, *rest = find_similar(photos.index, model, image, k=5)
     assert (first.distance, len(rest)) == (0, 4) and first.path == str(toy_folder / first.id)
-    assert find(photos.index, fitted, image, k=48, radius=0)[0] == first
-    assert {hit.labels for hit in find(photos.index, fitted, image, k=48, labels=["red"])} == {
-        ("red",)
-    }
-    assert find(photos.index, fitted, image, labels=["nobody"]) == []
+    assert find_similar(photos.index, model, image, k=48, radius=0)[0] == first
+    assert find_similar(photos.index, model, str(image), k=1) == [first]
+    assert find_similar(photos.index, model, Image.open(image), k=1) == [first]
+    hits = find_similar(photos.index, model, image, k=48, labels=["red"])
+    assert {hit.labels for hit in hits} == {("red",)}
 
 
-def test_the_ledger_keeps_content_and_time(follow, toy_folder):
-    photos, _, _ = follow()
+def test_a_search_takes_exactly_one_image(build, model, toy_folder, tmp_path):
+    photos, _, _ = build()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad.jpg").write_bytes(b"\xff\xd8\xff not a picture")
+    (tmp_path / "two.csv").write_text("path,labels\nphotos/red/002.png,a\nphotos/blue/000.png,b\n")
+    for image, kind, message in (
+        (toy_folder / "red", UsageError, "one image file, got the folder"),
+        (tmp_path / "empty", UsageError, "one image file, got the folder"),
+        (tmp_path / "two.csv", UsageError, "exactly one image, got 2"),
+        ([], UsageError, "exactly one image, got 0"),
+        (tmp_path / "nowhere.jpg", DataError, r"nowhere\.jpg"),
+        ("cifar10", DataError, "cifar10"),
+        (tmp_path / "bad.jpg", ImageError, r"bad\.jpg"),
+    ):
+        with pytest.raises(kind, match=message) as caught:
+            find_similar(photos.index, model, image)
+        one_line(caught.value)
+
+
+def test_an_unknown_label_is_refused_with_a_suggestion(build, model, toy_folder):
+    photos, _, _ = build()
+    image = toy_folder / "blue" / "000.png"
+    for label in ("bleu", "9" * 5000):
+        with pytest.raises(UsageError, match="Unknown label") as caught:
+            find_similar(photos.index, model, image, labels=["red", label])
+        one_line(caught.value)
+    with pytest.raises(UsageError, match=r"Did you mean 'blue'\?"):
+        find_similar(photos.index, model, image, labels=["bleu"])
+
+
+# ---- catalog -------------------------------------------------------------------------------------
+
+
+def test_the_catalog_keeps_content_and_time(build, toy_folder):
+    photos, _, _ = build()
     row = sqlite3.connect(photos.folder / "photos.sqlite").execute(
         "SELECT size, mtime_ns, length(digest), reason FROM photos WHERE id = ?", (b"blue/000.png",)
     )
     status = (toy_folder / "blue" / "000.png").stat()
     assert row.fetchone() == (status.st_size, status.st_mtime_ns, 32, None)
+
+
+def test_a_catalog_of_version_0_1_is_read(tmp_path):
+    with sqlite3.connect(tmp_path / "photos.sqlite") as connection:
+        connection.execute(
+            "CREATE TABLE photos (id BLOB PRIMARY KEY, root BLOB, size INTEGER, mtime_ns INTEGER, "
+            "digest BLOB, reason TEXT) WITHOUT ROWID"
+        )
+        rows = [(b"a.jpg", b"/p", 1, 2, b"x", None), (b"b.jpg", b"/p", 3, 4, b"", "broken")]
+        connection.executemany("INSERT INTO photos VALUES (?, ?, ?, ?, ?, ?)", rows)
+    catalog, root = Catalog(tmp_path), Path("/p")
+    found = [(Photo("a.jpg", root / "a.jpg", root, None), FileStat(1, 2))]
+    compared = catalog.compare(found, deleted_from=root)
+    assert [known.same_stat for known in compared.known] == [True]
+    assert [each.id for each in compared.deleted] == ["b.jpg"]
+    assert catalog.skipped() == [("b.jpg", "broken")]
+
+
+@pytest.mark.parametrize("deleted_from", [None, "/photos"])
+def test_comparing_one_file_reads_few_rows(tmp_path, deleted_from):
+    """SQLite's own count of steps: a look-up is a matter of dozens, a walk one of 100,000s."""
+    catalog = Catalog(tmp_path)
+    catalog.write({})
+    with sqlite3.connect(catalog.path) as connection:
+        rows = ((f"{n:06d}.jpg".encode(), b"/photos", 1, 1, b"x" * 32, None) for n in range(50_000))
+        connection.executemany("INSERT INTO photos VALUES (?, ?, ?, ?, ?, ?)", rows)
+    steps = []
+    connect = sqlite3.connect
+
+    def counting(*arguments):
+        connection = connect(*arguments)
+        connection.set_progress_handler(lambda: steps.append(1), 100)
+        return connection
+
+    photo = Photo("000007.jpg", tmp_path / "000007.jpg", Path("/photos"), None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", counting)
+        found = catalog.compare(
+            [(photo, FileStat(1, 1))],
+            deleted_from=None if deleted_from is None else Path(deleted_from),
+        )
+        assert catalog.skipped() == [] and catalog.count_skipped() == 0
+    assert [each.id for each in found.known] == ["000007.jpg"] and not found.new
+    if deleted_from is None:
+        assert len(steps) < 20 and not found.deleted
+    else:
+        assert len(found.deleted) == 49_999
 
 
 # ---- duplicates ----------------------------------------------------------------------------------------------------
@@ -262,8 +421,6 @@ def test_the_ledger_keeps_content_and_time(follow, toy_folder):
 @pytest.mark.parametrize("radius", [0, 1, 2, 5])
 def test_groups_are_what_a_walk_finds(radius):
     rng = np.random.default_rng(radius)
-    from hadahash.codes import Codes, hamming
-
     codes = Codes(
         packed=rng.integers(0, 256, (300, 2), dtype=np.uint8),
         bits=16,
@@ -285,6 +442,7 @@ def test_groups_are_what_a_walk_finds(radius):
     assert duplicate_groups(Index.build(codes[:0]), radius) == []
 
 
-def test_a_radius_below_zero_is_refused(follow):
-    with pytest.raises(UsageError, match="radius=-1"):
-        duplicate_groups(follow()[0].index, -1)
+def test_a_negative_radius_is_refused():
+    codes = Codes(packed=np.zeros((2, 2), np.uint8), bits=16, ids=["a", "b"])
+    with pytest.raises(UsageError, match=r"radius.*-1"):
+        duplicate_groups(Index.build(codes), -1)

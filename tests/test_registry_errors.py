@@ -38,7 +38,7 @@ def test_register_gives_back_what_it_keeps():
 
 
 def test_a_name_is_given_only_once():
-    with pytest.raises(KeyError, match="two colours are called 'red'"):
+    with pytest.raises(UsageError, match="The colour 'red' is already registered"):
         _colours().register("red")("other")
 
 

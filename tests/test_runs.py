@@ -1,4 +1,4 @@
-"""A run from data to report: what it writes, and that queries stay unseen until the end."""
+"""A run from data to report: what it writes, and that queries stay unseen until evaluation."""
 
 from __future__ import annotations
 
@@ -7,39 +7,56 @@ import json
 import shlex
 import sys
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hasher
+from toys import (
+    make_toy,
+    one_line,
+    tensor_bytes,
+    tiny_config,
+    tiny_hasher,
+    use_smallest_backbone,
+    write_folder,
+)
 
-from hadahash import Codes, Hasher, evaluate
+from hadahash import Codes, evaluate
+from hadahash.config import Config
 from hadahash.data import ArrayImages, LabelledImages, Split, find_dataset, read_folder
+from hadahash.environment import command_line
 from hadahash.errors import DataError, HadaHashError, StorageError, UsageError
+from hadahash.fitting import fit_model
+from hadahash.model import HashModel
 from hadahash.runs import (
-    Source,
-    command,
+    DataSpec,
     evaluate_files,
     evaluate_run,
     labels_of,
-    read_evaluated,
+    read_evaluated_run,
     train_run,
-    validate,
+    validation_map,
 )
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr("hadahash.hasher.build_backbone", smallest_backbone)
+    use_smallest_backbone(monkeypatch)
 
 
-def _hasher(**changes) -> Hasher:
-    return tiny_hasher(**{"backbone": "smallest", "epochs": 2, "batch": 16} | changes)
+def _config(**changes) -> Config:
+    return tiny_config(**{"backbone": "smallest", "epochs": 2, "batch_size": 16} | changes)
+
+
+def _break(path: Path) -> None:
+    """Make an image unreadable without changing the size of its file."""
+    path.write_bytes(bytes(path.stat().st_size))
 
 
 def test_a_run_writes_down_everything(toy_folder, tmp_path):
     out = tmp_path / "run"
-    source = Source(str(toy_folder))
-    hasher = train_run(_hasher(seed=3), source, out)
+    source = DataSpec(str(toy_folder))
+    hasher = train_run(_config(seed=3), source, out)
     about = json.loads((out / "run.json").read_text())
     split = Split.load(out / "split.json")
     expected = {
@@ -60,7 +77,7 @@ def test_a_run_writes_down_everything(toy_folder, tmp_path):
     assert {key: about[key] for key in expected} == expected
     assert (
         about["settings"]["lam"] == 1.0
-        and about["settings"]["batch"] == 16
+        and about["settings"]["batch_size"] == 16
         and about["settings"]["flip"] == 0.5
     )
     assert (
@@ -73,28 +90,32 @@ def test_a_run_writes_down_everything(toy_folder, tmp_path):
     )
     assert len((out / "log.jsonl").read_text().splitlines()) == 2
     assert not (out / "checkpoint.safetensors").exists() and not (out / "skipped.csv").exists()
-    assert tensor_bytes(Hasher.load(out, device="cpu")) == tensor_bytes(hasher)
+    assert tensor_bytes(HashModel.load(out, device="cpu")) == tensor_bytes(hasher)
 
 
 def test_an_evaluated_run_keeps_codes_and_report(toy_folder, tmp_path):
     out = tmp_path / "run"
-    hasher = train_run(_hasher(), Source(str(toy_folder)), out)
+    hasher = train_run(_config(), DataSpec(str(toy_folder)), out)
     report = evaluate_run(out)
     data, split = read_folder(toy_folder), Split.load(out / "split.json")
-    query, database = (Codes.load(out / "codes" / f"{part}.npz") for part in ("query", "database"))
+    query, database = (
+        Codes.load(out / "evaluation" / f"{part}.npz") for part in ("query", "database")
+    )
     assert query.ids.tolist() == data.ids[split.query].tolist()
     assert database.ids.tolist() == data.ids[split.database].tolist()
     assert np.array_equal(query.packed, hasher.encode(data.take(split.query)).packed)
-    by_hand = evaluate(query, data.labels.take(split.query), database, data.labels.take(split.database))
+    by_hand = evaluate(
+        query, data.labels.take(split.query), database, data.labels.take(split.database)
+    )
     assert report.map == by_hand.map and report.queries == 4 and report.database == 44
-    stored = json.loads((out / "report.json").read_text())
+    stored = json.loads((out / "evaluation" / "report.json").read_text())
     assert stored["map"] == pytest.approx(report.map)
     assert evaluate_run(out, depth=5).depth == 5
 
 
 def test_the_same_run_twice_is_the_same(toy_folder, tmp_path):
     for name in ("a", "b"):
-        train_run(_hasher(), Source(str(toy_folder)), tmp_path / name)
+        train_run(_config(), DataSpec(str(toy_folder)), tmp_path / name)
     a, b = (sorted(path.name for path in (tmp_path / name).glob("model-*")) for name in ("a", "b"))
     assert (
         a == b
@@ -103,20 +124,21 @@ def test_the_same_run_twice_is_the_same(toy_folder, tmp_path):
     )
 
 
-def test_labels_stay_with_their_codes_when_images_are_skipped(toy_folder, tmp_path):
+def test_labels_stay_with_their_codes_when_images_are_skipped(tmp_path):
+    toy_folder = write_folder(tmp_path / "photos", *make_toy(96, seed=2))
     out = tmp_path / "run"
-    train_run(_hasher(), Source(str(toy_folder)), out)
+    train_run(_config(), DataSpec(str(toy_folder)), out)
     data, split = read_folder(toy_folder), Split.load(out / "split.json")
     bad = [data.ids[split.query[1]], data.ids[split.database[7]]]
     for name in bad:
-        (toy_folder / name).write_bytes(b"broken since")
+        _break(toy_folder / name)
     report = evaluate_run(out)
-    assert report.queries == 3 and report.database == 43
-    with (out / "skipped.csv").open(newline="") as file:
+    assert report.queries == 7 and report.database == 87 and report.skipped == 2
+    with (out / "evaluation" / "skipped.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["path"] for row in rows] == bad and all(row["reason"] for row in rows)
     for part, rows in (("query", split.query), ("database", split.database)):
-        codes = Codes.load(out / "codes" / f"{part}.npz")
+        codes = Codes.load(out / "evaluation" / f"{part}.npz")
         classes = [data.classes[label] for label in labels_of(codes, data.take(rows))]
         assert classes == [name.split("/")[0] for name in codes.ids]
 
@@ -135,7 +157,7 @@ def test_labels_of_several_labels_and_no_skips():
 def test_training_images_that_cannot_be_read_are_written_down(toy_folder, tmp_path):
     (toy_folder / "blue" / "000.png").write_bytes(b"")
     (toy_folder / "red" / "002.png").write_bytes(b"")
-    train_run(_hasher(), Source(str(toy_folder)), tmp_path / "run")
+    train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "run")
     split, data = Split.load(tmp_path / "run" / "split.json"), read_folder(toy_folder)
     expected = [name for name in ("blue/000.png", "red/002.png") if name in data.ids[split.train]]
     with (tmp_path / "run" / "skipped.csv").open(newline="") as file:
@@ -177,9 +199,9 @@ def watched() -> LabelledImages:
 @pytest.mark.parametrize("validation", [0.0, 0.25])
 def test_queries_are_not_touched_while_training(watched, tmp_path, validation, frozen):
     (tmp_path / "watched").mkdir()
-    source = Source(str(tmp_path / "watched"), protocol="holdout", validation=validation)
+    source = DataSpec(str(tmp_path / "watched"), protocol="holdout", validation=validation)
     train_run(
-        _hasher(frozen=frozen, side=32, threshold="mean"), source, tmp_path / "run", dataset=watched
+        _config(frozen=frozen, side=32, threshold="mean"), source, tmp_path / "run", dataset=watched
     )
     split = Split.load(tmp_path / "run" / "split.json")
     assert len(split.query) == 8
@@ -192,19 +214,21 @@ def test_validation_images_come_from_the_training_images_and_are_not_trained_on(
     watched, tmp_path, monkeypatch
 ):
     trained, validated = [], []
-    fit = Hasher.fit
-    monkeypatch.setattr(
-        Hasher,
-        "fit",
-        lambda self, data, **options: (trained.append(data), fit(self, data, **options))[1],
-    )
-    monkeypatch.setattr(
-        "hadahash.runs.validate",
-        lambda hasher, data: (validated.append(data), validate(hasher, data))[1],
-    )
+
+    def fit(config, data, **options):
+        trained.append(data)
+        return fit_model(config, data, **options)
+
+    def validate(model, held_out, searched, **options):
+        validated.append(held_out)
+        assert searched.ids.tolist() == trained[0].ids.tolist()
+        return validation_map(model, held_out, searched, **options)
+
+    monkeypatch.setattr("hadahash.runs.training.fit_model", fit)
+    monkeypatch.setattr("hadahash.runs.training.validation_map", validate)
     (tmp_path / "watched").mkdir()
-    source = Source(str(tmp_path / "watched"), validation=0.25)
-    train_run(_hasher(side=32), source, tmp_path / "run", dataset=watched)
+    source = DataSpec(str(tmp_path / "watched"), validation=0.25)
+    train_run(_config(side=32), source, tmp_path / "run", dataset=watched)
     split = Split.load(tmp_path / "run" / "split.json")
     learned, held = ({int(name) for name in part[0].ids} for part in (trained, validated))
     assert len(held) == 16 and not learned & held
@@ -219,10 +243,10 @@ def test_validation_images_come_from_the_training_images_and_are_not_trained_on(
     )
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0, 2.0, float("nan")])
-def test_an_impossible_share_is_refused(toy_folder, tmp_path, share):
-    with pytest.raises(UsageError, match="validation=") as caught:
-        train_run(_hasher(), Source(str(toy_folder), validation=share), tmp_path / "run")
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, 2.0, float("nan")])
+def test_a_fraction_out_of_range_is_refused(toy_folder, tmp_path, fraction):
+    with pytest.raises(UsageError, match="validation must be >= 0 and < 1") as caught:
+        train_run(_config(), DataSpec(str(toy_folder), validation=fraction), tmp_path / "run")
     one_line(caught.value)
 
 
@@ -232,7 +256,7 @@ def test_an_impossible_share_is_refused(toy_folder, tmp_path, share):
 def test_a_run_goes_on_after_an_interruption(toy_folder, tmp_path, monkeypatch):
     from hadahash.training import Checkpoint
 
-    source, save = Source(str(toy_folder)), Checkpoint.save
+    source, save = DataSpec(str(toy_folder)), Checkpoint.save
 
     class Stopped(Exception):
         pass
@@ -244,32 +268,32 @@ def test_a_run_goes_on_after_an_interruption(toy_folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Checkpoint, "save", stop)
     with pytest.raises(Stopped):
-        train_run(_hasher(checkpoint_seconds=0), source, tmp_path / "a")
+        train_run(_config(checkpoint_seconds=0), source, tmp_path / "a")
     monkeypatch.setattr(Checkpoint, "save", save)
-    resumed = train_run(_hasher(checkpoint_seconds=0), source, tmp_path / "a", resume=True)
-    assert tensor_bytes(resumed) == tensor_bytes(train_run(_hasher(), source, tmp_path / "b"))
+    resumed = train_run(_config(checkpoint_seconds=0), source, tmp_path / "a", resume=True)
+    assert tensor_bytes(resumed) == tensor_bytes(train_run(_config(), source, tmp_path / "b"))
 
 
 def test_unknown_data_and_protocols_are_one_line(toy_folder, tmp_path):
     with pytest.raises(
         UsageError, match=r"Unknown data set or folder 'cifar11'. Did you mean 'cifar10'"
     ) as caught:
-        train_run(_hasher(), Source("cifar11"), tmp_path / "run")
+        train_run(_config(), DataSpec("cifar11"), tmp_path / "run")
     one_line(caught.value)
     with pytest.raises(
         UsageError, match=r"Unknown protocol 'hold'. Did you mean 'holdout'"
     ) as caught:
-        train_run(_hasher(), Source(str(toy_folder), protocol="hold"), tmp_path / "run")
+        train_run(_config(), DataSpec(str(toy_folder), protocol="hold"), tmp_path / "run")
     one_line(caught.value)
     with pytest.raises(HadaHashError, match="Cannot read the folder") as caught:
-        train_run(_hasher(), Source(str(tmp_path / "nowhere")), tmp_path / "run")
+        train_run(_config(), DataSpec(str(tmp_path / "nowhere")), tmp_path / "run")
     one_line(caught.value)
 
 
 @pytest.mark.parametrize("change", ["added", "removed", "renamed"])
 def test_a_folder_that_has_changed_since_is_refused(toy_folder, tmp_path, change):
     """The split counts images: with another image before them, training images would be taken for queries."""
-    train_run(_hasher(), Source(str(toy_folder)), tmp_path / "run")
+    train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "run")
     first = toy_folder / "blue" / "000.png"
     if change == "added":
         (toy_folder / "blue" / "0.png").write_bytes(first.read_bytes())
@@ -277,7 +301,7 @@ def test_a_folder_that_has_changed_since_is_refused(toy_folder, tmp_path, change
         first.unlink()
     else:
         first.rename(toy_folder / "blue" / "x.png")
-    with pytest.raises(DataError, match=r"added to .* or removed") as caught:
+    with pytest.raises(DataError, match="images were added, removed or renamed") as caught:
         evaluate_run(tmp_path / "run")
     one_line(caught.value)
 
@@ -303,18 +327,20 @@ def test_two_files_of_codes_are_measured_by_the_class_in_their_ids(tmp_path):
 
 
 def test_evaluating_what_is_no_run_says_what_it_is(toy_folder, tmp_path):
-    _hasher(epochs=1).fit(toy_folder).save(tmp_path / "model")
+    tiny_hasher(backbone="smallest", epochs=1).fit(toy_folder).save(tmp_path / "model")
     (tmp_path / "file").write_text("")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "split.json").write_text("{}")
+    (tmp_path / "staged" / ".training").mkdir(parents=True)
     for name, what, remedy in (
         ("photos", "is not the folder of a run (run.json is missing)", "hadahash train DATA --out"),
         ("nowhere", "does not exist", "hadahash train DATA --out"),
         ("file", "is a file", "hadahash train DATA --out"),
         ("model", "holds a model without a run", "hadahash evaluate --queries Q --database D"),
-        ("begun", "training has not ended", "--resume"),
+        ("begun", "is an unfinished training of version 0.1", "--overwrite"),
+        ("staged", "training has not finished", "--resume"),
     ):
-        for read in (evaluate_run, read_evaluated):
+        for read in (evaluate_run, read_evaluated_run):
             with pytest.raises(StorageError) as caught:
                 read(tmp_path / name)
             text = one_line(caught.value)
@@ -323,12 +349,12 @@ def test_evaluating_what_is_no_run_says_what_it_is(toy_folder, tmp_path):
 
 
 def test_the_depth_is_the_data_sets_own_or_what_is_asked_for(toy_folder, tmp_path, monkeypatch):
-    train_run(_hasher(), Source(str(toy_folder)), tmp_path / "run")
+    train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "run")
     own = replace(find_dataset(str(toy_folder)), depth=7)
-    monkeypatch.setattr("hadahash.runs.find_dataset", lambda name: own)
+    monkeypatch.setattr("hadahash.runs.evaluation.find_dataset", lambda name: own)
     depths = [evaluate_run(tmp_path / "run", depth=depth).depth for depth in (None, 5, "all")]
     assert depths == [7, 5, None]
-    codes = tmp_path / "run" / "codes"
+    codes = tmp_path / "run" / "evaluation"
     for part in ("query", "database"):
         (codes / f"{part}.npz").rename(tmp_path / f"{part}.npz")
     for depth in (0, -3):
@@ -336,7 +362,9 @@ def test_the_depth_is_the_data_sets_own_or_what_is_asked_for(toy_folder, tmp_pat
             lambda: evaluate_run(tmp_path / "run", depth=depth),  # noqa: B023
             lambda: evaluate_files(tmp_path / "query.npz", tmp_path / "database.npz", depth=depth),  # noqa: B023
         ):
-            with pytest.raises(UsageError, match=f"depth={depth} is not possible") as caught:
+            with pytest.raises(
+                UsageError, match=f"depth must be >= 1 or 'all', got {depth}"
+            ) as caught:
                 measure()
             one_line(caught.value)
     assert not (codes / "query.npz").exists(), "it was refused before the work, not after it"
@@ -350,21 +378,21 @@ def test_a_run_that_is_broken_off_after_its_training_keeps_the_checkpoint(
 ):
     """To validate takes its time; who interrupts it does not train again."""
 
-    def pressed(*_):
+    def pressed(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hadahash.runs.validate", pressed)
+    monkeypatch.setattr("hadahash.runs.training.validation_map", pressed)
     with pytest.raises(KeyboardInterrupt):
         train_run(
-            _hasher(checkpoint_seconds=0),
-            Source(str(toy_folder), validation=0.25),
+            _config(checkpoint_seconds=0),
+            DataSpec(str(toy_folder), validation=0.25),
             tmp_path / "run",
         )
-    assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+    assert (tmp_path / "run" / ".training" / "checkpoint.safetensors").exists()
 
 
 def test_a_run_is_evaluated_on_the_device_that_is_asked_for(toy_folder, tmp_path):
-    train_run(_hasher(), Source(str(toy_folder)), tmp_path / "run")
+    train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "run")
     with pytest.raises(UsageError, match="Unknown device 'gpu'"):
         evaluate_run(tmp_path / "run", device="gpu")
 
@@ -372,12 +400,12 @@ def test_a_run_is_evaluated_on_the_device_that_is_asked_for(toy_folder, tmp_path
 def test_a_run_folder_that_cannot_be_written_is_one_line(toy_folder, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="Cannot write") as caught:
-        train_run(_hasher(), Source(str(toy_folder)), tmp_path / "file" / "run")
+        train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "file" / "run")
     one_line(caught.value)
 
 
 def test_shallow_methods_have_no_epochs(toy_folder, tmp_path):
-    train_run(_hasher(method="lsh"), Source(str(toy_folder)), tmp_path / "run")
+    train_run(_config(method="lsh"), DataSpec(str(toy_folder)), tmp_path / "run")
     about = json.loads((tmp_path / "run" / "run.json").read_text())
     assert about["epochs"] is None and about["train_seconds"] is None
     assert 0 < evaluate_run(tmp_path / "run").map <= 1
@@ -387,6 +415,6 @@ def test_the_command_is_as_one_would_type_it(monkeypatch):
     monkeypatch.setattr(
         sys, "argv", ["/usr/lib/hadahash/__main__.py", "train", "my photos", "--bits", "64"]
     )
-    assert shlex.split(command()) == ["hadahash", "train", "my photos", "--bits", "64"]
+    assert shlex.split(command_line()) == ["hadahash", "train", "my photos", "--bits", "64"]
     monkeypatch.setattr(sys, "argv", ["/opt/bin/hadahash", "doctor"])
-    assert command() == "hadahash doctor"
+    assert command_line() == "hadahash doctor"

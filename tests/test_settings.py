@@ -9,12 +9,17 @@ from typing import Literal
 import pytest
 from toys import one_line
 
-from hadahash.config import convert, fields_of, make, parse_assignments, require, split
-from hadahash.data.preprocess import AugmentSettings
+from hadahash.config import AugmentConfig, InputConfig, TrainConfig
 from hadahash.errors import UsageError
-from hadahash.hasher import ModelSettings
 from hadahash.methods import METHODS
-from hadahash.training import TrainSettings
+from hadahash.settings import (
+    convert,
+    fields_of,
+    from_mapping,
+    parse_assignments,
+    parse_into,
+    require,
+)
 
 
 @dataclass(frozen=True)
@@ -75,29 +80,32 @@ def test_a_value_becomes_its_fields_type(text, hint, value):
     ],
 )
 def test_an_impossible_value_is_refused_by_name(text, hint):
-    with pytest.raises(UsageError, match=r"^width=.* is not possible") as caught:
+    with pytest.raises(UsageError, match=r"^width must be .*, got ") as caught:
         convert("width", text, hint)
     one_line(caught.value)
 
 
 def test_the_error_says_what_is_allowed():
-    with pytest.raises(UsageError, match="Choose one of: round, square"):
-        make(Shape, {"kind": "oval"})
+    with pytest.raises(UsageError, match="kind must be one of round, square, got oval"):
+        from_mapping(Shape, {"kind": "oval"})
     with pytest.raises(UsageError, match="ratio must be a number"):
-        make(Shape, {"ratio": "wide"})
+        from_mapping(Shape, {"ratio": "wide"})
     with pytest.raises(UsageError, match="closed must be true or false"):
-        make(Shape, {"closed": "maybe"})
+        from_mapping(Shape, {"closed": "maybe"})
 
 
-def test_split_gives_each_dataclass_its_own_values():
-    assert split({"colour": "blue", "width": "9"}, Shape, Paint) == [Shape(width=9), Paint("blue")]
+def test_parse_into_gives_each_dataclass_its_own_values():
+    assert parse_into({"colour": "blue", "width": "9"}, Shape, Paint) == [
+        Shape(width=9),
+        Paint("blue"),
+    ]
 
 
-def test_split_and_make_refuse_unknown_keys_with_a_suggestion():
+def test_parse_into_and_from_mapping_refuse_unknown_keys_with_a_suggestion():
     with pytest.raises(UsageError, match=r"Unknown setting 'widht'. Did you mean 'width'"):
-        split({"widht": 3}, Shape, Paint)
+        parse_into({"widht": 3}, Shape, Paint)
     with pytest.raises(UsageError, match=r"Unknown setting 'color'. Did you mean 'colour'"):
-        make(Paint, {"color": "blue"})
+        from_mapping(Paint, {"color": "blue"})
 
 
 def test_fields_of_names_the_owner():
@@ -119,14 +127,14 @@ def test_require():
 
 @pytest.mark.parametrize("method", METHODS.names())
 def test_no_setting_has_two_owners(method):
-    kinds = (TrainSettings, AugmentSettings, ModelSettings, METHODS.get(method).Settings)
+    kinds = (TrainConfig, AugmentConfig, InputConfig, METHODS.get(method).Settings)
     counted = Counter(field.name for kind in kinds for field in fields(kind))
     assert [name for name, count in counted.items() if count > 1] == []
 
 
 IMPOSSIBLE = [
     ("epochs", 0),
-    ("batch", 0),
+    ("batch_size", 0),
     ("lr", 0.0),
     ("lr", "nan"),
     ("ema", 1.0),
@@ -150,6 +158,6 @@ IMPOSSIBLE = [
 
 @pytest.mark.parametrize(("key", "value"), IMPOSSIBLE)
 def test_impossible_values_are_refused_by_name(key, value):
-    with pytest.raises(UsageError, match=f"^{key}=.* is not possible") as caught:
-        split({key: value}, TrainSettings, AugmentSettings)
+    with pytest.raises(UsageError, match=f"^{key} must be .*, got {value}") as caught:
+        parse_into({key: value}, TrainConfig, AugmentConfig, InputConfig)
     one_line(caught.value)

@@ -1,4 +1,4 @@
-"""The toy set, a tiny network and a few hands that several test files need."""
+"""The toy data set, a tiny network, and helpers that several test files share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
 from hadahash import Hasher
+from hadahash.config import Config
+from hadahash.data.sources import as_labelled
 from hadahash.errors import HadaHashError
+from hadahash.fitting import fit_model
+from hadahash.model import HashModel
 from hadahash.networks import Backbone
 
 CLASS_NAMES = ("blue", "green", "red", "yellow")
@@ -21,7 +26,10 @@ _COLOURS = np.array([[60, 60, 200], [60, 200, 60], [200, 60, 60], [200, 200, 60]
 def make_toy(
     count: int, *, seed: int, side: int = 32
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Four classes in turn, each a colour with waves of one direction, in noise: uint8 (count, side, side, 3) and labels."""
+    """Four classes in turn, each a colour with waves of one direction, in noise.
+
+    Returns uint8 (count, side, side, 3) and the labels (count,).
+    """
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:side, :side]
     directions = np.stack([x, y, x + y, x - y])
@@ -46,7 +54,7 @@ def write_folder(root: Path, pixels: NDArray[np.uint8], labels: NDArray[np.int64
 
 
 def tiny_hasher(method: str = "hcdh", **changes: Any) -> Hasher:
-    """A hasher on a network of 0.1 million weights and 32-pixel input, on the CPU; `changes` override its arguments."""
+    """A hasher on a network of 0.1 million weights with 32-pixel input, on the CPU."""
     arguments: dict[str, Any] = {
         "bits": 16,
         "backbone": "test_efficientnet",
@@ -59,10 +67,30 @@ def tiny_hasher(method: str = "hcdh", **changes: Any) -> Hasher:
     return Hasher(method, **(arguments | changes))
 
 
-def smallest_backbone(
-    name: str = "smallest", *, weights: str = "none", partial_weights: bool = False
-) -> Backbone:
-    """A backbone of one convolution, with batch statistics and dropout; can take the place of `build_backbone`."""
+def tiny_config(method: str = "hcdh", **changes: Any) -> Config:
+    """The configuration of `tiny_hasher(method, **changes)`."""
+    return tiny_hasher(method, **changes).config
+
+
+def fit_in(
+    hasher: Hasher, data: Any, labels: Any = None, *, folder: Path | None, resume: bool = False
+) -> Hasher:
+    """Fit as `Hasher.fit` does, with log and checkpoints in a folder."""
+    images = as_labelled(data, labels)
+    hasher.model_ = fit_model(
+        hasher.config, images, device="cpu", folder=folder, resume=resume
+    ).model
+    return hasher
+
+
+def use_smallest_backbone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every backbone name stand for `smallest_backbone`."""
+    for module in ("building", "model"):
+        monkeypatch.setattr(f"hadahash.{module}.build_backbone", smallest_backbone)
+
+
+def smallest_backbone(name: str = "smallest", **options: Any) -> Backbone:
+    """A backbone of one convolution, with batch statistics and dropout, for `build_backbone`."""
     layers = (
         nn.Conv2d(3, 8, 5, stride=4),
         nn.BatchNorm2d(8),
@@ -74,11 +102,12 @@ def smallest_backbone(
     return Backbone(nn.Sequential(*layers), name=name, size=32, mean=(127.0,) * 3, std=(64.0,) * 3)
 
 
-def tensor_bytes(hasher: Hasher) -> dict[str, bytes]:
-    """Every tensor of the network as bytes, to tell equal from nearly equal."""
+def tensor_bytes(hasher: Hasher | HashModel) -> dict[str, bytes]:
+    """Every tensor of the network as bytes, to distinguish equal from nearly equal."""
+    model = hasher if isinstance(hasher, HashModel) else hasher.model_
     return {
         key: value.contiguous().numpy().tobytes()
-        for key, value in hasher.model_.network.state_dict().items()
+        for key, value in model.network.state_dict().items()
     }
 
 

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from .index import Index as Index
     from .index import list_engines as list_engines
     from .methods import list_methods as list_methods
+    from .model import HashModel as HashModel
     from .networks import list_backbones as list_backbones
 
 # Public name -> the module that defines it.
 _EXPORTS = {
     "Codes": "codes",
+    "HashModel": "model",
     "Hasher": "hasher",
     "Hits": "index",
     "Index": "index",
@@ -44,6 +46,7 @@ _EXPORTS = {
 
 __all__ = [
     "Codes",
+    "HashModel",
     "Hasher",
     "Hits",
     "Index",

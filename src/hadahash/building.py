@@ -14,7 +14,7 @@ from .errors import UsageError
 from .methods import METHODS, ShallowMethod, Task
 from .networks import Backbone, build_backbone
 from .networks.hash_network import HashNetwork
-from .plugins import load_plugins
+from .plugins import load_plugins, plugin_name
 from .settings import require
 
 DEFAULT_METHOD = "hcdh"  # our best recipe; "hcdh" is the method of the paper
@@ -49,7 +49,7 @@ def make_config(
     Raises:
         UsageError: An unknown method or setting, or a value out of range.
     """
-    load_plugins([str(path) for path in plugins])
+    load_plugins(plugins)
     return Config.from_flat(
         METHODS.get(method).Settings,
         settings or {},
@@ -59,7 +59,7 @@ def make_config(
         weights=weights,
         seed=seed,
         split_seed=split_seed,
-        plugins=tuple(str(path) for path in plugins),
+        plugins=tuple(plugin_name(path) for path in plugins),
     )
 
 

@@ -32,16 +32,16 @@ def save_codes(codes: Codes, path: Path) -> None:
 
 def load_codes(path: Path) -> Codes:
     """Read a code file; see `Codes.load`."""
-    files.require_regular(path)
     if path.suffix == ".parquet":
         return _load_parquet(path)
+    files.require_regular(path)
     try:
         with np.load(path, allow_pickle=False) as archive:
             header = json.loads(str(archive["header"]))
             _refuse_newer(path, header)
             ids = _ids_from_arrays(archive)
             return Codes(archive["packed"], header["bits"], ids, header["skipped"])
-    except (*files.ARCHIVE_ERRORS, UsageError) as error:
+    except files.ARCHIVE_ERRORS as error:
         raise _unreadable(path, error) from error
 
 
@@ -63,7 +63,9 @@ def _ids_from_arrays(archive: Any) -> Any:
     if "ids" in archive:
         return archive["ids"]
     data, ends = archive["id_bytes"].tobytes(), archive["id_ends"].tolist()
-    starts = [0, *ends[:-1]]
+    starts = [0, *ends][:-1]
+    if [0, *ends] != sorted([0, *ends]) or [0, *ends][-1] != len(data):
+        raise ValueError("the ends of the ids do not fit their bytes")
     return [
         data[start:end].decode("utf-8", "surrogateescape")
         for start, end in zip(starts, ends, strict=True)
@@ -89,6 +91,7 @@ def _save_parquet(codes: Codes, path: Path) -> None:
 
 def _load_parquet(path: Path) -> Codes:
     pa, parquet = _pyarrow()
+    files.require_regular(path)
     try:
         with path.open("rb") as file:
             table = parquet.read_table(file, page_checksum_verification=True)
@@ -97,7 +100,10 @@ def _load_parquet(path: Path) -> Codes:
         width = -(-check_bits(header["bits"]) // 8)
         joined = b"".join(table["code"].combine_chunks().to_pylist())
         packed = np.frombuffer(joined, np.uint8).reshape(-1, width)
-        return Codes(packed, header["bits"], table["id"].to_pylist(), header["skipped"])
+        ids = table["id"].to_pylist()
+        if pa.types.is_integer(table.schema.field("id").type):
+            ids = np.array(ids, np.int64)
+        return Codes(packed, header["bits"], ids, header["skipped"])
     except (*files.ARCHIVE_ERRORS, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
 

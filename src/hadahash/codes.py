@@ -7,39 +7,31 @@ them; the padding bits of the last byte are 0.
 
 from __future__ import annotations
 
-import csv
-import io
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import files
 from .errors import UsageError
+from .skipped import Skipped as Skipped
+from .skipped import write_skipped as write_skipped
 
 
-class Skipped(NamedTuple):
-    """An image without a code.
-
-    Attributes:
-        path: Path or name of the image.
-        reason: Why it has no code.
-    """
-
-    path: str
-    reason: str
+def is_one(values: Any) -> Any:
+    """The definition of a bit: 1 where the value is >= 0; for numpy arrays and torch tensors."""
+    return values >= 0
 
 
 def binarize(values: ArrayLike) -> NDArray[np.bool_]:
     """Turn real values into bits.
 
     Args:
-        values: Real values of any shape. Bits (booleans, or integers 0 and 1) are refused, because
-            both 0 and 1 are >= 0.
+        values: Real values of any shape. Bits (booleans, or only 0 and 1) are refused, because both
+            are >= 0.
 
     Returns:
         True where the value is >= 0.
@@ -51,16 +43,24 @@ def binarize(values: ArrayLike) -> NDArray[np.bool_]:
     [False, True, True, True]
     """
     values = np.asarray(values)
-    kind = values.dtype.kind
-    if kind in "bu" or (kind == "i" and values.size and values.min() == 0):
+    if _look_like_bits(values):
         raise UsageError(
             f"These look like bits, not real values ({values.dtype}, no negative number). "
             "Use Codes.from_bits(bits) or numpy.packbits(bits, axis=1)."
         )
     if values.dtype.kind == "f" and np.isnan(values).any():
-        row = np.argwhere(np.isnan(values))[0].tolist()
-        raise UsageError(f"Cannot binarize NaN (at {row}). The output of the network diverged.")
-    return np.asarray(values >= 0)
+        place = np.argwhere(np.isnan(values))[0].tolist()
+        raise UsageError(f"Cannot binarize NaN (at {place}). The output of the network diverged.")
+    return np.asarray(is_one(values))
+
+
+def _look_like_bits(values: NDArray[Any]) -> bool:
+    """Whether every value would become a 1 because the array holds bits, not real values."""
+    if values.dtype.kind in "bu":
+        return True
+    if not values.size or values.min() != 0:
+        return False
+    return values.dtype.kind == "i" or (values.max() == 1 and bool(np.isin(values, (0, 1)).all()))
 
 
 def pack(values: ArrayLike) -> NDArray[np.uint8]:
@@ -343,22 +343,6 @@ def as_codes(codes: Any) -> Codes:
     )
 
 
-def write_skipped(path: str | Path, rows: Iterable[Skipped]) -> None:
-    """Write skipped images as a CSV file with the columns path and reason.
-
-    Without rows the file is removed, so that it never names images of an earlier run.
-    """
-    rows = list(rows)
-    if not rows:
-        Path(path).unlink(missing_ok=True)
-        return
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(Skipped._fields)
-    writer.writerows(rows)
-    files.write_bytes(path, text.getvalue().encode("utf-8", "surrogateescape"))
-
-
 def as_ids(ids: Any, count: int) -> NDArray[Any]:
     """Ids as an array without a fixed width: int64, or objects of type str.
 
@@ -378,6 +362,8 @@ def as_ids(ids: Any, count: int) -> NDArray[Any]:
     if array.shape != (count,):
         raise UsageError(f"{count} codes need {count} ids, got an array of shape {array.shape}.")
     if array.dtype.kind in "iu":
+        if array.size and array.max() >= 2**63:
+            raise UsageError(f"Integer ids must be < 2**63, got {array.max()}.")
         return array.astype(np.int64)
     values = array.tolist()
     if all(isinstance(value, str) for value in values):
@@ -403,7 +389,8 @@ def check_bits(bits: Any) -> int:
 def _to_numpy(values: Any) -> NDArray[Any]:
     """An array (n, bits) of a list, an array or a torch tensor."""
     if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
+        tensor = values.detach().cpu()
+        values = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
     array = np.asarray(values)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise UsageError(f"Codes must have the shape (n, bits), got {array.dtype} {array.shape}.")

@@ -7,6 +7,7 @@ stores. `hadahash settings` shows every setting with its help text, default and 
 from __future__ import annotations
 
 import dataclasses
+import json
 import numbers
 import os
 from collections.abc import Mapping
@@ -161,7 +162,8 @@ class Config:
         Args:
             settings_type: The settings dataclass of the method.
             settings: Settings of training, augmentation, input and method by name; values may be
-            text. **fields: The other fields: method, bits, backbone, ...
+                text.
+            **fields: The other fields: method, bits, backbone, ...
 
         Returns:
             The configuration.
@@ -238,18 +240,23 @@ class Config:
             method_settings=method_settings,
         )
 
-    def differences(self, other: Config) -> list[str]:
-        """What differs between two configurations, as "name: one value, other value"."""
-        mine, theirs = _flatten(self.to_dict()), _flatten(other.to_dict())
-        return [
-            f"{key}: {theirs.get(key)} before, {mine.get(key)} now"
-            for key in sorted({*mine, *theirs})
-            if mine.get(key) != theirs.get(key)
-        ]
+    def identity(self) -> dict[str, Any]:
+        """Everything that changes the result of a training, in one flat dictionary of JSON values.
+
+        Two configurations with equal identities train the same model from the same data.
+        """
+        flat: dict[str, Any] = {}
+        for key, value in self.to_dict().items():
+            flat |= value if isinstance(value, dict) else {key: value}
+        del flat["checkpoint_seconds"]
+        return dict(json.loads(json.dumps(flat)))
 
 
-def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= value if isinstance(value, dict) else {key: value}
-    return flat
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two flat mappings of JSON values.
+
+    >>> differences({"lr": 0.1, "epochs": 3}, {"lr": 0.2, "epochs": 3})
+    ['lr: 0.1 before, 0.2 now']
+    """
+    changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+    return [f"{key}: {before.get(key)} before, {now.get(key)} now" for key in changed]

@@ -25,7 +25,7 @@ from .data.base import Images
 from .data.decode import decode, to_skipped
 from .data.preprocess import Preprocess, center_view
 from .data.sources import ImageSource
-from .errors import UsageError
+from .errors import StorageError, UsageError
 from .files import read_json, write_json
 from .networks.hash_network import HashNetwork
 
@@ -228,8 +228,8 @@ def encode_to_file(
     Raises:
         StorageError: A file cannot be written.
     """
-    rows = shard_rows(len(source.images), shard)
-    images = source.take(rows)
+    rows = shard_rows(len(source), shard)
+    images = source if shard == (1, 1) else source.take(rows)
     folder = out.with_name(f"{out.name}.parts")
     job = {"model": model_id, "shard": list(shard), "part": part, "source": images.fingerprint()}
     _resume_or_reset(folder, job)
@@ -237,23 +237,34 @@ def encode_to_file(
     for number, start in enumerate(range(0, len(rows), part)):
         path = folder / f"{number:06d}.npz"
         chunk = images.take(np.arange(start, min(start + part, len(rows))))
-        if path.exists():
-            done.append(Codes.load(path))
-            if progress is not None:
-                progress(len(chunk.images))
-        else:
-            done.append(encoder.encode(chunk, progress))
-            done[-1].save(path)
+        codes = _load_part(path)
+        if codes is None:
+            codes = encoder.encode(chunk, progress)
+            codes.save(path)
+        elif progress is not None:
+            progress(len(chunk))
+        done.append(codes)
     codes = Codes.concatenate(done) if done else encoder.encode(images)
     codes.save(out)
     shutil.rmtree(folder, ignore_errors=True)
     return codes
 
 
+def _load_part(path: Path) -> Codes | None:
+    """A finished part; None if there is none, or it is damaged."""
+    try:
+        return Codes.load(path) if path.exists() else None
+    except StorageError:
+        return None
+
+
 def _resume_or_reset(folder: Path, job: dict[str, Any]) -> None:
     """Keep the finished parts of the same job; remove those of another one."""
     path = folder / "job.json"
-    same = path.exists() and read_json(path) == json.loads(json.dumps(job))
+    try:
+        same = path.exists() and read_json(path) == json.loads(json.dumps(job))
+    except StorageError:  # damaged
+        same = False
     if folder.exists() and not same:
         shutil.rmtree(folder)
     write_json(path, job)

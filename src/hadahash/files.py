@@ -5,6 +5,7 @@ After a crash or a full disk a file is old or new, never half written.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -19,6 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from .errors import StorageError, UsageError, from_os_error
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -65,21 +71,31 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     try:
-        path = Path(os.path.realpath(path)) if path.is_symlink() else path
+        path = _follow(path)
         make_folder(path.parent)
         temporary = _new_file(path)
     except OSError as error:
         raise from_os_error("write", path, error) from error
     try:
         yield temporary
-        _flush(temporary)
+        flush(temporary)
         temporary.replace(path)
-        _flush(path.parent)
+        flush(path.parent)
     except OSError as error:
         raise from_os_error("write", path, error) from error
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _follow(path: Path) -> Path:
+    """The file that a symbolic link leads to; other paths as they are."""
+    if not path.is_symlink():
+        return path
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return target
 
 
 def _new_file(path: Path) -> Path:
@@ -97,7 +113,46 @@ def make_folder(folder: Path) -> None:
         return
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    _flush(folder.parent)
+    flush(folder.parent)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for writing; it is created if it does not exist.
+
+    The lock ends with the process, also when that is killed. File systems without locks are used
+    without one.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        UsageError: Another process holds it.
+        StorageError: The folder cannot be written.
+    """
+    try:
+        make_folder(folder)
+        handle = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o666)
+    except OSError as error:
+        raise from_os_error("write", folder, error) from error
+    try:
+        _lock(handle, folder)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, folder: Path) -> None:
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(
+            f"Another process is writing to {folder}. Wait for it, or choose another folder."
+        ) from None
+    except OSError:  # the file system has no locks
+        return
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -134,7 +189,7 @@ def require_regular(path: str | Path) -> Path:
     except OSError as error:
         raise from_os_error("read", path, error) from error
     if stat.S_ISDIR(mode):
-        raise from_os_error("read", path, IsADirectoryError(21, "Is a directory"))
+        raise from_os_error("read", path, IsADirectoryError(errno.EISDIR, "Is a directory"))
     if not stat.S_ISREG(mode):
         raise StorageError(f"Cannot read {path}: it is a pipe or a device. Give a regular file.")
     return path
@@ -178,7 +233,8 @@ def read_toml(path: Any) -> dict[str, Any]:
         ) from error
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Write what the operating system holds back of a file or folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

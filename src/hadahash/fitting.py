@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from .data.preprocess import Preprocess, choose_preprocess
 from .data.sources import as_images
 from .encoding import Encoder, FeatureCache
 from .environment import hardware
-from .errors import DataError
+from .errors import DataError, TrainingDivergedError
 from .methods import ShallowMethod
 from .model import HashModel
 from .networks.hash_network import HashNetwork
@@ -88,6 +87,8 @@ def fit_model(
         TrainingDivergedError: The loss became NaN or infinite.
     """
     processes = current_processes()  # first: it selects the GPU of this process
+    alone = processes.count == 1  # of several processes only the first has the folder
+    require(not (resume and alone and folder is None), "To resume, give --out.")
     where, config_train = choose_device(device), cast(TrainConfig, config.train)
     data = data.used_classes()
     if len(data.classes) < 2:
@@ -110,8 +111,11 @@ def fit_model(
     with Log(writes / LOG if writes else None, progress=progress and processes.rank == 0) as log:
         labels = data.labels.take(inputs.rows)
         result = _learn(network, inputs, labels, config, preprocess, log, checkpoint)
+    if result is not None:
+        _check_outputs(_values(network, preprocess, inputs, config_train, limit=64))
     if config_train.threshold != "zero":
-        _set_threshold(network, preprocess, inputs, config_train)
+        values = _values(network, preprocess, inputs, config_train)
+        network.threshold.copy_(_centers(values, config_train.threshold))
     resolved = _resolve(config, network, preprocess, result, where)
     facts = _facts(config_train, result, where, train_images=len(inputs.rows))
     precision = effective_precision(config_train, where)
@@ -173,17 +177,32 @@ def _learn(
 
 
 @torch.inference_mode()
-def _set_threshold(
-    network: HashNetwork, preprocess: Preprocess, inputs: _Inputs, config: TrainConfig
-) -> None:
+def _values(
+    network: HashNetwork,
+    preprocess: Preprocess,
+    inputs: _Inputs,
+    config: TrainConfig,
+    limit: int | None = None,
+) -> Tensor:
+    """The values of the training images, or of the first `limit` of them."""
     if inputs.tensor.ndim == 2:
-        values = network.values(inputs.tensor.to(network.device))
-    else:
-        pixels = inputs.tensor.numpy().transpose(0, 2, 3, 1)
-        encoder = Encoder(network, preprocess, effective_precision(config, network.device))
-        values = encoder.values(as_images(pixels).images).values
-    centers = values.mean(0) if config.threshold == "mean" else values.median(0).values
-    network.threshold.copy_(centers)
+        return network.values(inputs.tensor[:limit].to(network.device))
+    pixels = inputs.tensor[:limit].numpy().transpose(0, 2, 3, 1)
+    encoder = Encoder(network, preprocess, effective_precision(config, network.device))
+    return encoder.values(as_images(pixels).images).values
+
+
+def _centers(values: Tensor, kind: str) -> Tensor:
+    return values.mean(0) if kind == "mean" else values.median(0).values
+
+
+def _check_outputs(values: Tensor) -> None:
+    """Weights may be finite but so large that the outputs are not."""
+    if not bool(torch.isfinite(values).all()):
+        raise TrainingDivergedError(
+            "Training diverged: the outputs of the network are NaN or infinite. "
+            "Lower the learning rate with --set lr=..."
+        )
 
 
 def _resolve(
@@ -232,7 +251,6 @@ def _checkpoint(
     folder: Path | None, resume: bool, config: Config, data: LabelledImages, seconds: float
 ) -> Checkpoint | None:
     if folder is None:
-        require(not resume, "Resuming needs the folder of the run: give --out.")
         return None
     checkpoint = Checkpoint(folder / CHECKPOINT, fingerprint(config, data), seconds)
     for leftover in folder.glob(f".{CHECKPOINT}.*.part"):  # of a killed process
@@ -244,15 +262,8 @@ def _checkpoint(
 
 def fingerprint(config: Config, data: LabelledImages) -> dict[str, Any]:
     """What must be equal to continue a training: all settings, the images and their labels."""
-    values = config.to_dict()
-    groups = {key: value for key, value in values.items() if isinstance(value, dict)}
-    flat = {key: value for key, value in values.items() if key not in groups}
-    for group in groups.values():
-        flat |= group
-    flat.pop("checkpoint_seconds", None)
-    flat["images"] = data.fingerprint()[:16]
-    flat["labels"] = data.labels.digest()[:16]
-    return dict(json.loads(json.dumps(flat)))
+    images, labels = data.source.fingerprint()[:16], data.labels.digest()[:16]
+    return config.identity() | {"images": images, "labels": labels}
 
 
 def weights_digest(path: str) -> str | None:

@@ -77,17 +77,31 @@ class Hasher:
         )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """All constructor arguments by name, as scikit-learn expects them."""
+        """All constructor arguments by name, as scikit-learn expects them.
+
+        Args:
+            deep: Ignored; there are no nested estimators.
+
+        Returns:
+            Names and values as they were given, settings included.
+        """
         names = ("method", "bits", "backbone", "seed", "weights", "device", "plugins")
         return {**{name: getattr(self, name) for name in names}, **self.settings}
 
     def set_params(self, **params: Any) -> Hasher:
-        """Change constructor arguments.
+        """Change constructor arguments. The trained model stays until the next `fit`.
+
+        Args:
+            **params: Constructor arguments or settings by name.
+
+        Returns:
+            self
 
         Raises:
             UsageError: An unknown setting, or a value out of range; nothing is changed then.
         """
-        self.__init__(**{**self.get_params(), **params})  # type: ignore[misc]
+        checked = type(self)(**{**self.get_params(), **params})
+        vars(self).update(vars(checked))
         return self
 
     def __repr__(self) -> str:

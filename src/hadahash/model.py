@@ -105,7 +105,7 @@ class HashModel:
         Returns:
             True if it is this model, or if no id was recorded.
         """
-        return recorded in (None, self.id, self.weights_sha256)
+        return recorded in (None, self.id, self.weights_sha256, self.info.get(_OLD_ID))
 
     def codewords(self) -> NDArray[np.int8] | None:
         """Codewords of the classes, int8 (C, bits) of -1 and +1; None if the method has none."""
@@ -267,6 +267,7 @@ _MALFORMED = (
     TypeError,
     ValueError,
 )
+_OLD_ID = "id_of_version_0_1"  # key of `info`: the digest of the weights, which was the id
 _RENAMED_SETTINGS = {"batch": "batch_size"}  # names of version 0.1
 
 
@@ -275,6 +276,8 @@ def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
     manifest = stored.manifest
     config = _config_v1(manifest) if stored.format == 1 else _config(manifest)
     info = dict(manifest.get("info") or {"train_images": manifest.get("train_images")})
+    if stored.format == 1:
+        info[_OLD_ID] = manifest["weights_sha256"]
     network = build_network(
         config,
         build_backbone(config.backbone, empty=True, img_size=config.input.size),
@@ -284,7 +287,7 @@ def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
         device=torch.device("cpu"),
         create=False,
     )
-    _fill(network, stored)
+    same = _fill(network, stored)
     model = HashModel(
         network=network.to(device),
         preprocess=from_mapping(Preprocess, manifest["preprocess"]),
@@ -294,7 +297,8 @@ def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
         info=info,
         precision=str(manifest.get("precision", "bf16")),  # version 0.1 encoded in bf16 on a GPU
     )
-    model.__dict__["weights_sha256"] = manifest["weights_sha256"]  # the file was checked against it
+    if same:  # the digest of the file has been checked
+        model.__dict__["weights_sha256"] = manifest["weights_sha256"]
     return model
 
 
@@ -315,17 +319,16 @@ def _config_v1(manifest: Mapping[str, Any]) -> Config:
     return make_config(manifest["method"], **fields, settings=settings)
 
 
-def _fill(network: HashNetwork, stored: StoredModel) -> None:
-    """Copy stored tensors into an empty network; all names and shapes must agree."""
-    method, prefix = cast(Method, network.method), "method."
-    tensors = dict(stored.tensors)
-    own = {key: tensors.pop(key) for key in [*tensors] if key.startswith(prefix)}
-    own = method.upgrade_state({key.removeprefix(prefix): value for key, value in own.items()})
-    tensors |= {f"{prefix}{key}": value for key, value in own.items()}
+def _fill(network: HashNetwork, stored: StoredModel) -> bool:
+    """Copy stored tensors into an empty network; all names and shapes must agree.
+
+    Returns whether the file holds exactly the tensors of the network, so that their digests agree.
+    """
+    tensors = network.upgrade_state(dict(stored.tensors))
     wanted = network.state_dict()
-    for name, _ in method.named_buffers():  # version 0.1 saved buffers that only training needs
-        if f"{prefix}{name}" not in wanted:
-            tensors.pop(f"{prefix}{name}", None)
+    for name, _ in network.named_buffers():  # version 0.1 saved buffers that only training needs
+        if name not in wanted:
+            tensors.pop(name, None)
     shapes = {key: value.shape for key, value in tensors.items()}
     expected = {key: value.shape for key, value in wanted.items()}
     wrong = sorted(key for key in {*shapes, *expected} if shapes.get(key) != expected.get(key))
@@ -335,3 +338,5 @@ def _fill(network: HashNetwork, stored: StoredModel) -> None:
             f"{', '.join(wrong[:5])}"
         )
     network.load_state_dict(tensors)
+    given = stored.tensors
+    return given.keys() == tensors.keys() and all(given[key] is tensors[key] for key in given)

@@ -77,10 +77,12 @@ def write_model(folder: Path, manifest: dict[str, Any], weights: bytes) -> None:
 
 
 def model_file_names(folder: Path) -> list[str]:
-    """The names of the files of the saved model in a folder; empty if there is none."""
-    manifest = _find_manifest(folder)
-    weights = _current_weights(folder)
-    return [path.name for path in (manifest, weights) if path is not None]
+    """The names of the files of the saved model in a folder: the weights, then the manifest.
+
+    In this order they can be moved one by one: at any time there is a model that can be loaded.
+    """
+    paths = (_current_weights(folder), _find_manifest(folder))
+    return [path.name for path in paths if path is not None]
 
 
 def read_model(folder: Path) -> StoredModel:

@@ -1,7 +1,89 @@
-"""Plug-ins."""
+"""Plugins: methods and engines in a user's own files."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from .errors import UsageError
+
+_loaded: set[str] = set()
 
 
-def load_plugins(paths: Sequence[str]) -> None:
-    """Stub."""
+def load_plugins(paths: Iterable[str | Path]) -> None:
+    """Import files and modules, which register their methods, engines or codebook designs.
+
+    Each is imported once per process; later calls do nothing.
+
+    Args:
+        paths: Paths of .py files, or names of importable modules.
+
+    Raises:
+        UsageError: If a file is missing or an import fails.
+
+    Example:
+        >>> load_plugins(["no_such_file.py"])
+        Traceback (most recent call last):
+        ...
+        hadahash.errors.UsageError: There is no plugin file no_such_file.py.
+    """
+    for path in paths:
+        name = plugin_name(path)
+        if name in _loaded:
+            continue
+        try:
+            if _is_file(name):
+                _import_file(str(path), Path(name))
+            else:
+                importlib.import_module(name)
+        except UsageError:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise UsageError(
+                f"Cannot load the plugin {path}: {type(error).__name__}: {reason}"
+            ) from error
+        _loaded.add(name)
+
+
+def plugin_name(path: str | Path) -> str:
+    """Return the form in which a plugin is recorded, so that it is found from any folder.
+
+    Args:
+        path: Path of a .py file, or name of a module.
+
+    Returns:
+        The absolute path of a file, or the name of a module as it is.
+
+    Example:
+        >>> plugin_name("my_package.hinge")
+        'my_package.hinge'
+    """
+    is_file = isinstance(path, Path) or _is_file(path)
+    return str(Path(path).expanduser().resolve()) if is_file else str(path)
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".py") or "/" in name or "\\" in name
+
+
+def _import_file(given: str, path: Path) -> None:
+    if not path.is_file():
+        raise UsageError(f"There is no plugin file {given}.")
+    # A name of its own, so that a plugin never hides another module.
+    digest = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    name = f"hadahash_plugin_{path.stem}_{digest}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"The plugin {given} is not a Python file (.py).")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise

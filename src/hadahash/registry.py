@@ -1,45 +1,124 @@
-"""Named things of one kind: methods, backbones, data sets, index engines."""
+"""Registries: classes and functions of one kind by name, such as methods, designs and engines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from fnmatch import fnmatchcase
+from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
-from .errors import unknown
+from .errors import UsageError, unknown
 
 T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """A dictionary that is filled by a decorator and answers an unknown name with a helpful error.
+    """A dictionary that is filled by a decorator and answers an unknown name with a suggestion.
 
-    >>> shapes = Registry("shape")
-    >>> @shapes.register("circle")
-    ... class Circle: ...
-    >>> shapes.names()
-    ['circle']
+    Installed packages can add entries: a name that is not registered is looked up among the entry
+    points of the registry's group.
+
+    Args:
+        kind: What is registered, for error messages.
+        entry_point_group: Group of entry points to look up, or None.
+
+    Example:
+        >>> shapes = Registry("shape")
+        >>> @shapes.register("circle")
+        ... class Circle: ...
+        >>> shapes.names()
+        ['circle']
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, *, entry_point_group: str | None = None) -> None:
+        self.kind, self.entry_point_group = kind, entry_point_group
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that registers a class or function.
+
+        Args:
+            name: The name to register under.
+
+        Returns:
+            A decorator that returns its argument unchanged.
+
+        Raises:
+            UsageError: When it is applied, if something else has this name. Running the same
+                definition again, such as the cell of a notebook, replaces it.
+        """
+
         def keep(entry: T) -> T:
-            if name in self._entries:
-                raise KeyError(f"two {self.kind}s are called '{name}'")
+            if name in self._entries and not _same_definition(self._entries[name], entry):
+                raise UsageError(
+                    f"The {self.kind} '{name}' is already registered "
+                    f"(by {_origin(self._entries[name])}). Choose another name."
+                )
             self._entries[name] = entry
             return entry
 
         return keep
 
     def get(self, name: str) -> T:
+        """Return the entry of a name.
+
+        Args:
+            name: A registered name, or the name of an entry point, which is then loaded.
+
+        Returns:
+            The entry.
+
+        Raises:
+            UsageError: If the name is unknown, or its entry point cannot be loaded.
+        """
         if name not in self._entries:
-            raise unknown(self.kind, name, self._entries)
+            available = self._entry_points()
+            if name not in available:
+                raise unknown(self.kind, name, {*self._entries, *available})
+            self._load(available[name])
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
+        """Return whether a name is registered; entry points are not looked up."""
         return name in self._entries
 
-    def names(self) -> list[str]:
-        return sorted(self._entries)
+    def names(self, pattern: str = "*", *, installed: bool = False) -> list[str]:
+        """List the registered names.
+
+        Args:
+            pattern: A name with the wildcards * and ?.
+            installed: Also list the entry points of installed packages, without loading them.
+
+        Returns:
+            The matching names in alphabetical order.
+        """
+        names = {*self._entries, *(self._entry_points() if installed else ())}
+        return sorted(name for name in names if fnmatchcase(name, pattern))
+
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        if self.entry_point_group is None:
+            return {}
+        return {point.name: point for point in entry_points(group=self.entry_point_group)}
+
+    def _load(self, point: EntryPoint) -> None:
+        try:
+            entry = point.load()  # its decorator may have registered it already
+            if point.name not in self._entries:
+                self.register(point.name)(entry)
+        except Exception as error:
+            raise UsageError(
+                f"Cannot load the {self.kind} '{point.name}' from {point.value}: "
+                f"{type(error).__name__}: {' '.join(str(error).split())}"
+            ) from error
+
+
+def _origin(entry: object) -> str:
+    return str(getattr(entry, "__module__", None) or type(entry).__name__)
+
+
+def _same_definition(old: object, new: object) -> bool:
+    names = [
+        (getattr(entry, "__module__", None), getattr(entry, "__qualname__", None))
+        for entry in (old, new)
+    ]
+    return None not in names[0] and names[0] == names[1]

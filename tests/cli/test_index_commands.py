@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -68,14 +69,49 @@ def test_info(run, built, saved, toy_folder):
         and len(figures["model"]) == 64
     )
     assert figures["verified"] is True and figures["bytes"] > 1000 and figures["ids"] == "str"
+    assert figures["labels"] == {"blue": 12, "green": 12, "red": 12, "yellow": 12}
+    assert figures["skipped"] == 1
     code, out, _ = run("index", "info", built)
     assert code == 0 and "items       48\n" in out and "engine      exact\n" in out
+    assert "labels      blue (12), green (12), red (12), yellow (12)\n" in out
+    assert "skipped     1\n" in out and "verified    not checked (--verify)\n" in out
     (stored,) = built.glob("*.codes")
     content = bytearray(stored.read_bytes())
     content[5] ^= 1
     stored.write_bytes(content)
     code, _, err = run("index", "info", built, "--verify")
     assert code == 1 and stored.name in err and "checksum" in err and err.count("\n") == 1
+
+
+def test_a_folder_that_lost_its_photos_does_not_empty_the_index(
+    run, saved, toy_folder, built, tmp_path
+):
+    toy_folder.rename(tmp_path / "away")
+    toy_folder.mkdir()
+    code, out, err = run("index", "build", saved, toy_folder, "--out", built)
+    assert (code, out) == (1, "") and "holds no images" in err and "--allow-empty" in err
+    (tmp_path / "away" / "red").rename(toy_folder / "red")
+    code, out, err = run("index", "build", saved, toy_folder, "--out", built)
+    assert (code, out) == (1, "") and "indexed files are missing" in err and "--yes" in err
+    assert len(Index.open(built)) == 48
+    code, out, err = run("index", "build", saved, toy_folder, "--out", built, "--dry-run")
+    assert code == 0 and "remove  blue/000.png\n" in out and "36 to remove" in err
+    assert len(Index.open(built)) == 48
+    code, out, _ = run("index", "build", saved, toy_folder, "--out", built, "--yes")
+    assert code == 0 and "12 images: 0 encoded, 13 unchanged, 36 removed" in out
+    shutil.rmtree(toy_folder / "red")
+    code, out, _ = run("index", "build", saved, toy_folder, "--out", built, "--allow-empty")
+    assert code == 0 and len(Index.open(built)) == 0
+
+
+def test_a_folder_without_readable_types_is_refused_and_says_why(run, saved, tmp_path):
+    photos = tmp_path / "iphone"
+    photos.mkdir()
+    for name in ("a.HEIC", "b.HEIC", "c.MOV"):
+        (photos / name).write_bytes(b"x")
+    code, out, err = run("index", "build", saved, photos, "--out", tmp_path / "i")
+    assert (code, out) == (1, "") and "holds no images" in err and not (tmp_path / "i").exists()
+    assert err.startswith("Skipped 3 files of unsupported types (2 .heic, 1 .mov).\n")
 
 
 def test_searching(run, built, toy_folder, tmp_path):
@@ -100,8 +136,8 @@ def test_searching(run, built, toy_folder, tmp_path):
         and page.read_text().count("<figure") == 4
         and "http" not in page.read_text()
     )
-    code, out, _ = run("search", built, image, "--radius", 0, "--label", "nobody", "--json")
-    assert json.loads(out)["hits"] == []
+    code, out, err = run("search", built, image, "--label", "rde")
+    assert (code, out) == (2, "") and "Unknown label 'rde'. Did you mean 'red'?" in err
 
 
 def test_a_vanished_picture_is_named_and_left_out(run, built, toy_folder, tmp_path):
@@ -172,7 +208,7 @@ def test_ids_that_are_numbers(run, tmp_path):
     assert run("index", "remove", tmp_path / "i", "--", "5", "-7")[0] == 0
     assert Index.open(tmp_path / "i").ids.tolist() == [6]
     code, _, err = run("search", tmp_path / "i", "x.jpg")
-    assert code == 2 and "does not say which model" in err and "--run" in err
+    assert code == 2 and "does not record which model" in err and "--run" in err
 
 
 def test_bad_input_in_one_line(run, built, saved, toy, toy_folder, tmp_path):
@@ -191,7 +227,7 @@ def test_bad_input_in_one_line(run, built, saved, toy, toy_folder, tmp_path):
         (
             ("index", "build", tmp_path / "nowhere", toy_folder, "--out", new),
             1,
-            "holds no trained model",
+            "has no trained model",
         ),
         (
             ("index", "build", saved, toy_folder, "--out", new, "--engine", "exat"),
@@ -201,10 +237,13 @@ def test_bad_input_in_one_line(run, built, saved, toy, toy_folder, tmp_path):
         (("index", "build", saved, toy_folder, "--out", new, "--set", "x=1"), 2, "Unknown option"),
         (("index", "build", saved, toy_folder, "--out", tmp_path / "full"), 1, "holds other files"),
         (("index", "info", tmp_path / "empty"), 1, "holds no index"),
-        (("index", "duplicates", built, "--radius", "-1"), 2, "at least 0"),
+        (("index", "duplicates", built, "--radius", "-1"), 2, "radius must be"),
+        (("index", "add", built, tmp_path / "empty"), 1, "No image found"),
         (("search", built, tmp_path / "nowhere.jpg"), 1, "nowhere.jpg"),
+        (("search", built, toy_folder / "red"), 2, "one image file, got the folder"),
+        (("search", built, tmp_path / "empty"), 2, "one image file, got the folder"),
         (("search", built, toy_folder / "red" / "broken.jpg"), 1, "broken.jpg"),
-        (("search", built, toy_folder / "red" / "002.png", "-k", "-1"), 2, "k=-1"),
+        (("search", built, toy_folder / "red" / "002.png", "-k", "-1"), 2, "k must be"),
         (
             ("search", built, toy_folder / "red" / "002.png", "--run", tmp_path / "other"),
             2,
@@ -215,6 +254,22 @@ def test_bad_input_in_one_line(run, built, saved, toy, toy_folder, tmp_path):
         assert (code, err.count("\n"), out) == (expected, 1, ""), (arguments, err)
         assert message in err and err.startswith("error: ")
     assert not new.exists()
+
+
+def test_a_photo_folder_whose_name_is_not_unicode(run, saved, toy_folder, tmp_path):
+    folder = toy_folder.rename(tmp_path / os.fsdecode(b"ph\xffotos"))
+    out = tmp_path / "i"
+    code, text, err = run("index", "build", saved, folder, "--out", out)
+    assert code == 0 and "48 encoded" in text, err
+    code, text, err = run("index", "build", saved, folder, "--out", out)
+    assert code == 0 and "48 unchanged" in text, err
+    assert run("index", "info", out)[0] == 0 and run("index", "info", out, "--json")[0] == 0
+
+
+def test_more_results_than_there_are_items(run, built, toy_folder):
+    image = toy_folder / "red" / "002.png"
+    code, out, err = run("search", built, image, "-k", 10**12, "--json")
+    assert code == 0 and len(json.loads(out)["hits"]) == 48, err
 
 
 def test_a_pipe_that_closes_is_no_error(built):

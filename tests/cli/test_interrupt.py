@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in a real process: one line, the right exit code, and --resume goes on as if nothing had been."""
+"""Ctrl-C and SIGTERM in a real process: one line, the right exit code, and an exact --resume."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from hadahash.cli import INTERRUPTED
+from hadahash.cli.failures import describe
 
 EPOCHS = 25
-SETTINGS = {"size": 32, "epochs": EPOCHS, "batch": 11, "threshold": "mean"}
+SETTINGS = {"size": 32, "epochs": EPOCHS, "batch_size": 11, "threshold": "mean"}
 TINY = ["--backbone", "test_efficientnet", "--weights", "none", "--bits", "16", "--device", "cpu"]
 TINY += [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
 
@@ -31,14 +31,15 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def unbroken(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The name of the weights (their checksum is in it) that a training finds which nobody disturbs."""
-    from toys import tiny_hasher
-
-    from hadahash.runs import Source, train_run
-
-    out = tmp_path_factory.mktemp("unbroken")
-    train_run(tiny_hasher(**SETTINGS), Source(str(photos)), out)
+    """The name of the weights (their checksum is in it) after a training without interruption."""
+    out = tmp_path_factory.mktemp("unbroken") / "run"
+    done = subprocess.run(_command(photos, out), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     return _weights(out)
+
+
+def _command(photos: Path, out: Path) -> list[str]:
+    return [sys.executable, "-m", "hadahash", "train", str(photos), "--out", str(out), *TINY]
 
 
 def _weights(out: Path) -> str:
@@ -47,10 +48,10 @@ def _weights(out: Path) -> str:
 
 
 def _interrupt(photos: Path, out: Path, number: signal.Signals) -> subprocess.CompletedProcess[str]:
-    """Begin a training and send the signal once it has logged an epoch; the next checkpoint would be due in a minute."""
-    command = [sys.executable, "-m", "hadahash", "train", str(photos), "--out", str(out), *TINY]
+    """Start a training and send the signal after its first epoch, long before a checkpoint is due."""
+    command = _command(photos, out)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    log, ends = out / "log.jsonl", time.monotonic() + 240
+    log, ends = out / ".training" / "log.jsonl", time.monotonic() + 240
     while (
         process.poll() is None
         and time.monotonic() < ends
@@ -65,11 +66,13 @@ def _interrupt(photos: Path, out: Path, number: signal.Signals) -> subprocess.Co
 @pytest.mark.parametrize(
     ("number", "code", "text"),
     [
-        pytest.param(signal.SIGINT, 130, f"{INTERRUPTED}\n", id="SIGINT"),
+        pytest.param(
+            signal.SIGINT, 130, f"{describe(KeyboardInterrupt(), ['train'])[0]}\n", id="SIGINT"
+        ),
         pytest.param(signal.SIGTERM, -signal.SIGTERM, "", id="SIGTERM"),
     ],
 )
-def test_an_interrupted_training_goes_on_exactly(
+def test_an_interrupted_training_resumes_exactly(
     photos: Path,
     unbroken: str,
     run: Run,
@@ -80,8 +83,9 @@ def test_an_interrupted_training_goes_on_exactly(
 ) -> None:
     done = _interrupt(photos, tmp_path / "run", number)
     assert (done.returncode, done.stderr, done.stdout) == (code, text, "")
-    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) < EPOCHS
-    assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+    staging = tmp_path / "run" / ".training"
+    assert len((staging / "log.jsonl").read_text().splitlines()) < EPOCHS
+    assert (staging / "checkpoint.safetensors").exists()
     assert not list((tmp_path / "run").glob(".*.part")) and not list(
         (tmp_path / "run").glob("model-*")
     )
@@ -91,7 +95,7 @@ def test_an_interrupted_training_goes_on_exactly(
     assert _weights(tmp_path / "run") == unbroken
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == list(range(1, EPOCHS + 1))
-    assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
+    assert not staging.exists()
 
 
 def test_ctrl_c_in_any_command_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,12 +103,12 @@ def test_ctrl_c_in_any_command_is_one_line(run: Run, monkeypatch: pytest.MonkeyP
         raise KeyboardInterrupt
 
     monkeypatch.setattr("hadahash.cli.codebook.make_codebook", pressed)
-    monkeypatch.setattr("hadahash.cli.index.AnyIndex.open", pressed)
+    monkeypatch.setattr("hadahash.index.Index.open", pressed)
     for arguments in (("codebook", "--classes", 10), ("index", "info", "photos.index")):
-        assert run(*arguments) == (130, "", f"{INTERRUPTED}\n")
+        assert run(*arguments) == (130, "", "Interrupted.\n")
 
 
-def test_ctrl_c_while_torch_is_still_being_imported(
+def test_ctrl_c_while_a_command_is_being_imported(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Loading:
@@ -112,5 +116,11 @@ def test_ctrl_c_while_torch_is_still_being_imported(
         def app(self) -> None:
             raise KeyboardInterrupt
 
+        @property
+        def doctor(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "hadahash.cli.doctor", Loading())  # type: ignore[arg-type]
+    assert run("doctor") == (130, "", "Interrupted.\n")
     monkeypatch.setitem(sys.modules, "hadahash.cli.app", Loading())  # type: ignore[arg-type]
-    assert run("doctor") == (130, "", f"{INTERRUPTED}\n")
+    assert run("train") == (130, "", f"{describe(KeyboardInterrupt(), ['train'])[0]}\n")

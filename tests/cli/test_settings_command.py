@@ -1,4 +1,4 @@
-"""`hadahash settings`, and the page that is made of it."""
+"""`hadahash settings`, and the page that is generated with it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from hadahash.cli.settings import parts, read
-from hadahash.config import make
-from hadahash.data.preprocess import AugmentSettings
+from hadahash.cli.settings import read_groups, read_settings
+from hadahash.config import AugmentConfig, InputConfig, TrainConfig
 from hadahash.errors import UsageError
-from hadahash.hasher import ModelSettings
 from hadahash.methods import METHODS
-from hadahash.training import TrainSettings
+from hadahash.serve.settings import ServeSettings
+from hadahash.settings import from_mapping, setting
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 KINDS = [
-    TrainSettings,
-    AugmentSettings,
-    ModelSettings,
-    *{METHODS.get(name).Settings for name in METHODS.names()},
+    TrainConfig,
+    AugmentConfig,
+    InputConfig,
+    ServeSettings,
+    *sorted(
+        {METHODS.get(name).Settings for name in METHODS.names()}, key=lambda kind: kind.__name__
+    ),
 ]
 
 Run = Callable[..., tuple[int, str, str]]
@@ -37,53 +39,50 @@ def test_the_page_is_up_to_date(run: Run) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_setting_is_there_with_its_default(kind: type) -> None:
-    found = read(kind)
+def test_every_setting_is_listed_with_its_default_and_a_help_text(kind: type) -> None:
+    found = read_settings(kind)
     assert [each.name for each in found] == [field.name for field in dataclasses.fields(kind)]
     for each, field in zip(found, dataclasses.fields(kind), strict=True):
-        given = getattr(
-            make(kind, {each.name: each.default}), each.name
-        )  # the default, as one would type it
+        assert re.fullmatch(r"[A-Z0-9].*[.)]", each.help), f"{each.name}: {each.help!r}"
+        given = getattr(from_mapping(kind, {each.name: each.default}), each.name)  # as one types it
+        expected = field.default
         assert given == (
-            pytest.approx(field.default, rel=1e-3)
-            if isinstance(field.default, float)
-            else field.default
+            pytest.approx(expected, rel=1e-3) if isinstance(expected, float) else expected
         )
         assert f"| `{each.name}` | {each.default} |" in PAGE.read_text("utf-8")
 
 
-def test_what_a_setting_does_is_the_comment_behind_it() -> None:
-    found = {each.name: each for part in parts(["hcdh"]) for each in part.settings}
-    assert found["flip"] == ("flip", "0.5", "number", "probability of a mirror image")
-    assert (
-        found["size"].values == "whole number, none"
-        and found["schedule"].values == "onecycle, paper"
-    )
-    common = [each for kind in KINDS[:3] for each in read(kind)]
-    assert all(each.text for each in common), [each.name for each in common if not each.text]
-
-
 @dataclasses.dataclass(frozen=True)
-class Below(AugmentSettings):
-    more: bool = False  # of everything
+class Example:
+    """An example."""
+
+    side: int | None = setting(None, "Side in pixels.", ge=8)
+    ratio: float = setting(0.25, "Ratio of the two.", gt=0, le=1)
+    shape: str = setting("round", "Shape.")
+    more: bool = False
 
 
-def test_a_dataclass_that_builds_on_another_has_the_comments_of_both() -> None:
-    found = read(Below)
-    assert found[-1] == ("more", "false", "true, false", "of everything")
-    assert found[:-1] == read(AugmentSettings)
+def test_help_and_ranges_come_from_the_fields() -> None:
+    assert [tuple(each) for each in read_settings(Example)] == [
+        ("side", "none", "integer >= 8, none", "Side in pixels."),
+        ("ratio", "0.25", "number > 0 and <= 1", "Ratio of the two."),
+        ("shape", "round", "text", "Shape."),
+        ("more", "false", "true, false", ""),
+    ]
 
 
-def test_a_method_is_shown_with_what_it_takes(run: Run) -> None:
+def test_one_group_or_what_one_method_takes(run: Run) -> None:
     code, out, _ = run("settings", "mihash")
-    assert (
-        code == 0
-        and re.search(r"^  mihash_bins +16 ", out, re.MULTILINE)
-        and re.search(r"^  epochs +30 ", out, re.MULTILINE)
-    )
+    assert code == 0 and re.search(r"^  mihash_bins +16 ", out, re.MULTILINE)
+    assert re.search(r"^  epochs +30 ", out, re.MULTILINE)
     assert "sdh_anchors" not in out and "sdh_anchors" in run("settings")[1]
     assert "no settings of its own" in run("settings", "lsh")[1]
     titles = [part["title"] for part in json.loads(run("settings", "hcdh-h", "--json")[1])]
-    assert titles == ["Training", "Augmentation", "Model", "Method hcdh-h"]
-    code, out, err = run("settings", "mihsah")
-    assert code == UsageError.exit_code and out == "" and "Did you mean 'mihash'?" in err
+    assert titles == ["Training", "Augmentation", "Input", "Method hcdh-h"]
+    assert [group.title for group in read_groups("train")] == ["Training"]
+    assert [group.title for group in read_groups("serve")] == ["Service"]
+    assert {"Training", "Service"} < {group.title for group in read_groups()}
+    for name, suggestion in (("mihsah", "mihash"), ("trian", "train")):
+        code, out, err = run("settings", name)
+        assert code == UsageError.exit_code and out == ""
+        assert f"Did you mean '{suggestion}'?" in err

@@ -66,19 +66,26 @@ def test_every_design_keeps_the_contract(design: str, classes: int, bits: int) -
         with pytest.raises(UsageError, match="only 3 distinct codewords of 3 bits for 6 classes"):
             codebook(classes, bits, design=design)
         return
-    book = codebook(classes, bits, design=design, seed=3)
-    assert book.dtype == np.int8 and book.shape == (classes, bits) and book.flags.c_contiguous
-    assert set(np.unique(book)) == {-1, 1}
-    assert codebook_quality(book).duplicates == 0
-    assert (book == codebook(classes, bits, design=design, seed=3)).all()
+    codewords = codebook(classes, bits, design=design, seed=3)
+    assert (
+        codewords.dtype == np.int8
+        and codewords.shape == (classes, bits)
+        and codewords.flags.c_contiguous
+    )
+    assert set(np.unique(codewords)) == {-1, 1}
+    assert codebook_quality(codewords).duplicates == 0
+    assert (codewords == codebook(classes, bits, design=design, seed=3)).all()
     if bits >= 16:
-        assert (book != codebook(classes, bits, design=design, seed=4)).any()
+        assert (codewords != codebook(classes, bits, design=design, seed=4)).any()
 
 
 GOLDEN = {
     ("paper", 10, 16, 0): "fbdcb5c57c01ac13",
     ("paper", 21, 16, 1): "510dab50692d8e28",
     ("far", 10, 32, 0): "9b211de8955621c9",
+    ("csq", 10, 16, 0): "7605a2312701889c",
+    ("csq", 100, 16, 1): "2a8cd56a4c1e8665",
+    ("random", 10, 16, 0): "52ca9492c93eaa15",
     ("far", 21, 16, 5): "5ad54949599833fa",
     ("far", 100, 32, 0): "e772dc4a9aefdead",
 }
@@ -87,8 +94,8 @@ GOLDEN = {
 @pytest.mark.parametrize("key", GOLDEN)
 def test_the_same_bytes_everywhere(key: tuple[str, int, int, int]) -> None:
     design, classes, bits, seed = key
-    book = codebook(classes, bits, design=design, seed=seed)
-    assert hashlib.sha256(book.tobytes()).hexdigest()[:16] == GOLDEN[key]
+    codewords = codebook(classes, bits, design=design, seed=seed)
+    assert hashlib.sha256(codewords.tobytes()).hexdigest()[:16] == GOLDEN[key]
 
 
 def printed_order(classes: int, bits: int) -> int:
@@ -155,12 +162,16 @@ def test_paper_order_is_equation_6() -> None:
 def test_paper_codewords_are_orthogonal_rows_of_sylvester(classes: int, bits: int) -> None:
     rows = {tuple(row) for row in scipy_hadamard(bits)[1:].tolist()}
     for seed in range(30):
-        book = codebook(classes, bits, design="paper", seed=seed).astype(int)
-        assert {tuple(word) for word in book.tolist()} <= rows  # the constant row is not among them
-        assert (book @ book.T == bits * np.eye(classes)).all()  # every distance is bits / 2
-        assert (book.sum(1) == 0).all() and (
-            book[:, 0] == 1
-        ).all()  # codewords balanced; bit 0 is dead
+        codewords = codebook(classes, bits, design="paper", seed=seed).astype(int)
+        assert {
+            tuple(word) for word in codewords.tolist()
+        } <= rows  # the constant row is not among them
+        assert (
+            codewords @ codewords.T == bits * np.eye(classes)
+        ).all()  # every distance is bits / 2
+        assert (codewords.sum(1) == 0).all() and (
+            codewords[:, 0] == 1
+        ).all()  # codewords balanced; bit 0 is constant
 
 
 @pytest.mark.parametrize(("classes", "bits"), [(10, 16), (21, 32), (100, 128)])
@@ -186,7 +197,7 @@ def test_paper_gives_up_with_a_remedy() -> None:
 @pytest.mark.parametrize(("classes", "bits"), [(5, 64), (21, 16), (10, 32)])
 def test_random_codewords_that_differ_are_taken_as_drawn(classes: int, bits: int) -> None:
     rng = np.random.Generator(np.random.PCG64(3))
-    drawn = rng.integers(0, 2, (classes, bits), np.int8) * 2 - 1
+    drawn = np.stack([rng.integers(0, 2, bits) * 2 - 1 for _ in range(classes)])
     assert len(np.unique(drawn, axis=0)) == classes
     assert (codebook(classes, bits, design="random", seed=3) == drawn).all()
 

@@ -8,11 +8,25 @@ import numpy as np
 import pytest
 
 from hadahash.codebooks import codebook, codebook_quality, distance_bound, orders, varshamov_floor
-from hadahash.codebooks.bounds import most_codewords
-from hadahash.codebooks.far import _revive, antipodal
-from hadahash.codebooks.linear import Code, _balanced_words, _cover, _whole_cosets, bch, linear
+from hadahash.codebooks.bounds import max_codewords
+from hadahash.codebooks.far import _replace_constant_bits, antipodal
+from hadahash.codebooks.levenshtein import (
+    balance_columns,
+    balanced_codebook,
+    levenshtein_code,
+    max_column_sum,
+    random_balanced_columns,
+    tabu_search,
+)
+from hadahash.codebooks.linear import (
+    LinearCode,
+    _balanced_choice,
+    _cover,
+    _whole_cosets,
+    bch,
+    linear_codebook,
+)
 from hadahash.codebooks.quality import minimum_distance
-from hadahash.codebooks.splits import even_columns, paste, rebalance, splits, spread, worst_sum
 
 # classes, bits, the minimum distance that must be reached, whether every bit must split the classes evenly
 TABLE = [
@@ -64,7 +78,7 @@ def test_every_number_of_classes_of_short_codes(bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [n for n in orders(128) if n >= 8])
-def test_half_of_the_bits_up_to_twice_the_order(bits: int) -> None:
+def test_minimum_distance_is_half_of_the_bits_up_to_twice_the_order(bits: int) -> None:
     for classes in {bits // 2, bits - 1, bits, 2 * bits - 1, 2 * bits}:
         found = codebook_quality(codebook(classes, bits))
         assert 2 * found.minimum_distance >= bits
@@ -73,7 +87,7 @@ def test_half_of_the_bits_up_to_twice_the_order(bits: int) -> None:
 @pytest.mark.parametrize(
     ("classes", "bits"), [(10, 12), (10, 48), (21, 16), (50, 24), (100, 16), (100, 32), (200, 64)]
 )
-def test_never_below_the_paper(classes: int, bits: int) -> None:
+def test_minimum_distance_is_never_below_the_papers(classes: int, bits: int) -> None:
     paper = [
         minimum_distance(codebook(classes, bits, design="paper", seed=seed)) for seed in range(10)
     ]
@@ -82,9 +96,9 @@ def test_never_below_the_paper(classes: int, bits: int) -> None:
 
 def test_ten_thousand_classes() -> None:
     start = time.perf_counter()
-    book = codebook(10_000, 64)
+    codewords = codebook(10_000, 64)
     assert time.perf_counter() - start < 60
-    found = codebook_quality(book)
+    found = codebook_quality(codewords)
     assert time.perf_counter() - start < 90
     assert found.minimum_distance >= 24 and found.worst_column_sum == 0
     assert found.duplicates == 0 and found.dead_bits == 0
@@ -95,92 +109,96 @@ def test_ten_thousand_classes() -> None:
     [(4, 5, 8), (4, 7, 6), (5, 11, 12), (5, 16, 8), (6, 10, 28), (6, 16, 24), (7, 15, 56)],
 )
 def test_extended_bch_codes(m: int, k: int, distance: int) -> None:
-    code = Code.of(k, bch(m, k))
+    code = LinearCode.from_columns(k, bch(m, k))
     assert len(code.columns) == 2**m and code.distance == distance
-    words = code.words(np.arange(min(2**k, 256)))
+    words = code.codewords(np.arange(min(2**k, 256)))
     assert (code.weights[1 : len(words)] == (words[1:] == -1).sum(1)).all()
 
 
-def test_splits_of_twelve_classes() -> None:
-    """Levenshtein's code with exactly as many words as classes is balanced as it stands."""
+def test_levenshtein_code_of_twelve_classes() -> None:
+    """Levenshtein's code with exactly as many codewords as classes is balanced."""
     rng = np.random.default_rng(0)
-    book = paste(12, 32, 17, rng)
-    assert book is not None and minimum_distance(book) == 17 and worst_sum(book) == 0
-    assert paste(13, 32, 17, rng) is None  # too few words
-    assert paste(80, 256, 129, rng) is None  # order 172 cannot be built
+    codewords = levenshtein_code(12, 32, 17, rng)
+    assert (
+        codewords is not None
+        and minimum_distance(codewords) == 17
+        and max_column_sum(codewords) == 0
+    )
+    assert levenshtein_code(13, 32, 17, rng) is None  # too few codewords
+    assert levenshtein_code(80, 256, 129, rng) is None  # order 172 cannot be built
 
 
 @pytest.mark.parametrize("classes", range(2, 23))  # 23 to 25 would need the order 92
-def test_pasting_reaches_plotkins_bound(classes: int) -> None:
+def test_levenshtein_codes_reach_plotkins_bound(classes: int) -> None:
     for bits in range(classes, 4 * classes):
         distance = distance_bound(classes, bits)
-        book = (
-            paste(classes, bits, distance, np.random.default_rng(bits))
+        codewords = (
+            levenshtein_code(classes, bits, distance, np.random.default_rng(bits))
             if 2 * distance >= bits
             else None
         )
-        if book is not None:
-            assert book.shape == (classes, bits) and minimum_distance(book) >= distance
+        if codewords is not None:
+            assert codewords.shape == (classes, bits) and minimum_distance(codewords) >= distance
         elif 2 * distance > bits:
             pytest.fail(f"{classes} classes, {bits} bits: distance {distance} not reached")
 
 
-def test_the_search_says_when_it_fails() -> None:
+def test_a_search_that_fails_returns_none() -> None:
     rng = np.random.default_rng(0)
-    assert spread(even_columns(6, 16, rng), 10, rng) is None  # above the bound of 9
+    assert tabu_search(random_balanced_columns(6, 16, rng), 10, rng) is None  # above the bound of 9
     assert (
-        spread(even_columns(2000, 4, rng), 1, rng) is None
+        tabu_search(random_balanced_columns(2000, 4, rng), 1, rng) is None
     )  # its table of moves would be too large
-    assert splits(7, 16, 10, rng) is None
+    assert balanced_codebook(7, 16, 10, rng) is None
 
 
-def test_rebalance() -> None:
+def test_columns_are_balanced() -> None:
     rng = np.random.default_rng(0)
     for classes in (8, 9):
-        book = rng.choice(np.array([-1, 1], np.int8), (classes, 30), p=[0.2, 0.8])
-        assert worst_sum(rebalance(book, rng)) == classes % 2
-        assert worst_sum(even_columns(classes, 30, rng)) == classes % 2
+        codewords = rng.choice(np.array([-1, 1], np.int8), (classes, 30), p=[0.2, 0.8])
+        assert max_column_sum(balance_columns(codewords, rng)) == classes % 2
+        assert max_column_sum(random_balanced_columns(classes, 30, rng)) == classes % 2
 
 
-def test_antipodal_books_have_the_length() -> None:
+def test_antipodal_codebooks_have_the_length() -> None:
     rng = np.random.default_rng(0)
     for bits in (1, 2, 3, 5, 12, 13, 18, 92):
-        for book in antipodal(2 * bits, bits, rng):
-            assert book.shape == (2 * bits, bits) and worst_sum(book) == 0
+        for codewords in antipodal(2 * bits, bits, rng):
+            assert codewords.shape == (2 * bits, bits) and max_column_sum(codewords) == 0
     assert antipodal(100, 16, rng) == []
 
 
-def test_dead_bits_are_revived_at_no_cost() -> None:
-    book = codebook(9, 12).copy()
-    book[:, [2, 5]] = 1
-    alive = _revive(book)
-    assert codebook_quality(alive).dead_bits == 0 and minimum_distance(alive) >= minimum_distance(
-        book
-    )
-    assert (alive[:, [0, 1, 3, 4]] == book[:, [0, 1, 3, 4]]).all()
+def test_constant_bits_are_replaced_without_loss_of_distance() -> None:
+    codewords = codebook(9, 12).copy()
+    codewords[:, [2, 5]] = 1
+    replaced = _replace_constant_bits(codewords)
+    assert codebook_quality(replaced).dead_bits == 0 and minimum_distance(
+        replaced
+    ) >= minimum_distance(codewords)
+    assert (replaced[:, [0, 1, 3, 4]] == codewords[:, [0, 1, 3, 4]]).all()
 
 
-def test_words_of_a_code_without_complements_are_nearly_balanced() -> None:
+def test_codewords_of_a_code_without_complements_are_nearly_balanced() -> None:
     rng = np.random.default_rng(0)
-    code = Code.of(6, rng.integers(1, 64, 20).tolist())
-    chosen = _balanced_words(code, 41, rng)
-    assert chosen.shape == (41, 20) and worst_sum(chosen) <= 3
-    assert worst_sum(linear(64, 11, rng)) == 0  # the whole code
+    code = LinearCode.from_columns(6, rng.integers(1, 64, 20).tolist())
+    chosen = _balanced_choice(code, 41, rng)
+    assert chosen.shape == (41, 20) and max_column_sum(chosen) <= 3
+    assert max_column_sum(linear_codebook(64, 11, rng)) == 0  # the whole code
 
 
 def test_a_cover_makes_balanced_cosets() -> None:
     rng = np.random.default_rng(0)
-    code = Code.of(7, rng.integers(1, 128, 16).tolist())
+    code = LinearCode.from_columns(7, rng.integers(1, 128, 16).tolist())
     basis = _cover(code, 3, rng)
     assert basis is not None and len(basis) == 3
-    book = _whole_cosets(code, 24, basis, rng)
+    codewords = _whole_cosets(code, 24, basis, rng)
     assert (
-        worst_sum(book) == 0
-        and codebook_quality(book).duplicates == 24 - len(np.unique(book, axis=0)) == 0
+        max_column_sum(codewords) == 0
+        and codebook_quality(codewords).duplicates == 24 - len(np.unique(codewords, axis=0)) == 0
     )
     assert (
-        _cover(Code.of(7, list(range(1, 128))), 2, rng) is None
-    )  # some column misses any two words
+        _cover(LinearCode.from_columns(7, list(range(1, 128))), 2, rng) is None
+    )  # some column misses any two codewords
 
 
 @pytest.mark.parametrize(
@@ -197,8 +215,8 @@ def test_a_cover_makes_balanced_cosets() -> None:
         (5, 2, 16),
     ],
 )
-def test_most_codewords(bits: int, distance: int, most: int) -> None:
-    assert most_codewords(bits, distance) == most
+def test_max_codewords(bits: int, distance: int, most: int) -> None:
+    assert max_codewords(bits, distance) == most
 
 
 def test_bounds() -> None:

@@ -12,7 +12,7 @@ from hadahash.errors import UsageError
 
 
 @pytest.mark.parametrize("n", orders(256))
-def test_exact_and_normalised(n: int) -> None:
+def test_matrices_are_exact_and_normalized(n: int) -> None:
     H = hadamard(n)
     assert H.dtype == np.int8 and H.shape == (n, n)
     assert set(np.unique(H)) <= {-1, 1}
@@ -47,7 +47,7 @@ def test_error_names_the_nearest_orders(n: int, near: str) -> None:
 
 
 @pytest.mark.parametrize("n", [0, -4, 2**20, True, 4.0, "4"])
-def test_what_is_no_order(n: object) -> None:
+def test_invalid_orders_are_refused(n: object) -> None:
     with pytest.raises(UsageError, match="order"):
         hadamard(n)  # type: ignore[arg-type]
 

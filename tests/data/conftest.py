@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import `make_images`, which lies beside it."""
+"""Make `make_images`, one folder up, importable."""
 
 import sys
 from pathlib import Path

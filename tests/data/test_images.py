@@ -1,4 +1,4 @@
-"""Opening images: every odd file is decoded right or refused with one typed error, soon and without eating memory."""
+"""Opening images: decoded correctly or refused with a typed error, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_image_size_is_that_of_the_decoded_image(case):
 
 
 @pytest.mark.parametrize("case", [case for case in OK if case.name.startswith("exif")], ids=by_name)
-def test_exif_orientation_brings_the_image_upright(case):
+def test_exif_orientation_is_applied(case):
     difference = np.abs(open_image(case.data).astype(int) - picture())
     assert difference.mean() < (3 if case.name.endswith("jpg") else 1e-9)
 
@@ -103,7 +103,7 @@ RAMP = {
 
 
 @pytest.mark.parametrize("name", RAMP)
-def test_deep_values_are_scaled_not_cut_off(name):
+def test_values_of_more_than_8_bits_are_scaled(name):
     ramp = open_image(RAMP[name]()).astype(int)[0, :, 0]
     assert abs(ramp.mean() - grey_ramp(255).mean()) < 1
     assert ramp[0] == 0
@@ -121,7 +121,7 @@ def test_cmyk_jpeg_without_the_adobe_mark_has_the_same_colours():
     assert np.abs(open_image(marked).astype(int) - picture()).mean() < 6
 
 
-def test_partly_transparent_pixels_lie_on_white():
+def test_transparent_pixels_are_blended_with_white():
     pixels = np.zeros((1, 3, 4), np.uint8)
     pixels[0, :, 0], pixels[0, :, 3] = 200, [0, 128, 255]
     assert open_image(encode(pixels, "PNG"))[0].tolist() == [
@@ -145,8 +145,8 @@ def test_ten_thousand_frames_cost_no_more_than_the_first(fmt):
 
 
 @pytest.mark.parametrize("fmt", ["JPEG", "PNG", "GIF", "TIFF", "BMP", "WEBP", "PPM"])
-def test_no_cut_gives_other_pixels(fmt):
-    """Wherever a file ends too early it is refused, unless all pixels are there all the same."""
+def test_a_truncated_file_never_gives_other_pixels(fmt):
+    """A truncated file is refused, unless all its pixels are complete."""
     random = np.random.default_rng(0)
     data = encode(picture() // 2 + random.integers(0, 99, picture().shape, dtype=np.uint8), fmt)
     whole = open_image(data)
@@ -163,7 +163,7 @@ def test_no_cut_gives_other_pixels(fmt):
 @pytest.mark.parametrize(
     ("fmt", "options"), [("JPEG", {}), ("JPEG", {"progressive": True}), ("PNG", {}), ("BMP", {})]
 )
-def test_truncated_accept_gives_what_is_there(fmt, options):
+def test_truncated_accept_returns_what_can_be_decoded(fmt, options):
     noise = np.random.default_rng(0).integers(100, 140, (128, 64, 3), dtype=np.uint8)
     data = encode(noise, fmt, **options)
     half = open_image(data[: len(data) * 6 // 10], truncated="accept").astype(int)
@@ -178,7 +178,7 @@ def test_truncated_accept_gives_what_is_there(fmt, options):
     assert ImageFile.LOAD_TRUNCATED_IMAGES is False
 
 
-def test_truncated_accept_still_refuses_what_shows_nothing():
+def test_truncated_accept_still_refuses_empty_images():
     with pytest.raises(CorruptImage):
         open_image(encode(picture(), "PNG")[:20], truncated="accept")
     with pytest.raises(UsageError, match="policy"):
@@ -220,7 +220,7 @@ print(top() - before, "control")
 
 
 @posix
-def test_what_is_no_file_is_unreadable(tmp_path):
+def test_folders_and_pipes_are_unreadable(tmp_path):
     folder = tmp_path / "folder.jpg"
     folder.mkdir()
     loop = tmp_path / "loop.jpg"
@@ -272,7 +272,7 @@ def test_no_permission_is_unreadable(tmp_path):
     ],
     ids=ascii,
 )
-def test_any_name_will_do(name, tmp_path):
+def test_any_file_name_is_accepted(name, tmp_path):
     path = tmp_path / name
     try:
         path.write_bytes(encode(picture(), "PNG"))
@@ -283,7 +283,7 @@ def test_any_name_will_do(name, tmp_path):
 
 
 class Stream:
-    """A stream as a web server has it: no seeking, no name."""
+    """A stream without seek and name, as a web server has it."""
 
     def __init__(self, data: bytes) -> None:
         self.data = io.BytesIO(data)
@@ -292,7 +292,7 @@ class Stream:
         return self.data.read(size)
 
 
-def test_bytes_and_streams_are_sources():
+def test_bytes_and_streams_are_decoded():
     data = encode(picture(), "PNG")
     for source in (data, io.BytesIO(data), Stream(data)):
         assert np.array_equal(open_image(source), picture())
@@ -303,7 +303,7 @@ def test_bytes_and_streams_are_sources():
         open_image(closed)
 
 
-def test_limits_are_kept(tmp_path):
+def test_limits_are_enforced(tmp_path):
     data = encode(picture(), "PNG")
     path = tmp_path / "x.png"
     path.write_bytes(data)
@@ -313,7 +313,7 @@ def test_limits_are_kept(tmp_path):
             open_image(source, limits=small)
     for source in (data, path, Stream(data)):
         few = ImageLimits(max_pixels=picture().shape[0] * picture().shape[1] - 1)
-        with pytest.raises(ImageTooLarge, match="56 x 40 pixels; max_pixels allows 2,239"):
+        with pytest.raises(ImageTooLarge, match="56 x 40 pixels; max_pixels is 2,239"):
             open_image(source, limits=few)
     exact = ImageLimits(max_bytes=len(data), max_pixels=picture().shape[0] * picture().shape[1])
     assert np.array_equal(open_image(data, limits=exact), picture())
@@ -336,7 +336,7 @@ def test_bit_flips_never_escape_the_error_tree():
         assert time.perf_counter() - start < 2
 
 
-def test_warnings_made_errors_do_not_escape_either():
+def test_warnings_turned_into_errors_stay_in_the_error_tree():
     def outcome(data: bytes) -> str | tuple[int, ...]:
         try:
             return open_image(data).shape
@@ -353,7 +353,7 @@ def test_warnings_made_errors_do_not_escape_either():
         )  # refused with a typed error, or the same picture
 
 
-def test_many_threads_see_the_same():
+def test_threads_decode_the_same_pixels():
     data = encode(picture(), "PNG")
     cut = data[: len(data) // 2]
     expected = open_image(cut, truncated="accept")

@@ -61,6 +61,12 @@ def test_classes_and_their_images(array):
     assert labels.has(1).tolist() == dense[:, 1].astype(bool).tolist()
 
 
+@pytest.mark.parametrize("array", [SINGLE, MULTI])
+def test_rows_out_of_range_are_an_error(array):
+    with pytest.raises(IndexError):
+        Labels.from_array(array).take([len(array)])
+
+
 def test_lists_are_sorted_and_repeated_classes_count_once():
     labels = Labels.from_lists([(2, 0, 2), (), (1,)], 3)
     assert labels.multilabel

@@ -1,4 +1,4 @@
-"""NUS-WIDE: the lists of its publisher, the 21 most frequent concepts, and photographs that are gone."""
+"""NUS-WIDE: its lists, the 21 most frequent concepts, and missing photographs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONCEPTS = [f"concept{c:02d}" for c in range(24)]
 
 
 def truth() -> np.ndarray:
-    """(60, 24): concept c is on as many images as 24 - c, but 03, 07 and 11 are on none; the last 20 have only those."""
+    """(60, 24): concepts 03, 07 and 11 are the rarest, and the last 20 images have no other."""
     labels = np.zeros((COUNT, 24), np.int64)
     for c in range(24):
         if c not in (3, 7, 11):
@@ -60,12 +60,12 @@ def make(root: Path, *, halves: bool = False, photos: str = "Flickr") -> Path:
 
 
 @pytest.mark.parametrize(("halves", "photos"), [(False, "Flickr"), (True, "images")])
-def test_both_layouts_give_the_same(tmp_path, halves, photos):
-    said: list[str] = []
+def test_both_layouts_give_the_same_data(tmp_path, halves, photos):
+    messages: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         data = open_dataset(
-            "nuswide21", make(tmp_path, halves=halves, photos=photos), info=said.append
+            "nuswide21", make(tmp_path, halves=halves, photos=photos), info=messages.append
         )
     assert data.classes == tuple(
         c for c in CONCEPTS if c not in ("concept03", "concept07", "concept11")
@@ -74,26 +74,26 @@ def test_both_layouts_give_the_same(tmp_path, halves, photos):
     kept = [c for c in range(24) if c not in (3, 7, 11)]
     assert np.array_equal(data.labels, truth()[:40][:, kept])
     assert data.images[39].shape == (4, 5, 3)
-    assert "40 images have any of the concepts concept00, " in said[0]
-    assert "20 others are left out" in said[0]
+    assert "40 images have any of the concepts concept00, " in messages[0]
+    assert "20 others are left out" in messages[0]
     assert find_dataset("nuswide21").depth == 5_000
 
 
-def test_missing_photographs_are_told_and_listed(tmp_path):
+def test_missing_photographs_are_counted_and_listed(tmp_path):
     root = make(tmp_path)
     for name in (IDS[3], IDS[17], IDS[50]):
         (root / "Flickr" / name).unlink()
     with pytest.warns(
         MissingImagesWarning,
         match=f"^2 of 40 images are not in .*, for example {IDS[3]}. They are left",
-    ) as told:
+    ) as caught:
         data = read_nuswide21(root)
-    assert told[0].message.missing == (IDS[3], IDS[17])  # the other has none of the concepts
+    assert caught[0].message.missing == (IDS[3], IDS[17])  # the other has none of the concepts
     assert data.ids.tolist() == [name for name in IDS[:40] if name not in (IDS[3], IDS[17])]
     assert np.array_equal(data.labels, read_lists(root).labels.array[np.isin(IDS[:40], data.ids)])
 
 
-def test_what_is_wrong_is_named(tmp_path):
+def test_damaged_files_are_named(tmp_path):
     with pytest.raises(
         DataError, match=r"nuswide21 is not in .*ImageList, Groundtruth and Flickr.*https"
     ):
@@ -113,7 +113,7 @@ def test_what_is_wrong_is_named(tmp_path):
         read_lists(root, count=24)
     listed = root / "ImageList" / "Imagelist.txt"
     listed.write_text(f"{IDS[0]}\n{IDS[0]}\n")
-    with pytest.raises(DataError, match=rf"Imagelist.txt line 2: {IDS[0]} is in line 1 already"):
+    with pytest.raises(DataError, match=rf"Imagelist.txt line 2: {IDS[0]} is already in line 1"):
         read_lists(root)
     listed.write_text("\n")
     with pytest.raises(DataError, match=r"Imagelist.txt is empty"):
@@ -138,7 +138,7 @@ def test_no_photographs_at_all(tmp_path):
 
 
 def by_hand(labels: np.ndarray, seed: int) -> Split:
-    """The paper's draw, one image at a time: each class in turn takes from what no class before has taken."""
+    """The draw of the paper, one image at a time: each class from what earlier ones left."""
     bits, taken, query, train = np.random.PCG64(seed), set(), [], []
     for c in range(labels.shape[1]):
         own = [i for i in range(len(labels)) if labels[i, c] and i not in taken]
@@ -163,7 +163,7 @@ def test_the_protocol_draws_class_by_class():
     assert np.array_equal(other.query, split.query)
     assert np.array_equal(other.train, split.train)
     assert len(other.database) == 17_900
-    with pytest.raises(DataError, match=r"takes 600 images of each class, but class '\d+' has"):
+    with pytest.raises(DataError, match=r"needs 600 images per class, but class '\d+' has"):
         make_split(data.take(np.arange(10_000)), "nuswide21")
     fewer = LabelledImages(images, data.ids, labels[:, :5], data.classes[:5])
     with pytest.raises(

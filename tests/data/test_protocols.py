@@ -1,4 +1,4 @@
-"""Splits: right sizes, no image in two places, and the same indices for the same seed for ever."""
+"""Splits: sizes, disjoint parts, and indices that follow from the seed and never change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def labelled(labels: np.ndarray, classes: int, *, tests: int = 0) -> LabelledIma
 
 @pytest.fixture(scope="module")
 def cifar() -> LabelledImages:
-    """The labels have the true sizes: 5,000 of each class in the training set, 1,000 in the test set."""
+    """Labels of the official sizes: 5,000 training and 1,000 test images per class."""
     random = np.random.default_rng(0)
     train, test = np.repeat(np.arange(10), 5_000), np.repeat(np.arange(10), 1_000)
     return labelled(
@@ -59,7 +59,7 @@ def test_cifar10_protocols_have_their_sizes(cifar, name):
     assert not set(split.query.tolist()) & set(split.database.tolist())
 
 
-def test_the_protocols_differ_as_named(cifar):
+def test_how_the_protocols_differ(cifar):
     paper, larger, full = (make_split(cifar, name, seed=1) for name in SIZES)
     assert np.array_equal(paper.query, larger.query)
     assert np.array_equal(paper.train, larger.train)
@@ -78,17 +78,15 @@ def test_the_seed_alone_decides(cifar):
     assert len({make_split(cifar, name).sha256 for name in SIZES}) == 3
 
 
-def test_splits_stay_the_same_for_ever():
-    """If this fails, splits made by earlier versions cannot be made again: do not change the numbers."""
+def test_splits_never_change():
+    """If this fails, splits of earlier versions cannot be reproduced: keep the numbers."""
     split = make_split(labelled(np.arange(40) % 2, 2), "holdout", seed=7)
     assert split.query.tolist() == [6, 12, 25, 35]
     assert split.sha256 == "b9fab937d9c2ded70c2773ef2dc1f1780ffdc2a5fc8e30a88341f849fb790778"
 
 
 def test_wrong_sizes_are_named(cifar):
-    with pytest.raises(
-        DataError, match=r"takes 600 images of each class, but class 'class 9' has 300"
-    ):
+    with pytest.raises(DataError, match=r"needs 600 images per class, but class 'class 9' has 300"):
         make_split(labelled(np.repeat(np.arange(10), [1_000] * 9 + [300]), 10), "cifar10")
     with pytest.raises(
         DataError, match=r"must give query 1,000, train 5,000, database 54,000; .* database 1,000"
@@ -96,7 +94,7 @@ def test_wrong_sizes_are_named(cifar):
         make_split(labelled(np.repeat(np.arange(10), 700), 10), "cifar10")
     with pytest.raises(DataError, match=r"query 10,000.*gives query 0, train 60,000"):
         make_split(labelled(cifar.labels.array, 10), "cifar10-full")
-    with pytest.raises(DataError, match="one label an image"):
+    with pytest.raises(DataError, match="needs single-label data"):
         make_split(labelled(np.ones((20, 3)), 3), "cifar10")
     with pytest.raises(UsageError, match="Did you mean 'cifar10'"):
         make_split(cifar, "cifar1")
@@ -109,7 +107,7 @@ def test_holdout_takes_a_tenth_of_each_class_at_least_one():
     assert np.array_equal(split.train, split.database)
     assert sorted([*split.query, *split.database]) == list(range(136))
     assert make_split(labelled(np.array([0, 0, 1]), 2), "holdout").database.tolist()[-1] == 2
-    with pytest.raises(DataError, match="No class of the 2 has 2 images"):
+    with pytest.raises(DataError, match="None of the 2 classes has 2 images"):
         make_split(labelled(np.array([0, 1]), 2), "holdout")
 
 
@@ -131,13 +129,13 @@ def test_unseen_classes_are_never_trained_on(several):
 
 
 def test_unseen_needs_classes_and_images():
-    with pytest.raises(DataError, match="2 classes to learn and 2 others to search, got 3"):
+    with pytest.raises(DataError, match="at least 4 classes, got 3"):
         make_split(labelled(np.arange(30) % 3, 3), "unseen")
-    with pytest.raises(DataError, match="None of the 2 classes"):
+    with pytest.raises(DataError, match="None of the 2 held-out classes has 2 images"):
         make_split(labelled(np.arange(8), 8), "unseen")
 
 
-def test_holdout_by_many_labels_is_plain_random():
+def test_holdout_of_multi_label_data_is_random():
     data = labelled(np.random.default_rng(0).integers(0, 2, (200, 5)), 5)
     split = make_split(data, "holdout", seed=2)
     assert split.sizes == {"query": 20, "train": 180, "database": 180}
@@ -162,7 +160,7 @@ def test_validation_comes_from_the_training_images_only(counts, fraction, seed):
     assert np.array_equal(held, again[1])
 
 
-def test_validation_of_many_labels_and_wrong_fractions():
+def test_validation_of_multi_label_data_and_wrong_fractions():
     rest, held = validation_split(np.arange(10, 60), np.ones((100, 4)), fraction=0.2, seed=0)
     assert len(held) == 10
     assert sorted([*rest, *held]) == list(range(10, 60))
@@ -171,7 +169,7 @@ def test_validation_of_many_labels_and_wrong_fractions():
             validation_split(np.arange(10), np.zeros(10), fraction=fraction, seed=0)
 
 
-def test_a_saved_split_comes_back_the_same(cifar, tmp_path):
+def test_a_split_survives_saving_and_loading(cifar, tmp_path):
     split = make_split(cifar, "cifar10", seed=5)
     path = tmp_path / "split.json"
     split.save(path)
@@ -233,7 +231,7 @@ def test_a_changed_or_newer_split_is_refused(tmp_path):
         (([0], [1], [[2]]), "database part"),
     ],
 )
-def test_a_split_that_is_none_is_refused(parts, message):
+def test_a_file_without_a_split_is_refused(parts, message):
     with pytest.raises(DataError, match=message):
         Split("mine", 0, *map(np.array, parts))
 

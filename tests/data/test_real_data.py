@@ -1,4 +1,4 @@
-"""The benchmarks themselves, where the environment variable HADAHASH_DATA names a folder that holds them."""
+"""The real data sets, where the variable HADAHASH_DATA names a folder that holds them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIZES = {
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_the_protocol_divides_the_real_data(name):
+def test_the_protocol_splits_the_real_data(name):
     data = real(name)
     split = make_split(data, DATASETS.get(name).protocol, seed=1)
     assert not SIZES[name] or tuple(split.sizes.values()) in SIZES[name]
@@ -57,7 +57,7 @@ def test_cifar10_is_the_official_one():
     assert np.bincount(data.labels.array[50_000:]).tolist() == [1_000] * 10
 
 
-def test_voc2012_has_the_labels_it_is_known_for():
+def test_voc2012_has_the_published_label_counts():
     data = real("voc2012")
     assert all(data.labels.array.any(axis=1))
     train = data.labels.array[data.parts == "train"].sum(axis=0)

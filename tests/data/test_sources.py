@@ -51,6 +51,8 @@ def test_paths_and_their_ids(tmp_path, photos):
     assert np.array_equal(single.images[0], pixels[2])
     paths = [photos / "red" / "006.png", photos / "blue" / "000.png"]
     texts = [str(path) for path in paths]
+    entries = sorted(os.scandir(photos / "red"), key=lambda entry: entry.name)
+    assert as_images(entries).ids.tolist() == [entry.path for entry in entries]
     given = (paths, texts, tuple(paths), (path for path in paths), np.array(texts), iter(texts))
     for source in given:
         found = as_images(source)
@@ -85,6 +87,7 @@ def test_pixels_in_every_form_are_the_same_images():
         "PIL": [Image.fromarray(image) for image in pixels],
         "bytes": [png(image) for image in pixels],
         "bytearray": [bytearray(png(image)) for image in pixels],
+        "files": [io.BytesIO(png(image)) for image in pixels],
         "generator": (Image.fromarray(image) for image in pixels),
         "channels last": first,
         "channels first": first.permute(0, 3, 1, 2),
@@ -101,7 +104,8 @@ def test_pixels_in_every_form_are_the_same_images():
 def test_one_image_in_every_form():
     image = make_toy(1, seed=0)[0][0]
     tensor = torch.from_numpy(image)
-    for source in (image, Image.fromarray(image), png(image), tensor, tensor.permute(2, 0, 1)):
+    plain = (image, Image.fromarray(image), png(image), io.BytesIO(png(image)))
+    for source in (*plain, tensor, tensor.permute(2, 0, 1)):
         found = as_images(source)
         assert found.ids.tolist() == [0]
         assert np.array_equal(found.images[0], image)

@@ -1,4 +1,4 @@
-"""Images to squares: cropped or squashed, smoothed as they shrink, and decoded no larger than need be."""
+"""Squares: cropped or squashed, antialiased, and decoded no larger than needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hadahash.errors import UsageError
 
 
 def triangle(length: int, start: int, short: int, side: int) -> np.ndarray:
-    """(side, length): how much each pixel counts when the part start..start+short of a row becomes `side` pixels."""
+    """Weights (side, length) of the pixels when start..start+short of a row becomes `side`."""
     step = short / side
     centres = start + (np.arange(side) + 0.5) * step
     away = np.abs(np.arange(length) + 0.5 - centres[:, None]) / max(step, 1)
@@ -21,7 +21,7 @@ def triangle(length: int, start: int, short: int, side: int) -> np.ndarray:
 
 @pytest.mark.parametrize("size", [(40, 56), (56, 40), (51, 50), (16, 80), (300, 211)])
 @pytest.mark.parametrize("side", [16, 50])
-def test_crop_is_the_antialiased_middle(size, side):
+def test_crop_is_the_antialiased_center(size, side):
     image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     short = min(size)
     rows, columns = (triangle(length, (length - short) // 2, short, side) for length in size)
@@ -29,7 +29,7 @@ def test_crop_is_the_antialiased_middle(size, side):
     assert np.abs(shrink_to_square(image, side) - expected).max() < 1.6  # rounded twice
 
 
-def test_shrinking_smooths_and_cuts_exactly():
+def test_shrinking_is_antialiased_and_crops_exactly():
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2] = 255
     assert (
@@ -51,12 +51,12 @@ def test_squash_keeps_the_whole_image():
     assert shrink_to_square(image, 20).max() == 0
 
 
-def test_the_longest_image_becomes_a_square_at_no_cost():
+def test_extreme_aspect_ratios_become_squares():
     for shape in ((1, 10_000), (10_000, 1), (1, 1)):
         assert (shrink_to_square(np.full((*shape, 3), 7, np.uint8), 224) == 7).all()
     with pytest.raises(UsageError, match="fit"):
         shrink_to_square(picture(), 8, fit="stretch")
-    with pytest.raises(UsageError, match="side=0"):
+    with pytest.raises(UsageError, match="side must be >= 1, got 0"):
         shrink_to_square(picture(), 0)
 
 

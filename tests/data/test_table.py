@@ -1,7 +1,9 @@
-"""Tables of images: what is read, and what every mistake is answered with."""
+"""Tables of images: what is read, and the message for every mistake."""
 
 from __future__ import annotations
 
+import os
+import time
 import warnings
 from pathlib import Path
 
@@ -10,11 +12,20 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from make_images import encode, picture
+from toys import one_line
 
-from hadahash.data import DoubtfulLabelWarning, find_dataset, make_split, open_dataset, read_table
-from hadahash.data.sources import as_labelled
+from hadahash.data import (
+    DoubtfulLabelWarning,
+    find_dataset,
+    make_split,
+    open_dataset,
+    read_table,
+    table_checks,
+)
+from hadahash.data.sources import as_images, as_labelled
 from hadahash.data.table import is_table, table_protocol
-from hadahash.errors import DataError
+from hadahash.data.table_checks import Problems, Row, warn_of_misspellings
+from hadahash.errors import DataError, HadaHashError, StorageError
 
 PNG = encode(picture(4, 6), "PNG")
 
@@ -44,7 +55,7 @@ def error_of(path: Path) -> str:
     return text.replace(str(path), path.name)
 
 
-def test_one_label_each(table, tmp_path, monkeypatch):
+def test_single_label_tables(table, tmp_path, monkeypatch):
     path = table("path,labels\ncat/0.png,cat\ndog/1.png,dog\ncat/3.png,cat\n")
     data = read_table(path)
     assert data.ids.tolist() == ["cat/0.png", "dog/1.png", "cat/3.png"]
@@ -60,7 +71,7 @@ def test_one_label_each(table, tmp_path, monkeypatch):
     )  # from the table's folder on
 
 
-def test_several_labels(table):
+def test_multi_label_tables(table):
     data = read_table(
         table("path,labels\ncat/0.png,cat|indoors\ndog/1.png,dog\ncat/3.png, indoors | cat |dog\n")
     )
@@ -85,7 +96,7 @@ def test_several_labels(table):
         ("T.CSV", "path,labels\ncat\\0.png,cat\ndog\\1.png,dog\n"),  # Windows' paths
     ],
 )
-def test_the_ways_a_table_is_written(table, name, content):
+def test_dialects_of_tables(table, name, content):
     data = read_table(table(content, name))
     assert data.labels.array.tolist() == [0, 1]
     assert data.classes == ("cat", "dog")
@@ -129,11 +140,11 @@ def test_splits(table):
         "cat/0.png",
         "dog/0.png",
     ]  # fit never sees the queries
-    with pytest.raises(DataError, match="marked as query or train"):
+    with pytest.raises(DataError, match="needs a data set with parts"):
         make_split(read_table(table("path,labels\ncat/0.png,a\ndog/0.png,b\n")), "table")
 
 
-def test_without_a_split_some_are_held_out(table):
+def test_tables_without_a_split_use_holdout(table):
     lines = [f"{name}/{i}.png,{name}" for name in ("cat", "dog") for i in range(10)]
     path = table("path,labels\n" + "\n".join(lines))
     entry = find_dataset(path)
@@ -147,7 +158,7 @@ def test_without_a_split_some_are_held_out(table):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_held_out_images_of_several_labels_leave_every_label_to_learn(table, seed):
+def test_holdout_of_multi_label_tables_keeps_every_label(table, seed):
     lines = [f"cat/{i}.png,cat|only{i}" for i in range(7)] + [
         f"dog/{i}.png,dog|pet" for i in range(10)
     ]
@@ -169,13 +180,13 @@ def test_parquet(table, tmp_path):
     assert table_protocol(path) == "table"
     assert (
         error_of(path)
-        == "photos.parquet row 2: the class 'dog' has no image of the split train. Mend the row and try again."
+        == "photos.parquet row 2: the class 'dog' has no row with split=train. Fix the table and try again."
     )
     columns |= {"split": ["train", "train"]}
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
     assert (
         error_of(path)
-        == "photos.parquet row 1: neither here nor below is a row of the split query. Mend the row and try again."
+        == "photos.parquet row 1: the table has no row with split=query. Fix the table and try again."
     )
     del columns["split"]
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
@@ -185,7 +196,7 @@ def test_parquet(table, tmp_path):
     pyarrow.parquet.write_table(pyarrow.table(columns | {"labels": [7, 12]}), path)
     assert read_table(path).classes == ("12", "7")
     pyarrow.parquet.write_table(pyarrow.table(columns | {"labels": ["cat", None]}), path)
-    assert error_of(path) == "photos.parquet row 2: there is no label. Mend the row and try again."
+    assert error_of(path) == "photos.parquet row 2: there is no label. Fix the table and try again."
     path.write_bytes(b"no parquet" * 10)
     assert "is not a parquet file, or is damaged" in error_of(path)
 
@@ -213,7 +224,7 @@ def test_parquet(table, tmp_path):
         ),
         (
             "cat/0.png,cat,extra\ndog/0.png,dog",
-            "photos.csv line 2: 3 fields where the header has 2 (a comma inside a field needs quotation marks around it).",
+            "photos.csv line 2: 3 fields where the header has 2 (quote a field that contains a comma).",
         ),
         ("cat/0.png\ndog/0.png,dog", "photos.csv line 2: 1 fields where the header has 2."),
         (
@@ -222,12 +233,12 @@ def test_parquet(table, tmp_path):
         ),
         (
             "cat/0.png,cat\ndog/0.png,cat",
-            "has one label only ('cat'): hashing needs at least 2 classes.",
+            "has only the label 'cat'. At least 2 are needed.",
         ),
         ("", "photos.csv has a header and no rows."),
     ],
 )
-def test_rows_that_are_wrong(table, rows, message):
+def test_wrong_rows_are_reported(table, rows, message):
     assert message in error_of(table("path,labels\n" + rows))
 
 
@@ -244,19 +255,19 @@ def test_rows_that_are_wrong(table, rows, message):
         ),
         (
             "cat/0.png,cat,train\ndog/0.png,dog,train\ndog/1.png,dog,query\ncat/2.png,cow,query\ncat/3.png,cow,query",
-            "photos.csv line 5: the class 'cow' has no image of the split train.",
+            "photos.csv line 5: the class 'cow' has no row with split=train.",
         ),
         (
             "cat/0.png,cat,train\ndog/0.png,dog,train",
-            "line 2: neither here nor below is a row of the split query.",
+            "line 2: the table has no row with split=query.",
         ),
         (
             "cat/0.png,cat,query\ndog/0.png,dog,test",
-            "line 2: neither here nor below is a row of the split train; ",
+            "line 2: the table has no row with split=train.",
         ),
     ],
 )
-def test_splits_that_are_wrong(table, rows, message):
+def test_wrong_splits_are_reported(table, rows, message):
     assert message in error_of(table("path,labels,split\n" + rows))
 
 
@@ -276,32 +287,32 @@ def test_splits_that_are_wrong(table, rows, message):
         ("path,labels,label\n", "photos.csv has the column labels twice."),
         (
             "path,labels,splits\ncat/0.png,cat,train\n",
-            "photos.csv has a column 'splits': did you mean 'split'?",
+            "photos.csv has a column 'splits'. Did you mean 'split'?",
         ),
         (
             "path,labels\ncat/0.png,Käse\n".encode("latin-1"),
-            "photos.csv line 2: not UTF-8 text (byte 0xe4). Save the table as CSV",
+            "photos.csv line 2: not UTF-8 (byte 0xe4). Save the table as CSV",
         ),
         (
             "path,labels\ncat/0.png,cat\n".encode("utf-16"),
-            "photos.csv line 1: not UTF-8 text (byte 0xff).",
+            "photos.csv line 1: not UTF-8 (byte 0xff).",
         ),
     ],
 )
-def test_tables_that_are_none(table, content, message):
+def test_files_that_are_no_tables_are_refused(table, content, message):
     assert message in error_of(table(content))
 
 
-def test_many_mistakes_are_told_at_once(table):
+def test_problems_are_reported_together(table):
     lines = [f"gone/{i}.png,cat" for i in range(9)] + ["cat/0.png,"]
     text = error_of(table("path,labels\n" + "\n".join(lines)))
     assert text.startswith("photos.csv line 2: image gone/0.png does not exist")
     assert "; line 6: image gone/4.png" in text
     assert "gone/5" not in text
-    assert text.endswith("; and 5 more such problems. Mend the lines and try again.")
+    assert text.endswith("; and 5 more problems. Fix the table and try again.")
 
 
-def test_a_file_named_in_two_ways_is_there_twice(table, tmp_path, monkeypatch):
+def test_two_names_of_one_file_are_a_duplicate(table, tmp_path, monkeypatch):
     table(f"path,labels\ncat/0.png,cat\ndog/0.png,dog\n{tmp_path / 'cat' / '0.png'},dog\n")
     monkeypatch.chdir(tmp_path)
     assert "photos.csv line 4: " in error_of(Path("photos.csv"))
@@ -309,13 +320,13 @@ def test_a_file_named_in_two_ways_is_there_twice(table, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_lines_may_end_as_on_any_system(table, end):
+def test_line_endings_of_every_system(table, end):
     rows = end.join(["path,labels", "cat/0.png,cat", "dog/0.png,dog", ""])
     assert read_table(table(rows)).labels.array.tolist() == [0, 1]
     assert "photos.csv line 4: there is no label." in error_of(table(rows + f"dog/1.png,{end}"))
 
 
-def test_letters_that_changed_places_are_told(table):
+def test_swapped_letters_are_reported(table):
     lines = [f"{name}/{i}.png,{name}" for name in ("cat", "dog") for i in range(8)]
     with pytest.warns(
         DoubtfulLabelWarning, match="line 18: the label 'dgo' occurs once; did you mean 'dog'"
@@ -323,14 +334,14 @@ def test_letters_that_changed_places_are_told(table):
         read_table(table("path,labels\n" + "\n".join([*lines, "dog/8.png,dgo"])))
 
 
-def test_a_label_that_looks_misspelt_is_told(table):
+def test_labels_that_look_misspelled_are_reported(table):
     lines = [f"cat/{i}.png,kitten" for i in range(8)] + [f"dog/{i}.png,dog" for i in range(8)]
     path = table(
         "path,labels\n" + "\n".join([*lines, "cat/8.png,kiten", "cat/9.png,Dog", "dog/8.png,horse"])
     )
-    with pytest.warns(DoubtfulLabelWarning) as told:
+    with pytest.warns(DoubtfulLabelWarning) as caught:
         data = read_table(path)
-    assert [str(warning.message) for warning in told] == [
+    assert [str(warning.message) for warning in caught] == [
         f"{path} line 18: the label 'kiten' occurs once; did you mean 'kitten' (8 times)? It is used as it is.",
         f"{path} line 19: the label 'Dog' occurs once; did you mean 'dog' (8 times)? It is used as it is.",
     ]
@@ -347,7 +358,83 @@ def test_which_names_are_tables(tmp_path):
     ] == [True] * 3 + [False] * 2
     assert not is_table(tmp_path / "folder.csv")
     with pytest.raises(
-        DataError,
-        match=r"Cannot read the table .*none.csv: No such file or directory. Check the path.",
+        StorageError,
+        match=r"Cannot read .*none.csv: No such file or directory. Check the path.",
     ):
         find_dataset(str(tmp_path / "none.csv"))
+
+
+def test_many_rare_labels_are_compared_in_linear_time(table, monkeypatch):
+    frequent = [f"frequent tag {number}" for number in range(2_000)]
+    rows = [Row(number, "x", (label,), None) for number, label in enumerate(frequent * 5)]
+    rows += [Row(0, "x", (f"another rare tag {number}",), None) for number in range(20_000)]
+    rows += [Row(0, "x", ("frequent tg 77",), None)]
+    start = time.perf_counter()
+    with pytest.warns(DoubtfulLabelWarning) as caught:
+        warn_of_misspellings(rows, Problems(Path("t.csv")))
+    assert time.perf_counter() - start < 8
+    assert "did you mean 'frequent tag 77'" in str(caught[0].message)
+    assert len(caught) == 1
+
+
+def test_many_doubtful_labels_are_summarised(table):
+    rows = [Row(1, "x", ("kitten",), None)] * 5
+    rows += [Row(2, "x", (f"kitten{letter}",), None) for letter in "abcdefghi"]
+    with pytest.warns(DoubtfulLabelWarning) as caught:
+        warn_of_misspellings(rows, Problems(Path("t.csv")))
+    assert len(caught) == 6
+    assert "4 more labels occur once and look misspelled" in str(caught[-1].message)
+
+
+def test_many_classes_are_checked_in_linear_time(tmp_path):
+    (tmp_path / "x.png").write_bytes(b"")
+    rows = [Row(n, "x.png", (f"c{n % 5_000}",), "train") for n in range(20_000)]
+    rows += [Row(0, "x.png", ("c7", "c8"), "query")] * 20_000
+    start = time.perf_counter()
+    table_checks._check_splits(rows, problems := Problems(tmp_path / "t.csv"))
+    assert not problems.found
+    assert time.perf_counter() - start < 2
+
+
+def write_parquet(path, /, **columns):
+    pyarrow.parquet.write_table(pyarrow.table(columns), path, use_dictionary=False)
+    return path
+
+
+@pytest.mark.parametrize("old", [b"kitten", b"labels"])
+def test_parquet_text_that_is_not_utf_8_is_one_line(tmp_path, old):
+    path = write_parquet(tmp_path / "t.parquet", path=["a.png", "b.png"], labels=["kitten", "dog"])
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, b"\xff" + old[1:]))
+    with pytest.raises(DataError) as error:
+        read_table(path)
+    one_line(error.value)
+
+
+def test_parquet_columns_of_bytes_are_text(tmp_path):
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(b"")
+    path = write_parquet(tmp_path / "t.parquet", path=[b"a.png", b"b.png"], labels=[b"x", b"y|z"])
+    data = read_table(path)
+    assert data.ids.tolist() == ["a.png", "b.png"]
+    assert data.classes == ("x", "y", "z")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes, links and devices")
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "loop", "long"])
+def test_tables_that_are_no_regular_files_are_refused_at_once(tmp_path, suffix, kind):
+    path = tmp_path / f"t{suffix}"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        path = tmp_path / ("x" * 5_000 + suffix)
+    for use in (read_table, find_dataset, as_images, as_labelled):
+        with pytest.raises(HadaHashError, match="Cannot read") as error:
+            use(str(path))
+        one_line(error.value)

@@ -1,4 +1,4 @@
-"""A table from training to evaluation, of one and of several labels an image."""
+"""A table from training to evaluation, single-label and multi-label."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ import pytest
 from toys import CLASS_NAMES, make_toy, tiny_hasher, write_folder
 
 from hadahash import files
+from hadahash.building import make_config
 from hadahash.cli import main
-from hadahash.runs import Source, evaluate_run, train_run
+from hadahash.runs import DataSpec, evaluate_run, train_run
+
+CONFIG = make_config(
+    "hcdh",
+    bits=16,
+    backbone="test_efficientnet",
+    weights="none",
+    settings={"size": 32, "epochs": 2, "batch_size": 32},
+)
 
 
 def write_table(folder, *, several: bool = False, split: bool = False):
-    """80 toys in four colours; every fifth is a query."""
+    """80 toy images in four colors; every fifth is a query."""
     pixels, labels = make_toy(80, seed=0)
     write_folder(folder, pixels, labels)
     lines = ["path,labels" + ",split" * split]
@@ -33,9 +42,9 @@ def write_table(folder, *, several: bool = False, split: bool = False):
 )
 def test_a_table_is_trained_on_and_evaluated(tmp_path, several, split):
     table = write_table(tmp_path, several=several, split=split)
-    hasher = train_run(tiny_hasher(), Source(str(table)), tmp_path / "run")
-    assert hasher.multilabel == several
-    assert hasher.classes == tuple(
+    model = train_run(CONFIG, DataSpec(str(table)), tmp_path / "run")
+    assert model.multilabel == several
+    assert model.classes == tuple(
         sorted([*CLASS_NAMES, "cold", "warm"] if several else CLASS_NAMES)
     )
     report = evaluate_run(tmp_path / "run")
@@ -47,11 +56,11 @@ def test_a_table_is_trained_on_and_evaluated(tmp_path, several, split):
 
 def test_fit_takes_a_table_and_leaves_the_queries_alone(tmp_path):
     hasher = tiny_hasher().fit(write_table(tmp_path, split=True))
-    assert hasher.network.method.task.train_images == 64
-    assert hasher.classes == CLASS_NAMES
+    assert hasher.model_.network.method.task.train_images == 64
+    assert hasher.model_.classes == CLASS_NAMES
 
 
-def test_the_command_tells_line_and_remedy(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_line_and_remedy(tmp_path, monkeypatch, capsys):
     table = write_table(tmp_path)
     lines = table.read_text().splitlines()
     lines[6] = lines[6].replace(".png", ".jpeg")
@@ -61,8 +70,8 @@ def test_the_command_tells_line_and_remedy(tmp_path, monkeypatch, capsys):
     )
     with pytest.raises(SystemExit) as ended:
         main()
-    told = capsys.readouterr().err
+    caught = capsys.readouterr().err
     assert ended.value.code == 1
-    assert told.startswith(f"error: {table} line 7: image green/005.jpeg does not exist")
-    assert told.count("\n") == 1
+    assert caught.startswith(f"error: {table} line 7: image green/005.jpeg does not exist")
+    assert caught.count("\n") == 1
     assert not (tmp_path / "run").exists()

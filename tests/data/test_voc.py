@@ -76,14 +76,15 @@ def test_the_official_sizes_are_required(tmp_path):
     assert np.array_equal(make_split(whole, "voc2012").query, np.arange(5_717, 11_540))
 
 
-def test_what_is_wrong_is_named(tmp_path):
+def test_damaged_files_are_named(tmp_path):
     with pytest.raises(
-        DataError, match=r"voc2012 is not in .*JPEGImages and ImageSets/Main; http.*--data-root"
+        DataError,
+        match=r"voc2012 is not in .*JPEGImages and ImageSets/Main, from http.*--data-root",
     ):
         locate_voc2012(tmp_path)
     root = make(tmp_path / "VOC2012")
     (root / "JPEGImages" / "2008_000002.jpg").unlink()
-    with pytest.raises(DataError, match=r"lacks 1 of 5 images, for example 2008_000002.jpg"):
+    with pytest.raises(DataError, match=r"1 of 5 images are missing, for example 2008_000002.jpg"):
         read_voc2012(root)
     path = root / "ImageSets" / "Main" / "cat_val.txt"
     path.write_text("2008_000002 -1\n")
@@ -93,13 +94,13 @@ def test_what_is_wrong_is_named(tmp_path):
         read_voc2012(root)
     path.write_text("2008_000002 -1\n2010_000003 2\n")
     with pytest.raises(
-        DataError, match=r"cat_val.txt line 2: '2010_000003 2' is not an image's id and 1, 0 or -1"
+        DataError, match=r"cat_val.txt line 2: expected an id and 1, 0 or -1, got '2010_000003 2'"
     ):
         read_voc2012(root)
     path.write_bytes(b"2008_000002 -1\n2010\xe9 1\n")
     with pytest.raises(
         DataError,
-        match=r"cat_val.txt line 2: not UTF-8 text \(byte 0xe9\)\. Get the data set's files again",
+        match=r"cat_val.txt line 2: not UTF-8 \(byte 0xe9\)\. Download the data set again",
     ):
         read_voc2012(root)
     path.write_text("\n")

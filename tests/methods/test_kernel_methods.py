@@ -1,4 +1,4 @@
-"""KSH and SDH: the residual and the objective fall, and each step is what a slower hand would do."""
+"""KSH and SDH: objectives decrease, and each step equals a slow reference implementation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_anchors_are_different_training_images():
 
 
 @pytest.mark.parametrize("name", ["ksh", "sdh"])
-def test_kernel_methods_code_new_images_by_the_formula(name):
+def test_kernel_methods_encode_new_images_by_the_formula(name):
     features, targets = clusters()
     method, others = fit_shallow(name, features, targets, bits=4), clusters(1)[0]
     training, width = slow_kernel(features, method.anchors)
@@ -70,8 +70,8 @@ def _problem(seed=0, *, multilabel=False, images=IMAGES, anchors=20):
     return kernel - kernel.mean(0), targets
 
 
-def _first_guess(kernel, residual):
-    return ksh.first_guess(kernel, residual, ksh.whitening(kernel))
+def _relaxed_solution(kernel, residual):
+    return ksh.relaxed_solution(kernel, residual, ksh.whitening(kernel))
 
 
 def _gain(kernel, residual, direction):
@@ -101,7 +101,7 @@ def test_each_bit_of_ksh_lowers_the_residual_by_the_better_direction(seed, multi
     similar = _similar(targets)
     residual, refinements = BITS * similar, 0
     for k in range(BITS):
-        start = _first_guess(kernel, residual)
+        start = _relaxed_solution(kernel, residual)
         gains = [
             _gain(kernel, residual, a) for a in (start, ksh.refine(kernel, residual, start, 500))
         ]
@@ -123,7 +123,7 @@ def test_a_refinement_that_is_worse_is_not_kept(monkeypatch):
     worse = torch.zeros(kernel.shape[1], dtype=torch.float64)  # its bit is 1 everywhere
     monkeypatch.setattr(ksh, "refine", lambda kernel, residual, start, steps: worse)
     directions = ksh.learn_bits(kernel, ksh.Residual(targets, 1), 1, ksh.KSHSettings())
-    start = _first_guess(kernel, similar)
+    start = _relaxed_solution(kernel, similar)
     assert _gain(kernel, similar, start) > _gain(kernel, similar, worse)
     torch.testing.assert_close(directions[:, 0], start)
 
@@ -156,7 +156,7 @@ def test_a_refinement_is_accelerated_descent(steps):
     for seed in range(5):
         kernel, targets = _problem(seed)
         similar = _similar(targets)
-        start = _first_guess(kernel, BITS * similar)
+        start = _relaxed_solution(kernel, BITS * similar)
         expected, before, after = _slow_refinement(
             kernel.numpy(), BITS * similar.numpy(), start.numpy(), steps
         )
@@ -167,25 +167,25 @@ def test_a_refinement_is_accelerated_descent(steps):
 
 
 def _largest(kernel, residual):
-    """The largest generalised eigenvalue, and the two matrices."""
+    """The largest generalized eigenvalue, and the two matrices."""
     left = (kernel.T @ residual @ kernel).numpy()
     right = (kernel.T @ kernel).numpy() + 1e-6 * np.eye(kernel.shape[1])
     return scipy.linalg.eigh((left + left.T) / 2, right, eigvals_only=True)[-1], left, right
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_first_guess_solves_the_eigenproblem(seed):
+def test_the_relaxed_solution_solves_the_eigenproblem(seed):
     kernel, targets = _problem(seed)
     similar = _similar(targets)
     largest, left, right = _largest(kernel, BITS * similar)
-    a = _first_guess(kernel, BITS * similar)
+    a = _relaxed_solution(kernel, BITS * similar)
     assert (kernel @ a).square().sum().item() == pytest.approx(IMAGES)
     assert np.linalg.norm(left @ a.numpy() - largest * right @ a.numpy()) < 1e-6 * np.linalg.norm(
         left @ a.numpy()
     )
 
 
-def test_the_first_guess_is_right_in_single_precision_when_the_kernel_is_nearly_singular():
+def test_the_relaxed_solution_is_right_in_single_precision_when_the_kernel_is_nearly_singular():
     generator = torch.Generator().manual_seed(0)
     features = torch.rand(200, 3, generator=generator)
     kernel = gaussian(features, features[:60], torch.tensor(2.0))
@@ -193,12 +193,12 @@ def test_the_first_guess_is_right_in_single_precision_when_the_kernel_is_nearly_
     similar = 2 * (features[:, :1].ge(0.5) == features[:, :1].ge(0.5).T).float() - 1
     assert torch.linalg.eigvalsh(kernel.T @ kernel)[0] < 1e-6
     largest, left, right = _largest(kernel.double(), similar.double())
-    a = _first_guess(kernel, similar.double()).double().numpy()
+    a = _relaxed_solution(kernel, similar.double()).double().numpy()
     assert (a @ left @ a) / (a @ right @ a) > 0.95 * largest
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_ksh_learns_from_the_centred_kernel_and_the_shared_labels(monkeypatch, multilabel):
+def test_ksh_learns_from_the_centered_kernel_and_the_shared_labels(monkeypatch, multilabel):
     given = []
     monkeypatch.setattr(
         ksh,
@@ -234,7 +234,7 @@ def test_any_code_length_of_ksh(bits):
 
 
 def _watch(monkeypatch, **settings):
-    """Fit SDH and keep what each solution of the codes was given and gave."""
+    """Fit SDH and record arguments and results of each solution of the codes."""
     calls, solve = [], sdh.solve_codes
 
     def watched(B, W, Q, sweeps):
@@ -246,12 +246,12 @@ def _watch(monkeypatch, **settings):
         settings.pop("seed", 0), multilabel=settings.pop("multilabel", False)
     )
     method = fit_shallow("sdh", features, targets, **settings)
-    return method, method.kernel(features).double().numpy(), targets.double().numpy(), calls
+    return method, method.phi(features).double().numpy(), targets.double().numpy(), calls
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
 @pytest.mark.parametrize("nu", [1e-5, 0.01, 1.0])
-def test_the_objective_of_sdh_never_rises(monkeypatch, nu, multilabel):
+def test_the_objective_of_sdh_never_increases(monkeypatch, nu, multilabel):
     """||Y - B W||^2 + lam ||W||^2 + nu (||B - F(X)||^2 + .01 ||P||^2); the last is the ridge that P is solved with."""
     method, phi, Y, calls = _watch(
         monkeypatch, sdh_nu=nu, sdh_lam=0.5, multilabel=multilabel, sdh_anchors=20, sdh_iterations=6
@@ -284,41 +284,41 @@ def test_the_objective_of_sdh_never_rises(monkeypatch, nu, multilabel):
     np.testing.assert_allclose(method.directions.numpy(), P, rtol=1e-4, atol=1e-4 * np.abs(P).max())
 
 
-def _objective(B, W, Y, goal, nu):
-    return ((Y - B @ W) ** 2).sum() + nu * ((B - goal) ** 2).sum()
+def _objective(B, W, Y, outputs, nu):
+    return ((Y - B @ W) ** 2).sum() + nu * ((B - outputs) ** 2).sum()
 
 
 def _code_problem(seed):
     rng = np.random.default_rng(seed)
-    W, Y, goal = (
+    W, Y, outputs = (
         rng.normal(size=(BITS, CLASSES)),
         np.eye(CLASSES)[rng.integers(CLASSES, size=10)],
         rng.normal(size=(10, BITS)),
     )
-    return signs(rng.normal(size=(10, BITS))), W, Y, goal
+    return signs(rng.normal(size=(10, BITS))), W, Y, outputs
 
 
 @pytest.mark.parametrize("nu", [1e-5, 0.3])
 @pytest.mark.parametrize("seed", range(5))
 def test_no_flip_of_a_single_bit_lowers_the_objective(seed, nu):
-    B, W, Y, goal = _code_problem(seed)
-    start = _objective(B, W, Y, goal, nu)
-    solved = sdh.solve_codes(*map(torch.from_numpy, (B, W, Y @ W.T + nu * goal)), 100).numpy()
-    least = _objective(solved, W, Y, goal, nu)
+    B, W, Y, outputs = _code_problem(seed)
+    start = _objective(B, W, Y, outputs, nu)
+    solved = sdh.solve_codes(*map(torch.from_numpy, (B, W, Y @ W.T + nu * outputs)), 100).numpy()
+    least = _objective(solved, W, Y, outputs, nu)
     assert least < start
     for place in np.ndindex(solved.shape):
         solved[place] *= -1
-        assert _objective(solved, W, Y, goal, nu) >= least - 1e-9
+        assert _objective(solved, W, Y, outputs, nu) >= least - 1e-9
         solved[place] *= -1
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_sweep_takes_each_bit_by_itself_to_its_best(seed):
-    """Bit by bit, both values are tried and the objective is computed anew."""
-    B, W, Y, goal = _code_problem(seed)
+    """Bit by bit, both values are tried and the objective is recomputed."""
+    B, W, Y, outputs = _code_problem(seed)
     for sweeps in (1, 2):
         solved = sdh.solve_codes(
-            *map(torch.from_numpy, (B, W, Y @ W.T + 0.3 * goal)), sweeps
+            *map(torch.from_numpy, (B, W, Y @ W.T + 0.3 * outputs)), sweeps
         ).numpy()
         expected = B.copy()
         for _ in range(sweeps):
@@ -327,12 +327,12 @@ def test_a_sweep_takes_each_bit_by_itself_to_its_best(seed):
                     tried = []
                     for bit in (1.0, -1.0):
                         expected[i, k] = bit
-                        tried.append(_objective(expected, W, Y, goal, 0.3))
+                        tried.append(_objective(expected, W, Y, outputs, 0.3))
                     expected[i, k] = 1.0 if tried[0] <= tried[1] else -1.0
         assert np.array_equal(solved, expected)
 
 
-def test_a_bit_that_makes_no_difference_stays_and_the_given_codes_are_not_touched():
+def test_a_bit_without_effect_is_kept_and_the_input_is_not_modified():
     B = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
     before = B.clone()
     assert torch.equal(sdh.solve_codes(B, torch.zeros(2, 3), torch.zeros(2, 2), 5), B)

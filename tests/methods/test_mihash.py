@@ -1,4 +1,4 @@
-"""MIHash against its formula, written here as slowly and plainly as it can be."""
+"""MIHash against a slow reference implementation of its formula."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def _entropy(histogram, count):
 
 
 def _histogram(distances, bins, bits):
-    """Soft counts at the n + 1 centres l K / n: each distance is shared between the two centres next to it."""
+    """Soft counts at the n + 1 centers l K / n: each distance is divided between its two neighboring centers."""
     width = bits / bins
     return [
-        sum(max(0.0, 1 - abs(d - centre * width) / width) for d in distances)
-        for centre in range(bins + 1)
+        sum(max(0.0, 1 - abs(d - center * width) / width) for d in distances)
+        for center in range(bins + 1)
     ]
 
 
@@ -74,7 +74,7 @@ def test_gradients_are_those_of_the_loss(multilabel):
     assert_gradcheck(method, random_batch(4, multilabel=multilabel, count=6))
 
 
-def test_the_entropy_of_even_chances_is_their_number_of_bits():
+def test_the_entropy_of_a_uniform_distribution_is_its_number_of_bits():
     assert entropy(torch.full((8,), 1 / 8)).item() == pytest.approx(3)
     assert entropy(torch.tensor([0.0, 1.0, 0.0])).item() == pytest.approx(0)
     assert entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]])).tolist() == pytest.approx([1, 0])
@@ -84,7 +84,7 @@ def test_the_entropy_of_even_chances_is_their_number_of_bits():
 
 
 def _counts(monkeypatch, distances, similar, bins=4):
-    """The three histograms (both, positives, negatives) of each anchor as chances, as `entropy` is given them."""
+    """The three histograms (both, positives, negatives) of each anchor as probabilities, as passed to `entropy`."""
     seen = []
     monkeypatch.setattr(mihash, "entropy", lambda p: seen.append(p) or entropy(p))
     mutual_information(distances, similar, torch.linspace(0, BITS, bins + 1, dtype=distances.dtype))
@@ -141,7 +141,7 @@ def _of(codes, labels, bins=4):
     return mutual_information(distances, (labels @ labels.T > 0).double(), centers)
 
 
-def test_anchors_without_positives_or_without_negatives_count_for_nothing():
+def test_anchors_without_positives_or_without_negatives_have_no_weight():
     codes = [[1.0] * BITS, [-1.0] * BITS, [1.0] * BITS]
     assert _of(codes, [0, 1, 2]).tolist() == [0, 0, 0]
     assert _of(codes, [0, 0, 0]).tolist() == [0, 0, 0]
@@ -169,7 +169,7 @@ def test_separated_codes_have_all_the_information_and_equal_ones_none():
     assert 0 < _of(near, labels).mean() < _of(apart, labels).mean()
 
 
-def test_the_loss_falls_when_the_information_rises():
+def test_the_loss_decreases_when_the_information_increases():
     method, batch = deep_method("mihash", mihash_bins=4, mihash_slope=1.0), random_batch(3, count=8)
     optimizer = torch.optim.SGD(method.parameters(), lr=1.0)
     losses = []

@@ -1,4 +1,4 @@
-"""DPSH, DSDH and HashNet against their papers' formulas, written here as slowly and plainly as they can be."""
+"""DPSH, DSDH and HashNet against slow reference implementations of their formulas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from losses import (
     assert_full_precision,
     assert_gradcheck,
     assert_parts,
-    centred,
+    centered,
     deep_method,
     dot,
     random_batch,
@@ -37,7 +37,7 @@ def _batches(seed, multilabel):
 
 
 def _drift(method, seed):
-    """What a training step does, so that what was kept of earlier batches is no longer what the network would say."""
+    """Change the weights as a training step does, so that stored outputs are out of date."""
     with torch.no_grad():
         for parameter in method.parameters():
             parameter += 0.3 * torch.randn(
@@ -60,20 +60,23 @@ def _likelihood(outputs, labels, bank):
 
 
 @pytest.mark.parametrize(("bits", "parts"), [(8, 1), (16, 1), (32, 2), (64, 4)])
-def test_long_codes_weigh_less_by_pair(bits, parts):
+def test_pairs_of_long_codes_have_less_weight(bits, parts):
     task = Task(bits, CLASSES, 6, train_images=IMAGES)
     bank, generator = PairBank(task), torch.Generator().manual_seed(0)
     outputs = torch.randn(5, bits, generator=generator)
     targets = torch.nn.functional.one_hot(torch.arange(5) % CLASSES, CLASSES).float()
     batch = Batch(outputs, targets, torch.arange(5))
-    bank.keep(outputs, batch)
+    bank.store(outputs, batch)
     known = {j: (outputs[j].tolist(), targets[j].tolist()) for j in range(5)}
     expected = _likelihood(outputs.tolist(), targets.tolist(), known) / parts
     assert bank.likelihood(outputs, batch).item() == pytest.approx(expected, rel=1e-5)
 
 
 def _remember(bank, method, batch):
-    outputs, labels = through(method.hash, centred(batch.features.tolist())), batch.targets.tolist()
+    outputs, labels = (
+        through(method.hash, centered(batch.features.tolist())),
+        batch.targets.tolist(),
+    )
     bank.update(zip(batch.indices.tolist(), zip(outputs, labels, strict=True), strict=True))
     return outputs, labels
 
@@ -98,10 +101,10 @@ def test_dpsh_loss_is_the_formula(multilabel):
         for turn, batch in enumerate(_batches(seed, multilabel)):
             parts = method.loss(batch)
             outputs, labels = _remember(bank, method, batch)
-            quantisation = _distance(outputs, [[_sign(u) for u in row] for row in outputs])
+            quantization = _distance(outputs, [[_sign(u) for u in row] for row in outputs])
             expected = {
                 "pairs": _likelihood(outputs, labels, bank),
-                "quantisation": (0.1 + seed / 50) * quantisation,
+                "quantization": (0.1 + seed / 50) * quantization,
             }
             assert_parts(parts, expected)
             _drift(method, seed + turn)
@@ -139,9 +142,9 @@ def test_dpsh_gradient_is_the_documented_one(multilabel):
         [[share(y, z) for z in method.bank.targets.tolist()] for y in batch.targets.tolist()]
     ).double()
     likelihood = (torch.sigmoid(U0 @ U.T / 2) - S) @ U / 2 / S.numel()
-    quantisation = 2 * 0.3 * (U0 - torch.where(U0 >= 0, 1.0, -1.0)) / U0.numel()
+    quantization = 2 * 0.3 * (U0 - torch.where(U0 >= 0, 1.0, -1.0)) / U0.numel()
     assert likelihood.abs().max() > 1e-3
-    torch.testing.assert_close(outputs.grad, likelihood + quantisation, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(outputs.grad, likelihood + quantization, rtol=1e-9, atol=1e-12)
     assert not U.requires_grad
 
 
@@ -156,11 +159,11 @@ def test_gradients_are_those_of_the_loss_with_the_bank_held_fixed(name, multilab
     method.loss(batch)
     if name == "dsdh":
         method.before_step(40, 100)
-    method.bank.keep = lambda outputs, batch: None
+    method.bank.store = lambda outputs, batch: None
     assert_gradcheck(method, batch)
 
 
-def test_the_centred_layer_is_a_plain_linear_one_outside_training():
+def test_the_centered_layer_is_a_plain_linear_one_outside_training():
     method = deep_method("dpsh")
     for seed in range(200):
         method.loss(
@@ -183,7 +186,7 @@ def test_the_centred_layer_is_a_plain_linear_one_outside_training():
     torch.testing.assert_close(method.values(features[:1]), plain[:1])
 
 
-def test_what_all_images_share_does_not_reach_the_outputs_in_training():
+def test_the_common_part_of_features_does_not_reach_the_outputs_in_training():
     method, batch = deep_method("dpsh"), random_batch(0, count=6)
     torch.testing.assert_close(method.values(batch.features + 100), method.values(batch.features))
 
@@ -259,7 +262,7 @@ def test_the_codes_of_dsdh_are_those_of_a_slow_descent(weights, multilabel):
             assert np.array_equal(method.codes.numpy().T, B)
 
 
-def test_the_objective_of_dsdh_never_rises():
+def test_the_objective_of_dsdh_never_increases():
     mu, nu, eta, falls = 1.0, 0.5, 0.01, 0
     for seed in range(10):
         method = _filled(seed, dsdh_mu=mu, dsdh_nu=nu, dsdh_eta=eta)
@@ -291,7 +294,7 @@ def test_the_codes_are_solved_at_their_steps_only():
     assert (method.codes.abs() == 1).all()
 
 
-def test_images_not_seen_yet_have_no_code_and_no_say():
+def test_images_not_seen_yet_have_no_code_and_no_influence():
     method, without = _filled(0), _filled(0)
     method.bank.outputs[7:] = 0
     method.bank.targets[7:] = 0
@@ -309,7 +312,7 @@ def test_images_not_seen_yet_have_no_code_and_no_say():
 
 
 def test_the_codes_reach_the_network_through_their_own_term_only():
-    """d/du of eta ||b - u||^2 is 2 eta (u - b), as a mean; the likelihood knows nothing of b."""
+    """d/du of eta ||b - u||^2 is 2 eta (u - b), as a mean; the likelihood does not depend on b."""
     method, batch = _filled(0, dsdh_eta=0.2), random_batch(1, count=6)
     method.before_step(40, 100)
 
@@ -334,7 +337,7 @@ def test_the_codes_reach_the_network_through_their_own_term_only():
 
 
 def _weight(y, z, alike, unlike):
-    """Equation 2: c_ij |S| / |S1| or c_ij |S| / |S0|; c_ij is the share of common labels, 1 for dissimilar pairs."""
+    """Equation 2: c_ij |S| / |S1| or c_ij |S| / |S0|; c_ij is the fraction of common labels, 1 for dissimilar pairs."""
     if not share(y, z):
         return (alike + unlike) / unlike
     common = sum(a * b for a, b in zip(y, z, strict=True))

@@ -1,4 +1,4 @@
-"""SSDH, classify-then-encode, CSQ and OrthoHash against their formulas, written here as slowly and plainly as they can be."""
+"""SSDH, classify-then-encode, CSQ and OrthoHash against slow reference implementations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_gradients_are_those_of_the_loss(name, multilabel):
 
 
 def _majority(words, tie_break):
-    """Bit by bit the value that most words have; where they are even, the fixed vector's."""
+    """The majority of each bit; the tie-break vector where there is none."""
     totals = [sum(column) for column in zip(*words, strict=True)] or [0] * len(tie_break)
     return [
         math.copysign(1, total) if total else tie
@@ -109,7 +109,7 @@ def test_the_code_is_the_codeword_of_the_best_class():
     assert len(seen) > 2
 
 
-def test_with_several_labels_it_is_the_majority_of_all_classes_above_0_or_the_best():
+def test_a_multi_label_code_is_the_majority_of_all_classes_above_0_or_the_best():
     book, sizes = codebook(CLASSES, BITS).tolist(), set()
     for seed in range(30):
         method, batch = deep_method("classify", multilabel=True), random_batch(seed)
@@ -147,14 +147,14 @@ def test_csq_loss_is_the_formula(multilabel):
         labelled = max(1, sum(any(label) for label in batch.targets.tolist())) * BITS
         assert_parts(
             method.loss(batch),
-            {"center": entropy / labelled, "quantisation": (0.01 + seed / 100) * distance / count},
+            {"center": entropy / labelled, "quantization": (0.01 + seed / 100) * distance / count},
         )
 
 
 @pytest.mark.parametrize(
     "classes, bits", [(10, 16), (32, 16), (10, 12), (100, 64), (8, 8), (5, 20)]
 )
-def test_centers_are_rows_of_plus_or_minus_a_hadamard_matrix(classes, bits):
+def test_csq_codewords_are_rows_of_plus_or_minus_a_hadamard_matrix(classes, bits):
     H = hadamard(bits).tolist()
     rows = {tuple(row) for row in H} | {tuple(-x for x in row) for row in H}
     centers = {tuple(row) for row in codebook(classes, bits, design="csq").tolist()}
@@ -169,14 +169,14 @@ def test_centers_are_rows_of_plus_or_minus_a_hadamard_matrix(classes, bits):
 @pytest.mark.parametrize(
     "classes, bits", [(33, 16), (100, 16), (10, 18), (10, 92), (70, 8), (20, 31), (120, 9)]
 )
-def test_other_centers_are_balanced_and_different(classes, bits):
+def test_other_csq_codewords_are_balanced_and_distinct(classes, bits):
     centers = codebook(classes, bits, design="csq")
     assert centers.shape == (classes, bits) and set(np.unique(centers)) == {-1, 1}
     assert len({row.tobytes() for row in centers}) == classes
     assert ((centers == 1).sum(1) == bits // 2).all()
 
 
-def test_centers_follow_the_seed():
+def test_csq_codewords_follow_the_seed():
     for classes, bits in ((10, 16), (40, 16)):
         assert np.array_equal(
             codebook(classes, bits, design="csq", seed=1),
@@ -188,7 +188,12 @@ def test_centers_follow_the_seed():
         )
 
 
-def test_too_many_centers_are_refused_in_one_line():
+def test_csq_takes_other_codebooks():
+    expected = torch.from_numpy(codebook(CLASSES, BITS, design="far")).double()
+    assert torch.equal(deep_method("csq", codebook="far").codewords(), expected)
+
+
+def test_too_many_csq_codewords_are_refused_in_one_line():
     with pytest.raises(
         UsageError, match=r"only 70 distinct codewords of 8 bits for 71 classes\. Use more bits"
     ) as caught:
@@ -196,19 +201,19 @@ def test_too_many_centers_are_refused_in_one_line():
     one_line(caught.value)
 
 
-def test_the_goal_of_several_labels_is_the_majority_of_their_centers():
-    """Outputs far out on the side of the majority cost nothing, and a bit on the other side costs about 2 |u| / bits."""
+def test_a_multi_label_target_is_the_majority_of_the_codewords():
+    """Large outputs on the side of the majority cost nothing, a bit on the other side 2 |u| / bits."""
     method = deep_method("csq", multilabel=True)
     label = torch.tensor([[1.0, 1, 1, 0, 0]], dtype=torch.float64)
-    goal = torch.tensor(
+    target = torch.tensor(
         [_majority(method.codebook[:3].tolist(), method.tie_break.tolist())], dtype=torch.float64
     )
     batch = Batch(
         torch.zeros(1, FEATURES, dtype=torch.float64), label, torch.zeros(1, dtype=torch.int64)
     )
-    method.values = lambda features: 50 * goal
+    method.values = lambda features: 50 * target
     assert method.loss(batch)["center"].item() < 1e-9
-    wrong = goal.clone()
+    wrong = target.clone()
     wrong[0, 3] *= -1
     method.values = lambda features: 50 * wrong
     assert method.loss(batch)["center"].item() == pytest.approx(100 / BITS)
@@ -217,8 +222,8 @@ def test_the_goal_of_several_labels_is_the_majority_of_their_centers():
 # ------------------------------------------------------------------ OrthoHash
 
 
-def _normalised(outputs, norm):
-    """Batch normalisation by the batch itself (biased variance); a single image by the running statistics."""
+def _normalized(outputs, norm):
+    """Batch normalization by the batch itself (biased variance); a single image by the running statistics."""
     if len(outputs) == 1:
         means, variances = norm.running_mean.tolist(), norm.running_var.tolist()
     else:
@@ -239,7 +244,7 @@ def _normalised(outputs, norm):
 
 def _orthohash(method, batch, *, scale, margin):
     total = 0.0
-    outputs = _normalised(through(method.hash, batch.features.tolist()), method.norm)
+    outputs = _normalized(through(method.hash, batch.features.tolist()), method.norm)
     for u, label in zip(outputs, batch.targets.tolist(), strict=True):
         logits = []
         for word, y in zip(method.codebook.tolist(), label, strict=True):
@@ -252,7 +257,7 @@ def _orthohash(method, batch, *, scale, margin):
 
 
 def _orthohash_method(seed, **arguments):
-    """With statistics, weights and biases of the normalisation as after some training."""
+    """With statistics, weights and biases of the normalization as after some training."""
     method, generator = (
         deep_method("orthohash", seed=seed, **arguments),
         torch.Generator().manual_seed(seed),
@@ -312,7 +317,7 @@ def test_encoding_uses_the_running_statistics():
     assert torch.equal(method.norm.running_mean, moved)
 
 
-def test_a_batch_of_one_is_normalised_by_the_running_statistics_and_leaves_them():
+def test_a_batch_of_one_is_normalized_by_the_running_statistics_and_leaves_them():
     method, batch = _orthohash_method(0), random_batch(0, count=1)
     mean = method.norm.running_mean.clone()
     training = method.values(batch.features)

@@ -1,4 +1,4 @@
-"""LSH, ITQ and HC-SDH: their objectives go the right way, and their solutions are those of other, slower means."""
+"""LSH, ITQ and HC-SDH: objectives decrease, and solutions equal slow reference implementations."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from toys import one_line
 
 from hadahash import codebook
 from hadahash.errors import UsageError
-from hadahash.methods.itq import turn
+from hadahash.methods.itq import update_rotation
 
 # ------------------------------------------------------------------ LSH
 
 
-def test_lsh_is_the_signs_of_random_projections_of_centred_features():
+def test_lsh_is_the_signs_of_random_projections_of_centered_features():
     features, targets = clusters()
     method, others = fit_shallow("lsh", features, targets), clusters(1)[0]
     mean, W = features.numpy().mean(0), method.directions.numpy()
@@ -45,7 +45,7 @@ def test_the_projections_of_lsh_are_normal_and_follow_the_seed():
     )
 
 
-def test_bits_of_lsh_on_features_that_are_not_negative_are_even():
+def test_bits_of_lsh_on_features_that_are_not_negative_are_balanced():
     features, targets = clusters(images=400)
     values = fit_shallow("lsh", features + 5, targets, bits=64).values(features + 5)
     assert ((values >= 0).float().mean(0) - 0.5).abs().mean() < 0.1
@@ -61,7 +61,7 @@ def _principal(features, bits):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_objective_of_itq_never_rises_and_falls_in_the_end(seed):
+def test_the_objective_of_itq_never_increases_and_decreases_in_the_end(seed):
     features, targets = clusters(seed)
     X, errors = features.double().numpy(), []
     for iterations in range(15):
@@ -73,20 +73,20 @@ def test_the_objective_of_itq_never_rises_and_falls_in_the_end(seed):
     assert errors[-1] < errors[0] - 0.1
 
 
-def test_a_turn_of_itq_is_the_best_rotation_and_stays_one():
+def test_an_update_of_itq_is_the_best_rotation():
     generator = torch.Generator().manual_seed(0)
     V = torch.randn(50, BITS, generator=generator, dtype=torch.float64)
     R = torch.linalg.qr(torch.randn(BITS, BITS, generator=generator, dtype=torch.float64)).Q
     for _ in range(20):
-        B, turned = signs(V @ R), turn(V, R)
+        B, rotated = signs(V @ R), update_rotation(V, R)
         np.testing.assert_allclose(
-            turned.numpy(), scipy.linalg.orthogonal_procrustes(V.numpy(), B)[0], atol=1e-9
+            rotated.numpy(), scipy.linalg.orthogonal_procrustes(V.numpy(), B)[0], atol=1e-9
         )
-        torch.testing.assert_close(turned.T @ turned, torch.eye(BITS, dtype=torch.float64))
+        torch.testing.assert_close(rotated.T @ rotated, torch.eye(BITS, dtype=torch.float64))
         assert (
-            np.linalg.norm(B - (V @ turned).numpy()) <= np.linalg.norm(B - (V @ R).numpy()) + 1e-9
+            np.linalg.norm(B - (V @ rotated).numpy()) <= np.linalg.norm(B - (V @ R).numpy()) + 1e-9
         )
-        R = turned
+        R = rotated
 
 
 @pytest.mark.parametrize("bits", [5, FEATURES])
@@ -109,7 +109,7 @@ def test_itq_needs_no_more_images_than_it_has():
     )
 
 
-def test_itq_does_not_look_at_the_labels_or_build_a_square_of_the_images():
+def test_itq_does_not_look_at_the_labels_or_build_a_matrix_of_images_by_images():
     features, targets = clusters(images=20_000)  # the square would take 3.2 GB
     assert torch.equal(
         fit_shallow("itq", features, targets).directions,
@@ -119,7 +119,7 @@ def test_itq_does_not_look_at_the_labels_or_build_a_square_of_the_images():
 
 @pytest.mark.parametrize("bits", [13, 64, 256])
 def test_itq_refuses_more_bits_than_features(bits):
-    with pytest.raises(UsageError, match=rf"{bits} bits.* got 12") as caught:
+    with pytest.raises(UsageError, match=rf"bits must be <= 12 for itq, .* got {bits}\.") as caught:
         shallow_method("itq", bits=bits)
     one_line(caught.value)
 
@@ -139,8 +139,10 @@ def test_hcsdh_is_ridge_regression_to_the_codewords(multilabel):
     inverse = np.linalg.inv(X.T @ X + 0.5 * (X**2).mean() * np.eye(FEATURES + 1)) @ X.T
     # tied bits may go either way, but by one vector of signs for all images
     vectors = itertools.product([-1.0, 1.0], repeat=BITS) if multilabel else [[0.0] * BITS]
-    goals = (np.where(total == 0, tie, np.sign(total)) for tie in vectors)
-    assert any(np.allclose(inverse @ goal, method.directions.numpy(), atol=1e-4) for goal in goals)
+    targets_of = (np.where(total == 0, tie, np.sign(total)) for tie in vectors)
+    assert any(
+        np.allclose(inverse @ codes, method.directions.numpy(), atol=1e-4) for codes in targets_of
+    )
     assert (total == 0).any() == multilabel
 
 

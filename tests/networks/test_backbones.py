@@ -1,4 +1,4 @@
-"""Backbones by name, their input, and weights files: right ones, wrong ones and wicked ones."""
+"""Backbones by name, their input, and weights files: valid, invalid and malicious ones."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_efficientnet_lite_has_its_own_scaling_and_size():
     )
 
 
-def test_building_counts_features_without_leaving_a_trace():
+def test_building_counts_features_without_changing_the_network():
     backbone = build_backbone(TINY, weights="none")
     assert backbone.training
     assert all(
@@ -149,6 +149,12 @@ def test_sizes_that_a_network_cannot_take_are_refused():
         backbone(torch.zeros(1, 3, 80, 80))
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+def test_a_network_without_features_is_refused():
+    with pytest.raises(UsageError, match="'inception_next_atto' gives no features"):
+        build_backbone("inception_next_atto", weights="none", img_size=64)
+
+
 def test_auxiliary_classifiers_of_older_files_are_left_out():
     backbone = build_backbone("googlenet", weights="none", empty=True)
     state = backbone.state_dict()
@@ -165,7 +171,7 @@ def test_auxiliary_classifiers_of_older_files_are_left_out():
         ("timm/test_resnt", "test_resnet"),
     ],
 )
-def test_an_unknown_backbone_is_answered_with_the_nearest(name, near):
+def test_an_unknown_backbone_suggests_the_nearest(name, near):
     with pytest.raises(UsageError, match="Unknown backbone") as caught:
         build_backbone(name, weights="none")
     text = one_line(caught.value)
@@ -178,7 +184,7 @@ def test_a_missing_package_of_weights_is_named(monkeypatch):
         build_backbone("efficientnet_lite2", weights="imagenet")
 
 
-def test_a_download_that_fails_is_one_line_with_the_ways_out(monkeypatch):
+def test_a_download_that_fails_is_one_line_with_remedies(monkeypatch):
     def fail(*_args, **_options):
         raise OSError("We couldn't connect\nto anything")
 
@@ -190,7 +196,7 @@ def test_a_download_that_fails_is_one_line_with_the_ways_out(monkeypatch):
     assert "--weights none" in one_line(caught.value)
 
 
-def test_rename_lite_pairs_by_order_and_proves_it():
+def test_rename_lite_pairs_by_order_and_compares_shapes():
     import timm
 
     target = timm.create_model("tf_efficientnet_lite0").state_dict()
@@ -291,7 +297,7 @@ def test_alexnets_convolutions_alone_are_partial_weights(tmp_path):
     )
 
 
-class _Wicked:
+class _Malicious:
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -303,12 +309,14 @@ class _Wicked:
 @pytest.mark.parametrize("wrap", ["bare", "torch", "torch-legacy", "in-dict"])
 def test_a_pickle_that_would_run_a_program_is_refused(tmp_path, name, wrap):
     path, effect = tmp_path / name, tmp_path / "effect"
-    wicked = _Wicked(effect)
+    malicious = _Malicious(effect)
     if wrap == "bare":
-        path.write_bytes(pickle.dumps(wicked))
+        path.write_bytes(pickle.dumps(malicious))
     else:
         content = (
-            {"state_dict": {"x": wicked, "y": torch.zeros(2)}} if wrap == "in-dict" else wicked
+            {"state_dict": {"x": malicious, "y": torch.zeros(2)}}
+            if wrap == "in-dict"
+            else malicious
         )
         torch.save(content, path, _use_new_zipfile_serialization=wrap != "torch-legacy")
     with (
@@ -319,7 +327,7 @@ def test_a_pickle_that_would_run_a_program_is_refused(tmp_path, name, wrap):
         build_backbone(TINY, weights=str(path))
     one_line(caught.value)
     assert not effect.exists()
-    data = path.read_bytes()  # the trap itself works: an unwary reader falls into it
+    data = path.read_bytes()  # the attack works on a reader of pickles
     _ = pickle.loads(data) if wrap == "bare" else torch.load(io.BytesIO(data), weights_only=False)
     assert effect.exists()
 

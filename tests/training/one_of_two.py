@@ -1,4 +1,4 @@
-"""What each of two gloo processes does for test_distributed.py: `python one_of_two.py RANK FOLDER`."""
+"""One of the two gloo processes of test_distributed.py: `python one_of_two.py RANK FOLDER`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import contextlib
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
 from torch import nn, optim
-from toys import make_toy, tiny_hasher
+from toys import fit_in, make_toy, tiny_hasher
 
-from hadahash import Hasher, hasher
+from hadahash import Hasher, building
 from hadahash.errors import UsageError
 from hadahash.networks import Backbone, build_backbone
 from hadahash.training import checkpoint
@@ -22,36 +23,35 @@ CASES = {
         "backbone": "test_efficientnet",
         "frozen": True,
         "epochs": 3,
-        "batch": 40,
+        "batch_size": 40,
         "lr": 0.3,
     },
-    "whole": {"backbone": "simple", "epochs": 3, "batch": 32},
-    "norm": {"backbone": "simple with norm", "epochs": 3, "batch": 32},
+    "whole": {"backbone": "simple", "epochs": 3, "batch_size": 32},
+    "norm": {"backbone": "simple with norm", "epochs": 3, "batch_size": 32},
 }
 
 
-def backbone(name: str, **options: object) -> Backbone:
+def backbone(name: str, **options: Any) -> Backbone:
     if not name.startswith("simple"):
-        return build_backbone(name, **options)  # type: ignore[arg-type]
+        return build_backbone(name, **options)
     norm = [nn.BatchNorm2d(8)] if "norm" in name else []
     layers = [nn.Conv2d(3, 8, 5, stride=4), *norm, nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()]
     return Backbone(nn.Sequential(*layers), name=name, size=32, mean=(127.0,) * 3, std=(64.0,) * 3)
 
 
 def fit(case: str, out: Path | None = None, *, resume: bool = False, **changes: object) -> Hasher:
-    hasher.build_backbone = backbone
+    building.build_backbone = backbone
     try:
-        return tiny_hasher(**(CASES[case] | changes)).fit(
-            *make_toy(160, seed=0), out=out, resume=resume
-        )
+        hasher = tiny_hasher(**(CASES[case] | changes))
+        return fit_in(hasher, *make_toy(160, seed=0), folder=out, resume=resume)
     finally:
-        hasher.build_backbone = build_backbone
+        building.build_backbone = build_backbone
 
 
 def weights(model: Hasher) -> dict[str, torch.Tensor]:
     return {
         key: value.contiguous()
-        for key, value in model.network.state_dict().items()
+        for key, value in model.model_.network.state_dict().items()
         if value.is_floating_point()
     }
 
@@ -61,7 +61,7 @@ class Stopped(Exception):
 
 
 def stop_and_resume(rank: int, folder: Path) -> Hasher:
-    """Break off in the sixth step. Only the first process has a checkpoint, and both go on from it."""
+    """Stop in the sixth step. Only rank 0 has a checkpoint, and both continue from it."""
     step, save, steps = optim.SGD.step, checkpoint.Checkpoint.save_if_due, []
 
     def count(self, *arguments):
@@ -79,7 +79,7 @@ def stop_and_resume(rank: int, folder: Path) -> Hasher:
 
 
 def interrupt_and_resume(rank: int, folder: Path) -> Hasher:
-    """Ctrl-C reaches the second process alone, in the sixth step: both end after it, and the first has written a checkpoint."""
+    """Ctrl-C reaches rank 1 alone, in the sixth step: both end after it, with a checkpoint."""
     step, steps = optim.SGD.step, []
 
     def count(self, *arguments):

@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from toys import make_toy, one_line, tiny_hasher, write_folder
+from toys import make_toy, one_line, tiny_config, tiny_hasher, write_folder
 
-from hadahash import Hasher
-from hadahash.runs import Source, train_run
-from hadahash.training.distributed import Alone, Together, workers_here
+from hadahash import Hasher, fitting
+from hadahash.runs import DataSpec, train_run, training
+from hadahash.training.distributed import (
+    DistributedProcesses,
+    SingleProcess,
+    current_processes,
+)
 
 CHILD = Path(__file__).with_name("one_of_two.py")
 _specification = importlib.util.spec_from_file_location("one_of_two", CHILD)
@@ -27,7 +31,7 @@ fit, weights = one_of_two.fit, one_of_two.weights
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """The folder that two processes have left."""
+    """The folder that two processes wrote."""
     folder = tmp_path_factory.mktemp("pair")
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(CHILD.parents[1]), os.environ["PYTHONPATH"]])
@@ -50,35 +54,38 @@ def stored(folder, case, rank=0):
 
 
 def distance(one, two):
-    """The largest difference of two networks' weights; batch statistics are no weights."""
+    """The largest difference of two networks' weights, without batch statistics."""
     assert one.keys() == two.keys()
     return max(float((one[key] - two[key]).abs().max()) for key in one if "running" not in key)
 
 
-def way(case, trained):
-    """How far training went from where it began, so that a small difference means something."""
+def covered(case, trained):
+    """The distance that training covered, so that a small difference means something."""
     return distance(weights(fit(case, epochs=1, lr=1e-12)), trained)
 
 
 @pytest.mark.parametrize(("case", "tolerance"), [("frozen", 1e-6), ("whole", 1e-5)])
 def test_two_processes_equal_one_on_the_joined_batch(pair, case, tolerance):
-    """Frozen: the head on features; whole: all weights of a network without BatchNorm. Only the order of additions differs."""
+    """The head on features, and a whole network without BatchNorm: only additions are reordered."""
     single = weights(fit(case))
-    assert way(case, single) > 1e-2
+    assert covered(case, single) > 1e-2
     for rank in (0, 1):
         assert distance(stored(pair, case, rank), single) < tolerance
 
 
 def test_with_batch_statistics_two_processes_come_close(pair):
-    """Each normalises its 16 images by their own statistics and not by those of all 32, so the weights differ from those of a
-    single process, but by less than a fifth of the way that training went. Both processes hold the same weights."""
+    """Each process normalizes its 16 images by their own statistics.
+
+    So the weights differ from those of a single process, but by less than a fifth of the distance
+    that training covered. Both processes hold the same weights.
+    """
     single = weights(fit("norm"))
-    assert 1e-6 < distance(stored(pair, "norm"), single) < 0.2 * way("norm", single)
+    assert 1e-6 < distance(stored(pair, "norm"), single) < 0.2 * covered("norm", single)
     assert distance(stored(pair, "norm", 0), stored(pair, "norm", 1)) == 0
 
 
 @pytest.mark.parametrize("case", ["again", "interrupted"])
-def test_a_broken_off_training_goes_on_in_both(pair, case):
+def test_an_interrupted_training_continues_in_both(pair, case):
     for rank in (0, 1):
         assert distance(stored(pair, case, rank), stored(pair, "whole")) == 0
 
@@ -96,31 +103,32 @@ def test_the_log_has_the_loss_of_the_joined_batch(pair, tmp_path):
 def test_batches_that_cannot_be_divided_are_refused(pair):
     for rank in (0, 1):
         text = one_line((pair / f"refused-{rank}").read_text())
-        assert "batch of 31" in text and "2 processes" in text
+        assert "batch size 31" in text and "2 processes" in text
 
 
-def test_one_process_is_alone(monkeypatch):
+def test_one_process_needs_no_group(monkeypatch):
     rows = torch.arange(6)
-    assert isinstance(workers_here(), Alone) and torch.equal(Alone().slice(rows), rows)
+    assert isinstance(current_processes(), SingleProcess)
+    assert torch.equal(SingleProcess().slice(rows), rows)
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("RANK", "0")
-    assert isinstance(workers_here(), Alone)
+    assert isinstance(current_processes(), SingleProcess)
 
 
 def test_slices_join_to_the_batch():
     rows, parts = torch.arange(12), []
     for rank in range(3):
-        worker = Together.__new__(Together)
+        worker = DistributedProcesses.__new__(DistributedProcesses)
         worker.rank, worker.count = rank, 3
         parts.append(worker.slice(rows))
     assert torch.equal(torch.cat(parts), rows)
 
 
 def test_torchrun_trains_a_run(tmp_path):
-    """The command itself: one run folder, written by one process, with the weights that a single process finds."""
+    """The command writes one run folder, with the weights that a single process finds."""
     photos = write_folder(tmp_path / "photos", *make_toy(48, seed=2))
-    settings = {"size": 32, "epochs": 2, "batch": 16}
-    train_run(tiny_hasher(frozen=True, **settings), Source(str(photos)), tmp_path / "one")
+    settings = {"size": 32, "epochs": 2, "batch_size": 16}
+    train_run(tiny_config(frozen=True, **settings), DataSpec(str(photos)), tmp_path / "one")
     command = [
         sys.executable,
         "-m",
@@ -152,3 +160,44 @@ def test_torchrun_trains_a_run(tmp_path):
     )
     one, two = (weights(Hasher.load(tmp_path / name, device="cpu")) for name in ("one", "two"))
     assert distance(one, two) < 1e-6
+
+
+def test_the_process_group_comes_before_the_network(toy, monkeypatch):
+    """It selects the GPU of the process, on which the network is then built."""
+    order = []
+    processes, backbone = fitting.current_processes, fitting.initial_backbone
+    monkeypatch.setattr(
+        fitting, "current_processes", lambda: (order.append("processes"), processes())[1]
+    )
+    monkeypatch.setattr(
+        fitting,
+        "initial_backbone",
+        lambda config: (order.append("network"), backbone(config))[1],
+    )
+    tiny_hasher(epochs=1).fit(*toy)
+    assert order[:2] == ["processes", "network"] and order.count("network") == 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_opens_the_data_before_the_others(tmp_path, monkeypatch, rank):
+    """So that a data set is downloaded once."""
+    photos = write_folder(tmp_path / "photos", *make_toy(48, seed=2))
+    order, open_dataset = [], training.open_dataset
+
+    class Processes(SingleProcess):
+        def barrier(self):
+            order.append("barrier")
+
+    Processes.rank = rank
+    monkeypatch.setattr(training, "current_processes", Processes)
+    monkeypatch.setattr(
+        training,
+        "open_dataset",
+        lambda *arguments, **options: (
+            order.append("open"),
+            open_dataset(*arguments, **options),
+        )[1],
+    )
+    model = train_run(tiny_config(frozen=True, epochs=1), DataSpec(str(photos)), tmp_path / "run")
+    assert order == (["open", "barrier"] if rank == 0 else ["barrier", "open"])
+    assert len(model.classes) == 4 and (tmp_path / "run").exists() == (rank == 0)

@@ -1,4 +1,4 @@
-"""A run that is killed goes on as if it had never stopped; a checkpoint of another run, or a damaged one, is refused."""
+"""A killed training continues exactly; a foreign or damaged checkpoint is refused."""
 
 from __future__ import annotations
 
@@ -16,11 +16,20 @@ import numpy as np
 import pytest
 import safetensors
 import torch
-from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hasher
+from toys import (
+    fit_in,
+    make_toy,
+    one_line,
+    smallest_backbone,
+    tensor_bytes,
+    tiny_hasher,
+    use_smallest_backbone,
+)
 
-import hadahash.hasher
+import hadahash.building
 from hadahash.errors import StorageError, UsageError
 from hadahash.methods.hcdh import HCDH
+from hadahash.training import Checkpoint
 
 KINDS = {
     "dropout": {"backbone": "smallest", "epochs": 20},
@@ -32,14 +41,16 @@ KINDS = {
 
 def _hasher(kind: str, **changes):
     if KINDS[kind]["backbone"] == "smallest":
-        hadahash.hasher.build_backbone = smallest_backbone
-    return tiny_hasher(**{"checkpoint_seconds": 0, "batch": 20, "seed": 7} | KINDS[kind] | changes)
+        hadahash.building.build_backbone = smallest_backbone
+    return tiny_hasher(
+        **{"checkpoint_seconds": 0, "batch_size": 20, "seed": 7} | KINDS[kind] | changes
+    )
 
 
 def _job(kind: str, out: str) -> None:
-    """Train (or go on training) in a process of its own, and save the result."""
+    """Train, or continue to train, in a separate process, and save the result."""
     torch.set_num_threads(1)
-    hasher = _hasher(kind).fit(*make_toy(88, seed=0), out=out, resume=True)
+    hasher = fit_in(_hasher(kind), *make_toy(88, seed=0), folder=Path(out), resume=True)
     hasher.save(Path(out) / "model")
 
 
@@ -105,11 +116,12 @@ def test_kill_9_at_random_moments_and_resume_gives_the_same_bytes(processes, tmp
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr("hadahash.hasher.build_backbone", smallest_backbone)
+    use_smallest_backbone(monkeypatch)
     pixels, labels = make_toy(44, seed=0)
 
     def fit(out, *, resume=True, data=(pixels, labels), **changes):
-        return _hasher("dropout", **{"epochs": 3} | changes).fit(*data, out=out, resume=resume)
+        hasher = _hasher("dropout", **{"epochs": 3} | changes)
+        return fit_in(hasher, *data, folder=out, resume=resume)
 
     return fit
 
@@ -121,7 +133,7 @@ class Stopped(Exception):
 @pytest.fixture
 def stopped(small, tmp_path, monkeypatch):
     """The folder of a run that was stopped after 3 of its 6 steps."""
-    save = hadahash.hasher.Checkpoint.save
+    save = Checkpoint.save
 
     def stop(self, state):
         save(self, state)
@@ -129,7 +141,7 @@ def stopped(small, tmp_path, monkeypatch):
             raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(hadahash.hasher.Checkpoint, "save", stop)
+        patch.setattr(Checkpoint, "save", stop)
         with pytest.raises(Stopped):
             small(tmp_path / "run")
     return tmp_path / "run"
@@ -171,7 +183,7 @@ def test_ctrl_c_waits_for_the_step_and_its_checkpoint(small, tmp_path, press, mo
         and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     )
     monkeypatch.undo()
-    monkeypatch.setattr("hadahash.hasher.build_backbone", smallest_backbone)
+    use_smallest_backbone(monkeypatch)
     assert tensor_bytes(small(tmp_path / "run")) == tensor_bytes(small(tmp_path / "other"))
 
 
@@ -196,7 +208,7 @@ def test_ctrl_c_while_a_checkpoint_is_written_leaves_no_half(small, tmp_path, pr
 def test_without_a_folder_ctrl_c_has_nothing_to_wait_for(small, press, monkeypatch):
     steps = []
     monkeypatch.setattr(
-        "hadahash.training.optim.Average.update", lambda self, step: steps.append(step)
+        "hadahash.training.optim.WeightAverage.update", lambda self, step: steps.append(step)
     )
     press(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
@@ -250,29 +262,29 @@ def test_resuming_where_nothing_is_starts_at_the_beginning(small, tmp_path):
 
 
 def test_resuming_without_a_folder_is_refused(small):
-    with pytest.raises(UsageError, match="give out="):
+    with pytest.raises(UsageError, match="give --out"):
         small(None)
 
 
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"lr": 0.3}, "lr was None, is 0.3"),
-        ({"epochs": 4}, "epochs was 3, is 4"),
-        ({"seed": 8}, "seed was 7, is 8"),
-        ({"bits": 24}, "bits was 16, is 24"),
-        ({"method": "hcdh-2"}, "method was hcdh, is hcdh-2"),
-        ({"backbone": "other"}, "backbone was smallest, is other"),
-        ({"weights": "other.pth"}, "weights was none, is other.pth"),
-        ({"data": make_toy(48, seed=0)}, "data was"),
-        ({"data": (make_toy(44, seed=0)[0], np.arange(44) % 2)}, "data was"),
+        ({"lr": 0.3}, "lr: 0.1 before, 0.3 now"),
+        ({"epochs": 4}, "epochs: 3 before, 4 now"),
+        ({"seed": 8}, "seed: 7 before, 8 now"),
+        ({"bits": 24}, "bits: 16 before, 24 now"),
+        ({"method": "hcdh-2"}, "method: hcdh before, hcdh-2 now"),
+        ({"backbone": "other"}, "backbone: smallest before, other now"),
+        ({"weights": "other.pth"}, "weights: none before, other.pth now"),
+        ({"data": make_toy(48, seed=0)}, "images: "),
+        ({"data": (make_toy(44, seed=0)[0], np.arange(44) % 2)}, "labels: "),
     ],
 )
 def test_the_checkpoint_of_another_setting_is_refused_by_its_name(small, stopped, changes, named):
     with pytest.raises(UsageError, match=named) as caught:
         small(stopped, **changes)
     text = one_line(caught.value)
-    assert "belongs to another setting" in text and "without --resume" in text
+    assert "belongs to another configuration" in text and "--overwrite" in text
 
 
 def test_how_often_checkpoints_are_written_may_change(small, stopped, tmp_path):
@@ -291,7 +303,7 @@ def test_a_damaged_checkpoint_is_refused(small, stopped):
     for content in broken:
         path.write_bytes(content)
         with pytest.raises(
-            StorageError, match=r"checkpoint.safetensors is damaged .*without --resume"
+            StorageError, match=r"checkpoint.safetensors is damaged .*--overwrite"
         ) as caught:
             small(stopped)
         one_line(caught.value)
@@ -302,7 +314,7 @@ def test_a_damaged_checkpoint_is_refused(small, stopped):
 def _fit_with_little_disk(out: str) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
     try:
-        _hasher("dropout").fit(*make_toy(88, seed=0), out=out, resume=True)
+        fit_in(_hasher("dropout"), *make_toy(88, seed=0), folder=Path(out), resume=True)
     except StorageError as error:
         os._exit(0 if "Cannot write" in one_line(error) and "checkpoint" in str(error) else 3)
     os._exit(4)

@@ -1,15 +1,17 @@
-"""What a method keeps of its training images is in checkpoints, but neither in the saved model nor in the average."""
+"""Buffers of training images are in checkpoints, but not in saved models or averages."""
 
 from __future__ import annotations
+
+import hashlib
 
 import pytest
 import safetensors.torch
 import torch
-from toys import make_toy, tensor_bytes, tiny_hasher
+from toys import fit_in, make_toy, tensor_bytes, tiny_hasher
 
 from hadahash import Hasher
 from hadahash.training.checkpoint import Checkpoint
-from hadahash.training.optim import Average
+from hadahash.training.optim import WeightAverage
 
 BANKS = {
     "dpsh": {"bank.outputs", "bank.targets"},
@@ -36,14 +38,14 @@ def test_the_model_and_the_average_hold_no_bank(name, toy, tmp_path):
     hasher = _hasher(name).fit(*toy)
     hasher.save(tmp_path)
     (file,) = tmp_path.glob("model-*.safetensors")
-    found = {*safetensors.torch.load_file(file), *Average(hasher.network, 0.9).shadow}
+    found = {*safetensors.torch.load_file(file), *WeightAverage(hasher.model_.network, 0.9).shadow}
     assert "method.hash.weight" in found and not {f"method.{key}" for key in BANKS[name]} & found
-    assert BANKS[name] <= {key for key, _ in hasher.network.method.named_buffers()}, (
+    assert BANKS[name] <= {key for key, _ in hasher.model_.network.method.named_buffers()}, (
         "it is there in training"
     )
     other = Hasher.load(tmp_path, device="cpu")
-    assert all(len(other.network.method.get_buffer(key)) == 0 for key in BANKS[name]), (
-        "no room is kept for it"
+    assert all(len(other.model_.network.method.get_buffer(key)) == 0 for key in BANKS[name]), (
+        "it takes no memory"
     )
     assert other.encode(toy[0]).packed.tobytes() == hasher.encode(toy[0]).packed.tobytes()
 
@@ -61,23 +63,25 @@ def test_a_stopped_run_goes_on_with_its_bank(name, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Checkpoint, "save", stop)
     with pytest.raises(Stopped):
-        _hasher(name).fit(*data, out=tmp_path)
+        fit_in(_hasher(name), *data, folder=tmp_path)
     monkeypatch.setattr(Checkpoint, "save", save)
     saved = safetensors.torch.load_file(tmp_path / "checkpoint.safetensors")
     assert all(saved[f"network.method.{key}"].any() for key in BANKS[name])
-    resumed = _hasher(name).fit(*data, out=tmp_path, resume=True)
+    resumed = fit_in(_hasher(name), *data, folder=tmp_path, resume=True)
     assert tensor_bytes(resumed) == tensor_bytes(whole)
-    ours, theirs = (dict(hasher.network.method.named_buffers()) for hasher in (resumed, whole))
+    ours, theirs = (
+        dict(hasher.model_.network.method.named_buffers()) for hasher in (resumed, whole)
+    )
     assert all(torch.equal(ours[key], theirs[key]) for key in BANKS[name])
 
 
 @pytest.mark.parametrize("name", BANKS)
 def test_a_model_file_that_still_holds_the_bank_is_read(name, toy, tmp_path):
     hasher = _hasher(name).fit(*toy)
-    extra = {f"method.{key}": value for key, value in hasher.network.method.named_buffers()}
-    content = safetensors.torch.save(
-        {k: v.contiguous() for k, v in (hasher.network.state_dict() | extra).items()}
-    )
-    hasher._content = lambda: content
+    extra = {f"method.{key}": value for key, value in hasher.model_.network.method.named_buffers()}
+    tensors = hasher.model_.network.state_dict() | extra
+    content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
+    digest = hashlib.sha256(content).hexdigest()
+    hasher.model_.__dict__.update(weights=content, weights_sha256=digest)
     hasher.save(tmp_path)
     assert tensor_bytes(Hasher.load(tmp_path, device="cpu")) == tensor_bytes(hasher)

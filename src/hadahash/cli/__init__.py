@@ -1,40 +1,75 @@
-"""The command line: one file per command, each thin; errors of the library end here as one line."""
+"""The command line. One thin file per command, loaded when the command is called."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
-
-INTERRUPTED = "interrupted; run the same command again (train: with --resume) to go on"
+from collections.abc import Callable
+from pathlib import Path
 
 
 def main() -> None:
-    """Run the command line; bad input ends in one line and an exit code, never in a traceback."""
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "PASSIVE"
-    )  # threads that spin beside a busy neighbour cost it 30 times the time
-    from ..errors import HadaHashError
+    """Run the command line and exit.
+
+    Errors end in one line on stderr and an exit code; see `hadahash.cli.failures` for the policy.
+    """
+    # Threads that spin while they wait slow down every other process on the machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _prepare_streams()
+    warnings.formatwarning = _format_warning
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(arguments: list[str]) -> int | str | None:
+    """Run a command and return the exit code."""
+    from .failures import Escaped, print_failure
 
     try:
-        from ..data import DataWarning
-        from .app import app  # seconds, in which one may press Ctrl-C
+        from .app import app
 
-        plain = warnings.formatwarning
-        warnings.formatwarning = lambda message, category, *where: (
-            f"warning: {message}\n"
-            if issubclass(category, DataWarning)
-            else plain(message, category, *where)
-        )
+        code = _call(app)
+        sys.stdout.flush()  # here, where a full disk can still be reported
+        return code
+    except Escaped as escaped:
+        return print_failure(escaped.error, arguments)
+    except (Exception, KeyboardInterrupt) as error:
+        return print_failure(error, arguments)
+
+
+def _call(app: Callable[[], object]) -> int | str | None:
+    try:
         app()
-    except HadaHashError as error:
-        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write(f"{INTERRUPTED}\n")
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # what reads us has gone: say no more
-        sys.exit(0)
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # rich exits so when its reader has gone
+            raise ended.__context__ from None
+        return ended.code
+    return 0
+
+
+def _prepare_streams() -> None:
+    """Make printing succeed where streams are closed, or names of files are in another encoding."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until exit
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+_format_any_warning = warnings.formatwarning
+
+
+def _format_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """Show warnings of this package as one line, all others as Python does."""
+    own = category.__module__.partition(".")[0] == "hadahash"
+    if own or Path(filename).is_relative_to(Path(__file__).parents[1]):
+        return f"warning: {message}\n"
+    return _format_any_warning(message, category, filename, lineno, line)

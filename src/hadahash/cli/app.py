@@ -1,47 +1,90 @@
-"""The command `hadahash` and its sub-commands."""
+"""The command `hadahash`: which sub-commands there are, and how they are loaded."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from .._version import __version__
-from . import (
-    INTERRUPTED,
-    bench,
-    codebook,
-    data,
-    demo,
-    doctor,
-    encode,
-    evaluate,
-    index,
-    output,
-    report,
-    reproduce,
-    search,
-    serve,
-    train,
-)
-from . import settings as settings_
+from .failures import escaping
 
 
-class _Commands(TyperGroup):
-    """Says a line when it is interrupted; typer itself would end without a word."""
+class Lazy(NamedTuple):
+    """A command that is not loaded yet."""
+
+    summary: str  # the line in `hadahash --help`
+    target: str  # module of this package and attribute: a function, or a typer.Typer
+
+
+COMMANDS = {
+    "demo": Lazy("Train, evaluate and search on sample images, in minutes.", "demo:demo"),
+    "data": Lazy("Download or check a benchmark data set.", "data:app"),
+    "train": Lazy("Learn binary codes from labelled images.", "train:train"),
+    "evaluate": Lazy("Measure retrieval: mAP, precision and recall.", "evaluate:evaluate"),
+    "report": Lazy("Compare evaluated runs on one HTML page.", "report:report"),
+    "encode": Lazy("Turn images into codes.", "encode:encode"),
+    "index": Lazy("Build, update and inspect an index of photos.", "index:app"),
+    "search": Lazy("Find the images most similar to one.", "search:search"),
+    "serve": Lazy("Search in the browser: a page and an HTTP API.", "serve:serve"),
+    "reproduce": Lazy("Run the paper's tables and figures.", "reproduce:reproduce"),
+    "codebook": Lazy("Make a codebook and measure its quality.", "codebook:codebook"),
+    "settings": Lazy("List every setting with its default and range.", "settings:settings"),
+    "bench": Lazy("Measure search and evaluation speed on this machine.", "bench:bench"),
+    "doctor": Lazy("Show what this machine offers to hadahash.", "doctor:doctor"),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Lists `COMMANDS` without importing them; a command is loaded when it is called."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for name, lazy in COMMANDS.items():
+            self.commands.setdefault(name, TyperCommand(name, help=lazy.summary))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Load the command that `args` begins with, then resolve as usual."""
+        if args and args[0] in COMMANDS:
+            self.commands[args[0]] = load(args[0])
+        return super().resolve_command(ctx, args)
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Parse the arguments; Ctrl-C and a closed pipe reach `hadahash.cli.main`."""
+        with escaping():
+            return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        """Run the command; Ctrl-C and a closed pipe reach `hadahash.cli.main`."""
+        with escaping():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            output.info(INTERRUPTED)
-            raise typer.Exit(130) from None
+
+
+def load(name: str) -> Any:
+    """Import a command.
+
+    Args:
+        name: A key of `COMMANDS`.
+
+    Returns:
+        The command as typer runs it.
+    """
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    loaded = getattr(import_module(f".{module}", __package__), attribute)
+    host = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    host.callback()(lambda: None)  # makes it a group, of which the command is one
+    if isinstance(loaded, typer.Typer):
+        host.add_typer(loaded, name=name)
+    else:
+        host.command(name)(loaded)
+    return typer.main.get_group(host).commands[name]
 
 
 app = typer.Typer(
-    cls=_Commands,
-    help="Supervised image hashing: learn compact binary codes, compare methods honestly, search exactly.",
+    cls=LazyGroup,
+    help="Image hashing: learn compact binary codes, compare methods, search exactly.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -50,7 +93,7 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"hadahash {__version__}")
         raise typer.Exit
@@ -59,22 +102,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None: ...
-
-
-app.command()(demo.demo)
-app.add_typer(data.app, name="data")
-app.command()(train.train)
-app.command()(settings_.settings)
-app.command()(encode.encode)
-app.command()(evaluate.evaluate)
-app.command()(report.report)
-app.add_typer(index.app, name="index")
-app.command()(search.search)
-app.command()(serve.serve)
-app.command()(codebook.codebook)
-app.command()(reproduce.reproduce)
-app.command()(bench.bench)
-app.command()(doctor.doctor)

@@ -1,3 +1,5 @@
+"""`hadahash bench`: measure search and evaluation speed on this machine."""
+
 from __future__ import annotations
 
 import time
@@ -18,23 +20,24 @@ from ..index import Index
 from ..settings import require
 from . import options, output
 
-_CLASSES, _FLIPPED = 100, 0.05  # codewords, and the share of bits that differ from them
+_CLASSES = 100  # number of codewords
+_FLIPPED = 0.05  # fraction of bits that differ from the codeword
 _K, _BATCH, _ROUNDS, _BLOCK = 10, 64, 20, 100_000
 
 
 def bench(
-    codes: Annotated[int, typer.Option(help="How many codes to search in.")] = 1_000_000,
+    codes: Annotated[int, typer.Option(help="Number of codes to search in.")] = 1_000_000,
     bits: options.Bits = 64,
-    queries: Annotated[int, typer.Option(help="How many queries to evaluate.")] = 1_000,
+    queries: Annotated[int, typer.Option(help="Number of queries to evaluate.")] = 1_000,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
-    """Measure how fast this machine searches and evaluates, on made-up codes around 100 codewords.
+    """Measure search and evaluation speed on random codes around 100 codewords.
 
     Example: hadahash bench --codes 10000000 --bits 64
     """
     for option, value in (("--codes", codes), ("--bits", bits), ("--queries", queries)):
-        require(value > 0, f"{option} {value} is not possible: it must be at least 1.")
+        require(value > 0, f"{option} must be >= 1, got {value}.")
     figures: dict[str, Any] = {"codes": codes, "bits": bits, "seed": seed}
     figures |= {
         "cores": native.usable_cores(),
@@ -50,31 +53,34 @@ def bench(
 
 def _measure(count: int, bits: int, queries: int, seed: int) -> dict[str, Any]:
     rng, book = np.random.default_rng(seed), make_codebook(_CLASSES, bits, seed=seed)
-    database, labels = _made(count, book, rng)
-    asked, asked_labels = _made(max(queries, _BATCH), book, rng)
+    database, labels = _draw(count, book, rng)
+    query_codes, query_labels = _draw(max(queries, _BATCH), book, rng)
     engines = {
         "exact": Index.build(database),
         "routed": Index.build(database, engine="routed", codewords=book),
     }
-    found = [index.search(asked[:_BATCH], k=_K).distances for index in engines.values()]
+    found = [index.search(query_codes[:_BATCH], k=_K).distances for index in engines.values()]
     figures: dict[str, Any] = {"engines agree": "yes" if (found[0] == found[1]).all() else "NO"}
     for name, index in engines.items():
         search = partial(index.search, k=_K)
         figures[f"{name}, one query, ms"] = _milliseconds(
-            search, [asked[n : n + 1] for n in range(_ROUNDS)]
+            search, [query_codes[n : n + 1] for n in range(_ROUNDS)]
         )
         figures[f"{name}, {_BATCH} queries at once, ms each"] = (
-            _milliseconds(search, [asked[:_BATCH]] * _ROUNDS) / _BATCH
+            _milliseconds(search, [query_codes[:_BATCH]] * _ROUNDS) / _BATCH
         )
     started = time.perf_counter()
-    evaluate(asked[:queries], asked_labels[:queries], database, labels)
+    evaluate(query_codes[:queries], query_labels[:queries], database, labels)
     return figures | {f"mAP of {queries:,} queries, s": time.perf_counter() - started}
 
 
-def _made(
+def _draw(
     count: int, book: NDArray[np.int8], rng: np.random.Generator
 ) -> tuple[Codes, NDArray[np.int64]]:
-    """Codewords with some bits flipped, and whose they are; in blocks, since drawing takes 64 times the room of a code."""
+    """Draw codewords with some bits flipped, and their classes.
+
+    In blocks, because the random numbers take 64 times the memory of the codes.
+    """
     labels = rng.integers(0, len(book), count)
     packed = pack(book)[labels]
     for start in range(0, count, _BLOCK):
@@ -83,10 +89,10 @@ def _made(
     return Codes(packed, book.shape[1]), labels
 
 
-def _milliseconds(search: Callable[[Codes], object], asked: list[Codes]) -> float:
-    """The median time of a call."""
+def _milliseconds(search: Callable[[Codes], object], query_codes: list[Codes]) -> float:
+    """Return the median time of a call."""
     times = []
-    for each in asked:
+    for each in query_codes:
         started = time.perf_counter()
         search(each)
         times.append(1000 * (time.perf_counter() - started))

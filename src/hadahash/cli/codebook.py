@@ -1,3 +1,5 @@
+"""hadahash codebook: make codewords and measure them."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -10,40 +12,45 @@ from ..codebooks import codebook_quality, paper_order
 from ..codes import Codes, pack
 from . import options, output
 
+_DESIGNS = (
+    "Codebook design: far (maximizes the minimum Hamming distance), paper (Algorithm 1 of HCDH), "
+    "csq or random."
+)
+
 
 def codebook(
-    classes: Annotated[int, typer.Option(help="Number of classes: one codeword for each.")],
+    classes: Annotated[int, typer.Option(help="Number of classes, each with one codeword.")],
     bits: options.Bits = 64,
-    design: Annotated[
-        str, typer.Option(help="far (codewords as far apart as can be had) or paper (Algorithm 1).")
-    ] = "far",
+    design: Annotated[str, typer.Option(help=_DESIGNS)] = "far",
     seed: options.Seed = 0,
     out: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
-            help="Save the codewords, one code a class: a .npz or .parquet file.",
-            show_default="codebook-CLASSESxBITS-DESIGN-sSEED.npz in this folder",
+            help="File for the codewords, one code per class: .npz or .parquet.",
+            show_default="codebook-CLASSESxBITS-DESIGN-sSEED.npz in the current folder",
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Make a codebook and say how good it is. The order is that of the Hadamard matrix which Algorithm 1 starts from.
+    """Make a codebook and measure its quality.
 
-    Example: hadahash codebook --classes 100 --bits 32 --out book.npz
+    "order" is the order of the Hadamard matrix of Algorithm 1.
+
+    Example: hadahash codebook --classes 100 --bits 32 --out codebook.npz
     """
-    book = make_codebook(classes, bits, design=design, seed=seed)
-    figures = {
+    codewords = make_codebook(classes, bits, design=design, seed=seed)
+    measures = {
         "design": design,
         "seed": seed,
         "order": paper_order(classes, bits),
-        **codebook_quality(book).to_dict(),
+        **codebook_quality(codewords).to_dict(),
     }
     path = out or Path(f"codebook-{classes}x{bits}-{design}-s{seed}.npz")
-    Codes(packed=pack(book), bits=bits).save(path)
+    Codes(packed=pack(codewords), bits=bits).save(path)
     if json:
-        output.as_json({**figures, "file": str(path)})
+        output.as_json({**measures, "file": str(path)})
         return
-    for name, value in figures.items():
+    for name, value in measures.items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
         output.result(f"{name.replace('_', ' '):<32}{shown}")
-    output.info(f"saved in {path}")
+    output.info(f"Saved in {path}")

@@ -1,3 +1,5 @@
+"""`hadahash doctor`: show what this machine offers."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -19,7 +21,7 @@ _PARTS = {
 
 
 def doctor(json: options.Json = False) -> None:
-    """Say what this machine has and what that means for hadahash.
+    """Show what this machine offers to hadahash: cores, GPU, kernels, packages.
 
     Example: hadahash doctor
     """

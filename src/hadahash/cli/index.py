@@ -1,20 +1,20 @@
+"""`hadahash index`: build, update and inspect an index of photos."""
+
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from ..hasher import Hasher
-from ..index import Index as AnyIndex
-from ..index.duplicates import duplicate_groups
-from ..photos import SKIPPED, PhotoIndex, Plan, check_model, model_of, photos_at, photos_of
-from ..settings import parse_assignments
+from ..errors import DataError
 from . import options, output
 
-app = typer.Typer(
-    help="Keep the codes of a photo collection in an index, to search in.", no_args_is_help=True
-)
+if TYPE_CHECKING:
+    from ..model import HashModel
+    from ..photos import PhotoIndex, Scan, SyncPlan
+
+app = typer.Typer(help="Build, update and inspect an index of photos.", no_args_is_help=True)
 
 Index = Annotated[Path, typer.Argument(help="Folder of an index.")]
 
@@ -29,27 +29,56 @@ def build(
     engine: Annotated[
         str | None, typer.Option(help="exact (the default), routed or milvus.")
     ] = None,
+    moved: Annotated[
+        bool, typer.Option("--moved", help="The photo folder has a new place: update the index.")
+    ] = False,
+    checksum: Annotated[
+        bool, typer.Option("--checksum", help="Read every file to find changes.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Accept that most indexed files are gone.")
+    ] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Accept a folder without any image.")
+    ] = False,
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045
-        options.changes(
-            "Change an option of the engine milvus, for example --set uri=http://host:19530"
-        ),
+        options.changes("Change an option of the engine, e.g. --set uri=http://host:19530"),
     ] = None,
     device: options.Device = "auto",
 ) -> None:
-    """Encode a folder of photos into an index; run it again to follow new, changed and vanished files.
+    """Encode a folder of photos into an index.
 
-    The class folder of an image is its label. Unreadable files are listed in skipped.csv in the index. With --engine milvus
-    the codes go to a server: --set uri=http://host:19530 --set collection=photos, or HADAHASH_MILVUS_URI and _TOKEN.
+    Run again to sync: adds new and changed files, removes deleted ones; renamed files keep their
+    codes. The first folder of a path is the label of its images. Unreadable files are listed in
+    skipped.csv in the index. With --engine milvus the codes go to a server: --set
+    uri=http://host:19530 --set collection=photos, or HADAHASH_MILVUS_URI and
+    HADAHASH_MILVUS_TOKEN.
 
     Example: hadahash index build runs/photos photos/ --out photos.index
     """
-    found = photos_of(folder)
-    hasher = Hasher.load(run, device=device)
-    photos = PhotoIndex.open_or_make(
-        out, hasher, run, folder, engine=engine, **parse_assignments(set_ or [])
+    from ..model import HashModel
+    from ..photos import PhotoIndex, scan_folder
+    from ..settings import parse_assignments
+
+    scan = scan_folder(folder)
+    _show_notice(scan)
+    if not scan.photos and not out.exists() and not allow_empty:
+        raise DataError(f"{folder} holds no images. To build an empty index, pass --allow-empty.")
+    model = HashModel.load(run, device=device)
+    settings = parse_assignments(set_ or [])
+    photos = PhotoIndex.open_or_create(
+        out, model, run, folder, engine=engine, moved=moved, **settings
     )
-    _apply(photos, photos.plan(found, vanished_from=photos.home), hasher)
+    plan = photos.plan(scan, whole=Path(folder).resolve(), checksum=checksum)
+    if dry_run:
+        _show_plan(photos, plan)
+        return
+    plan.check_deletions(allow_empty=allow_empty, allow_deletions=yes)
+    _apply(photos, plan, model)
 
 
 @app.command("add")
@@ -60,30 +89,49 @@ def add(
         typer.Argument(help="Image files, or folders that are searched with all sub-folders."),
     ],
     prefix: Annotated[
-        str,
-        typer.Option(
-            help="Put this before each id, for example old/, so that no two are the same."
-        ),
+        str, typer.Option(help="Put this before each new id, to avoid conflicts: --prefix old/.")
     ] = "",
     run: options.Run = None,
     device: options.Device = "auto",
 ) -> None:
-    """Add images to an index, or bring them up to date; nothing is removed.
+    """Add images to an index or update them; nothing is removed.
 
     Example: hadahash index add photos.index more-photos/ --prefix more/
     """
+    from ..photos import PhotoIndex, load_model_of, scan_paths
+
     photos = PhotoIndex.open(index)
-    hasher = model_of(photos.index, index, run, device=device)
-    _apply(photos, photos.plan(photos_at(sources, home=photos.home, prefix=prefix)), hasher)
+    scan = scan_paths(sources, home=photos.home, prefix=prefix)
+    _show_notice(scan)
+    if not scan.photos:
+        raise DataError(f"No image found in {', '.join(map(str, sources))}.")
+    model = load_model_of(photos.index, index, run, device=device)
+    _apply(photos, photos.plan(scan), model)
 
 
-def _apply(photos: PhotoIndex, plan: Plan, hasher: Hasher) -> None:
-    check_model(photos.index, hasher, photos.folder)
-    with output.progress("encoding", len(plan.encode)) as advance:
-        changes = photos.apply(plan, hasher, advance)
-    if changes.skipped:
-        output.info(f"{changes.skipped:,} images could not be read: see {photos.folder / SKIPPED}")
-    output.result(f"{photos.folder}: {changes}")
+def _show_notice(scan: Scan) -> None:
+    if scan.notice:
+        output.info(scan.notice)
+
+
+def _show_plan(photos: PhotoIndex, plan: SyncPlan) -> None:
+    for photo in plan.encode:
+        output.result(f"encode  {photo.id}")
+    for old, photo in plan.renamed.items():
+        output.result(f"rename  {old} -> {photo.id}")
+    for each in plan.deleted:
+        output.result(f"remove  {each}")
+    output.info(f"{photos.folder}: {plan} (dry run, nothing was changed)")
+
+
+def _apply(photos: PhotoIndex, plan: SyncPlan, model: HashModel) -> None:
+    from ..photos import SKIPPED
+
+    with output.progress("encoding", len(plan.encode)) as progress:
+        summary = photos.apply(plan, model, progress=progress)
+    if summary.skipped:
+        output.info(f"{summary.skipped:,} images could not be read: see {photos.folder / SKIPPED}")
+    output.result(f"{photos.folder}: {summary}")
 
 
 @app.command("remove")
@@ -91,71 +139,87 @@ def remove(
     index: Index,
     ids: Annotated[list[str], typer.Argument(help="Ids, as `search` shows them.")],
 ) -> None:
-    """Remove items from an index. A file that is still in the folder comes back with the next build.
+    """Remove items from an index. The next build adds files again that are still in the folder.
 
     Example: hadahash index remove photos.index cat/001.jpg
     """
+    from ..index import parse_id
+    from ..photos import PhotoIndex
+
     photos = PhotoIndex.open(index)
-    photos.index.get(_typed(photos.index, ids))  # all must be there
-    output.result(
-        f"{index}: {photos.remove(_typed(photos.index, ids)):,} removed, {len(photos.index):,} left"
-    )
-
-
-def _typed(index: AnyIndex, ids: list[str]) -> list[Any]:
-    """Ids as the index has them."""
-    numbers = index.id_type is int and all(each.removeprefix("-").isdecimal() for each in ids)
-    return [int(each) for each in ids] if numbers else list(ids)
+    parsed = [parse_id(each, photos.index.id_type) for each in ids]
+    photos.index.get(parsed)  # raises if one of them is unknown
+    removed = photos.remove(parsed)
+    output.result(f"{index}: {removed:,} removed, {len(photos.index):,} left")
 
 
 @app.command("info")
 def info(
     index: Index,
     verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Also compare everything that is stored with its checksums."),
+        bool, typer.Option("--verify", help="Also compare all stored files with their checksums.")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Say what an index holds.
+    """Show what an index holds.
 
     Example: hadahash index info photos.index --verify
     """
+    from ..index import Index as AnyIndex
+    from ..photos import Catalog
+
     opened = AnyIndex.open(index)
     if verify:
         opened.verify()
-    kind = opened.id_type
-    figures: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "items": len(opened),
         "bits": opened.bits,
         "engine": opened.engine,
-        "ids": None if kind is None else kind.__name__,
+        "ids": None if opened.id_type is None else opened.id_type.__name__,
+        "labels": {str(label): count for label, count in opened.label_counts().items()},
+        "skipped": Catalog(index).count_skipped(),
         "bytes": sum(path.stat().st_size for path in index.iterdir() if path.is_file()),
         **opened.meta,
         "verified": verify,
     }
     if json:
-        output.as_json(figures)
+        output.as_json(facts)
         return
-    for name, value in figures.items():
+    facts["labels"] = _label_text(facts["labels"])
+    facts["verified"] = "yes" if verify else "not checked (--verify)"
+    for name, value in facts.items():
         output.result(f"{name:<12}{f'{value:,}' if type(value) is int else value}")
+
+
+def _label_text(counts: dict[str, int], shown: int = 10) -> str:
+    """The most frequent labels with their counts, in one line."""
+    largest = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:shown]
+    texts = [f"{label} ({count:,})" for label, count in largest]
+    more = [f"... {len(counts):,} in all (--json)"] if len(counts) > shown else []
+    return ", ".join([*texts, *more]) or "none"
 
 
 @app.command("duplicates")
 def duplicates(
     index: Index,
     radius: Annotated[
-        int, typer.Option(help="Bits in which two images may differ: 0 means the same code.")
+        int, typer.Option(help="Largest number of differing bits; 0 means the same code.")
     ] = 0,
     json: options.Json = False,
 ) -> None:
-    """Find groups of images whose codes are nearly the same.
+    """Find groups of images with nearly the same code.
 
-    The codes tell classes apart, so a radius that is too large gathers whole classes: begin with 0.
+    Codes of a supervised method separate classes, so a large radius gathers whole classes: start
+    with 0.
 
     Example: hadahash index duplicates photos.index --radius 1
     """
-    groups = duplicate_groups(AnyIndex.open(index), radius)
+    from ..index import Index as AnyIndex
+    from ..index.duplicates import duplicate_groups
+
+    opened = AnyIndex.open(index)
+    with output.progress("comparing", len(opened)) as progress:
+        groups = duplicate_groups(opened, radius, progress=progress)
     if json:
         output.as_json({"radius": radius, "groups": groups})
         return

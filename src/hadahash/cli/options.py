@@ -1,4 +1,8 @@
-"""Options that several commands take, with the same words everywhere."""
+"""Options that several commands share, with the same words everywhere.
+
+The names of methods and protocols are repeated here, because importing their registries to show a
+help text would take seconds. A test compares them.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +11,69 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from ..data import list_protocols
-from ..methods import METHODS
+METHOD_NAMES = (
+    "classify",
+    "csq",
+    "dpsh",
+    "dsdh",
+    "hashnet",
+    "hcdh",
+    "hcdh-2",
+    "hcdh-c",
+    "hcdh-far",
+    "hcdh-h",
+    "hcsdh",
+    "itq",
+    "ksh",
+    "lsh",
+    "mihash",
+    "orthohash",
+    "sdh",
+    "ssdh",
+)
+PROTOCOL_NAMES = (
+    "cifar10",
+    "cifar10-59k",
+    "cifar10-demo",
+    "cifar10-full",
+    "holdout",
+    "imagenet100",
+    "nuswide21",
+    "nuswide21-all",
+    "table",
+    "tinyimagenet100",
+    "unseen",
+    "voc2012",
+)
 
 DEFAULT_METHOD = "hcdh"
 
 
 def changes(text: str) -> Any:
-    """The option --set; `text` says what it changes, with an example that its command takes."""
+    """Return the option --set.
+
+    Args:
+        text: What it changes, with an example that the command takes.
+
+    Returns:
+        A typer option.
+    """
     return typer.Option("--set", metavar="NAME=VALUE", help=f"{text}. May be repeated.")
 
 
-Method = Annotated[str, typer.Option(help=f"Hashing method: {', '.join(METHODS.names())}.")]
-Bits = Annotated[int, typer.Option(help="Length of the codes.")]
+Method = Annotated[str, typer.Option(help=f"Hashing method: {', '.join(METHOD_NAMES)}.")]
+Bits = Annotated[int, typer.Option(help="Number of bits per code.")]
 Backbone = Annotated[
     str,
     typer.Option(help="Network: efficientnet_lite0/1/2, alexnet, or any torchvision or timm name."),
 ]
 Weights = Annotated[
     str,
-    typer.Option(help="Where the network starts: imagenet, none, or a .safetensors or .pth file."),
+    typer.Option(help="Initial weights: imagenet, none, or a .safetensors or .pth file."),
 ]
 Seed = Annotated[
     int,
-    typer.Option(help="Everything random follows from it: split, codebook, initial layers, order."),
+    typer.Option(help="Random seed for split, codebook, initialisation and order."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Root = Annotated[
@@ -38,12 +81,10 @@ Root = Annotated[
 ]
 Run = Annotated[
     Path | None,
-    typer.Option("--run", help="The run that made the index, if it is elsewhere now."),
+    typer.Option("--run", help="The run whose model made the index, if it has moved."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Protocol = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option(
-        help=f"How the data are divided: {', '.join(list_protocols())}; the data set's own if not given."
-    ),
+    typer.Option(help=f"Split protocol: {', '.join(PROTOCOL_NAMES)}. Default: the data set's own."),
 ]

@@ -1,40 +1,71 @@
-"""What all commands share in talking to a person."""
+"""What every command prints: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..encoding import Progress as Advance
+Advance = Callable[[int], object]
 
 
 def info(text: str) -> None:
-    """A line about what goes on, on stderr, so that stdout stays for results."""
-    typer.echo(text, err=True)
+    """Print a line about what is going on, on stderr.
+
+    Args:
+        text: The line. Characters that cannot be encoded are replaced.
+    """
+    typer.echo(_printable(text), err=True)
 
 
 def result(text: str) -> None:
-    """A line of the result, on stdout; of names that are not Unicode, what can be shown."""
-    typer.echo(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"))
+    """Print a line of the result, on stdout.
+
+    Args:
+        text: The line. Characters that cannot be encoded are replaced.
+    """
+    typer.echo(_printable(text))
 
 
 def as_json(value: Any) -> None:
+    """Print a value as JSON, on stdout.
+
+    Args:
+        value: Anything that `json.dumps` takes.
+    """
     typer.echo(json.dumps(value, indent=2))
 
 
 def is_interactive() -> bool:
-    """Is a person looking at stderr?"""
+    """Return whether stderr is a terminal."""
+    from rich.console import Console
+
     return Console(stderr=True).is_terminal
 
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
+    """Show a progress bar with the time left, on a terminal only.
+
+    Args:
+        title: The text before the bar.
+        total: Number of steps; None if it is not known.
+
+    Yields:
+        A function that advances the bar by a number of steps.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     bar = Progress(
         TextColumn(title),
         BarColumn(),
@@ -47,3 +78,8 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
     with bar:
         task = bar.add_task(title, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+def _printable(text: str) -> str:
+    """Replace what is not Unicode, such as names of files in another encoding."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")

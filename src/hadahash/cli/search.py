@@ -1,3 +1,5 @@
+"""`hadahash search`: find the images most similar to one."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -5,48 +7,47 @@ from typing import Annotated
 
 import typer
 
-from ..data import open_image, shrink_to_square
-from ..errors import ImageError
-from ..index import Index
-from ..photos import Found, find, model_of
-from ..visuals.html import Shown, paragraph, sheet, write_page
 from . import options, output
-
-_SIDE = 132  # pixels of a picture on a sheet
 
 
 def search(
     index: Annotated[Path, typer.Argument(help="Folder of an index.")],
-    image: Annotated[Path, typer.Argument(help="The image to look for.")],
-    k: Annotated[int, typer.Option("-k", help="So many results.")] = 10,
+    image: Annotated[Path, typer.Argument(help="The query image.")],
+    k: Annotated[int, typer.Option("-k", help="Number of results.")] = 10,
     radius: Annotated[
-        int | None, typer.Option(help="Only results that differ in at most so many bits.")
+        int | None, typer.Option(help="Maximum Hamming distance of a result.")
     ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="Only results with this label. May be repeated.")
     ] = None,
     page: Annotated[
-        Path | None, typer.Option("--sheet", help="Also write the pictures as a page, out.html.")
+        Path | None, typer.Option("--sheet", help="Also write a page with the pictures, out.html.")
     ] = None,
     run: options.Run = None,
     json: options.Json = False,
     device: options.Device = "auto",
 ) -> None:
-    """Find the images nearest to one.
+    """Find the images most similar to one.
 
     Example: hadahash search photos.index cat.jpg -k 10 --sheet cat.html
     """
+    from ..index import Index
+    from ..photos import find_similar, load_model_of
+
     opened = Index.open(index)
-    found = find(
+    found = find_similar(
         opened,
-        model_of(opened, index, run, device=device),
+        load_model_of(opened, index, run, device=device),
         image,
         k=k,
         radius=radius,
         labels=label or (),
     )
     if page is not None:
-        _write_sheet(page, image, found)
+        from ..visuals.search_sheet import write_search_sheet
+
+        for problem in write_search_sheet(page, image, found, bits=opened.bits):
+            output.info(f"not on the sheet: {problem}")
     if json:
         output.as_json({"image": str(image), "hits": [hit._asdict() for hit in found]})
         return
@@ -57,19 +58,3 @@ def search(
         )
     if page is not None:
         output.info(f"pictures in {page}")
-
-
-def _write_sheet(page: Path, image: Path, found: list[Found]) -> None:
-    shown = [_picture(image, image.name)]
-    for hit in found:
-        caption = " ".join([*map(str, hit.labels), str(hit.distance)])
-        try:
-            shown.append(_picture(Path(hit.path or str(hit.id)), caption, right=True))
-        except ImageError as error:
-            output.info(f"not on the sheet: {error}")
-    note = f"The {len(found)} images nearest to {image.name}, which stands first. Under each: its label, and the bits that differ."
-    write_page(page, f"Nearest to {image.name}", [paragraph(note), sheet([shown])])
-
-
-def _picture(path: Path, caption: str, *, right: bool | None = None) -> Shown:
-    return Shown(shrink_to_square(open_image(path), _SIDE), caption, right)

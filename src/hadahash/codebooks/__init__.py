@@ -1,4 +1,4 @@
-"""Codebooks: Hadamard matrices, the codewords of the classes, and figures that tell how good they are."""
+"""Codebooks: Hadamard matrices, codewords for classes, and measures of their quality."""
 
 from .bounds import distance_bound, varshamov_floor
 from .designs import DESIGNS, Design, codebook, paper_order

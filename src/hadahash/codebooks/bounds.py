@@ -1,19 +1,28 @@
-"""How far apart codewords can be: upper bounds, to tell how good a codebook is and when a search may stop."""
+"""Bounds on the minimum distance of a codebook: how good it can be, and when a search can stop."""
 
 from __future__ import annotations
 
 from math import comb
 
 
-def most_codewords(bits: int, distance: int) -> int:
-    """An upper bound on the number of words of `bits` bits that differ pairwise in at least `distance` (>= 1) places.
+def max_codewords(bits: int, distance: int) -> int:
+    """Bound the number of codewords that differ pairwise in at least `distance` bits.
 
-    The smaller of Plotkin's bound (with A(n, d) <= 2 A(n - 1, d) where the words are too long for it) and the
-    sphere-packing bound, both after the step A(n, 2e - 1) = A(n + 1, 2e). For 2 * distance >= bits Plotkin's is the
-    exact number wherever the Hadamard matrices it needs exist (Levenshtein 1961).
+    The smaller of Plotkin's bound (with A(n, d) <= 2 A(n - 1, d) for codewords that are too long
+    for it) and the sphere-packing bound, both after the step A(n, 2e - 1) = A(n + 1, 2e). For
+    2 * distance >= bits Plotkin's bound is exact wherever the Hadamard matrices it needs exist
+    (Levenshtein 1961).
 
-    >>> most_codewords(16, 8), most_codewords(32, 17)
-    (32, 12)
+    Args:
+        bits: Code length.
+        distance: Minimum Hamming distance, >= 1.
+
+    Returns:
+        An upper bound on the number of codewords.
+
+    Example:
+        >>> max_codewords(16, 8), max_codewords(32, 17)
+        (32, 12)
     """
     n, d = (bits + 1, distance + 1) if distance % 2 else (bits, distance)
     if 2 * d > n:
@@ -24,30 +33,47 @@ def most_codewords(bits: int, distance: int) -> int:
 
 
 def distance_bound(classes: int, bits: int) -> int:
-    """No codebook of these sizes has a minimum distance above this one (0: not even distinct codewords exist).
+    """Bound the minimum Hamming distance of a codebook from above.
 
-    >>> [distance_bound(10, bits) for bits in (16, 32, 64)]
-    [8, 17, 35]
+    Args:
+        classes: Number of codewords.
+        bits: Code length.
+
+    Returns:
+        A distance that no codebook of these sizes exceeds; 0 if not even distinct codewords exist.
+
+    Example:
+        >>> [distance_bound(10, bits) for bits in (16, 32, 64)]
+        [8, 17, 35]
     """
-    low, high = 0, bits  # most_codewords falls as the distance grows
+    low, high = 0, bits  # max_codewords decreases with the distance
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if most_codewords(bits, middle) >= classes else (low, middle - 1)
+        low, high = (middle, high) if max_codewords(bits, middle) >= classes else (low, middle - 1)
     return low
 
 
 def varshamov_floor(classes: int, bits: int) -> int:
-    """The distance that linear codes of these sizes are sure to reach (Gilbert, Varshamov): no good book is below it.
+    """Compute a minimum distance that linear codes of these sizes reach (Gilbert, Varshamov).
 
-    It is the largest d for which a random linear code with 2^k >= classes words is expected to hold less than one word
-    of weight below d: (2^k - 1) * (number of words of weight < d) < 2^bits.
+    The largest d for which a random linear code with 2^k >= classes codewords is expected to hold
+    less than one codeword of weight below d: (2^k - 1) * (codewords of weight < d) < 2^bits. A good
+    codebook is not below it.
 
-    >>> [varshamov_floor(100, bits) for bits in (16, 32, 64)]
-    [3, 9, 22]
+    Args:
+        classes: Number of codewords.
+        bits: Code length.
+
+    Returns:
+        The distance.
+
+    Example:
+        >>> [varshamov_floor(100, bits) for bits in (16, 32, 64)]
+        [3, 9, 22]
     """
-    words = (1 << (classes - 1).bit_length()) - 1
-    distance, lighter = 0, 1  # lighter: words of weight <= distance
-    while words * lighter < 1 << bits:
+    codewords = (1 << (classes - 1).bit_length()) - 1
+    distance, lighter = 0, 1  # lighter: number of words of weight <= distance
+    while codewords * lighter < 1 << bits:
         distance += 1
         lighter += comb(bits, distance)
     return distance

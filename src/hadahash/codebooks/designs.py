@@ -178,8 +178,8 @@ def random(classes: int, bits: int, rng: np.random.Generator) -> Codebook:
     Raises:
         UsageError: If not enough distinct codewords were drawn.
     """
-    draws = (rng.integers(0, 2, (classes, bits), np.int8) * 2 - 1 for _ in range(_MAX_DRAWS))
-    return _first_distinct((codeword for draw in draws for codeword in draw), classes)
+    draws = (rng.integers(0, 2, bits) * 2 - 1 for _ in range(_MAX_DRAWS * classes))
+    return _first_distinct((draw.astype(np.int8) for draw in draws), classes)
 
 
 def _draw_rows(classes: int, order: int, rng: np.random.Generator) -> NDArray[np.int64]:

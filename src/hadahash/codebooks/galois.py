@@ -1,8 +1,8 @@
-"""Finite fields, as far as Paley's matrices and the BCH codes need them.
+"""Finite fields, for Paley's matrices and BCH codes.
 
-An element of GF(p^k) is the vector of the k coefficients of a polynomial over the integers modulo p, constant term
-first. Every element but 0 is a power of one primitive element x, so the list of its powers is the multiplicative
-group.
+An element of GF(p^k) is the vector of the k coefficients of a polynomial over the integers modulo
+p, constant term first. Every element but 0 is a power of one primitive element x, so the list of
+its powers is the multiplicative group.
 """
 
 from __future__ import annotations
@@ -15,10 +15,17 @@ from numpy.typing import NDArray
 
 
 def prime_power(q: int) -> tuple[int, int] | None:
-    """The prime p and exponent k with q = p^k, or None.
+    """Factor a prime power.
 
-    >>> prime_power(27), prime_power(12)
-    ((3, 3), None)
+    Args:
+        q: An integer.
+
+    Returns:
+        The prime p and the exponent k with q = p^k, or None if there are none.
+
+    Example:
+        >>> prime_power(27), prime_power(12)
+        ((3, 3), None)
     """
     if q < 2:
         return None
@@ -31,13 +38,24 @@ def prime_power(q: int) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=64)
 def powers(p: int, k: int) -> NDArray[np.int64]:
-    """1, x, x^2, ...: the p^k - 1 powers of a primitive element x of GF(p^k), int64 (p^k - 1, k). Do not write into it.
+    """Compute the powers 1, x, x^2, ... of a primitive element x of GF(p^k).
 
-    x is a root of the first polynomial t^k - c_(k-1) t^(k-1) - ... - c_0, in the order of its coefficients c, for which
-    the powers run through the whole group.
+    x is a root of the first polynomial t^k - c_(k-1) t^(k-1) - ... - c_0, in the order of its
+    coefficients c, for which the powers run through the whole group.
 
-    >>> powers(7, 1).ravel().tolist()
-    [1, 3, 2, 6, 4, 5]
+    Args:
+        p: A prime.
+        k: The exponent.
+
+    Returns:
+        int64 (p^k - 1, k). The array is cached: do not modify it.
+
+    Raises:
+        ArithmeticError: If p is not a prime.
+
+    Example:
+        >>> powers(7, 1).ravel().tolist()
+        [1, 3, 2, 6, 4, 5]
     """
     one = (1,) + (0,) * (k - 1)
     for rule in product(range(p), repeat=k):
@@ -51,22 +69,32 @@ def powers(p: int, k: int) -> NDArray[np.int64]:
 
 
 def _times_x(element: tuple[int, ...], rule: tuple[int, ...], p: int) -> tuple[int, ...]:
-    """x times an element, where x^k is the sum of rule[i] x^i."""
+    """Multiply an element by x, where x^k is the sum of rule[i] x^i."""
     top = element[-1]
     return tuple((low + top * c) % p for low, c in zip((0, *element[:-1]), rule, strict=True))
 
 
 def character(q: int) -> NDArray[np.int8]:
-    """Jacobsthal's matrix int8 (q, q): +1 where a - b is a square of GF(q), -1 where it is none, 0 where a = b.
+    """Compute Jacobsthal's matrix of GF(q).
 
-    >>> character(3).tolist()
-    [[0, -1, 1], [1, 0, -1], [-1, 1, 0]]
+    Args:
+        q: A prime power.
+
+    Returns:
+        int8 (q, q): +1 where a - b is a square, -1 where it is not, 0 where a = b.
+
+    Raises:
+        ArithmeticError: If q is not a prime power.
+
+    Example:
+        >>> character(3).tolist()
+        [[0, -1, 1], [1, 0, -1], [-1, 1, 0]]
     """
     found = prime_power(q)
     if found is None:
         raise ArithmeticError(f"there is no field of {q} elements")
     p, k = found
-    place = p ** np.arange(k)  # an element as a whole number: its coefficients are the digits
+    place = p ** np.arange(k)  # an element as an integer: its coefficients are the digits
     sign = np.zeros(q, np.int8)
     sign[powers(p, k)[0::2] @ place] = 1
     sign[powers(p, k)[1::2] @ place] = -1

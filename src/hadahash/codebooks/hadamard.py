@@ -1,7 +1,8 @@
 """Hadamard matrices: n x n of +1 and -1 with H @ H.T == n I.
 
-They can exist for the orders 1, 2 and the multiples of 4 only. Here they are built by
-- Sylvester (1867): doubling, for the powers of two;
+They can exist for the orders 1, 2 and multiples of 4 only. The constructions are
+
+- Sylvester (1867): doubling, for powers of two;
 - Paley (1933), first kind: order q + 1 for a prime power q = 3 mod 4 (12, 20, 24, 28, 44, ...);
 - Paley, second kind: order 2 (q + 1) for a prime power q = 1 mod 4 (12, 28, 36, 52, 100, ...);
 - the Kronecker product of two of them (40, 56, 88, ...).
@@ -21,26 +22,34 @@ from .galois import character, prime_power
 
 Number = TypeVar("Number", np.int64, np.float64)
 
-LARGEST = 2**14  # a matrix of this order takes 256 MiB
+MAX_ORDER = 2**14  # a matrix of this order takes 256 MiB
 
 
 def hadamard(n: int) -> NDArray[np.int8]:
-    """The Hadamard matrix of order n, int8 (n, n), with first row and first column +1.
+    """Build a Hadamard matrix, with first row and first column +1.
 
-    For a power of two it is Sylvester's matrix itself.
+    For a power of two it is Sylvester's matrix.
 
-    >>> hadamard(4).tolist()
-    [[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]
-    >>> H = hadamard(20).astype(int)
-    >>> bool((H @ H.T == 20 * np.eye(20)).all())
-    True
+    Args:
+        n: The order: 1, 2 or a multiple of 4, at most 16,384.
+
+    Returns:
+        int8 (n, n) of +1 and -1 with H @ H.T == n I.
+
+    Raises:
+        UsageError: If no construction gives this order. The message names the nearest that exist.
+
+    Example:
+        >>> hadamard(4).tolist()
+        [[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]
+        >>> H = hadamard(20).astype(int)
+        >>> bool((H @ H.T == 20 * np.eye(20)).all())
+        True
     """
     if not isinstance(n, (int, np.integer)) or isinstance(n, bool):
-        raise UsageError(
-            f"The order of a Hadamard matrix is a whole number, got {n!r}. Give 1, 2 or a multiple of 4."
-        )
-    if not 1 <= n <= LARGEST:
-        raise UsageError(f"The order of a Hadamard matrix must be from 1 to {LARGEST}, got {n}.")
+        raise UsageError(f"The order must be an integer: 1, 2 or a multiple of 4, got {n!r}.")
+    if not 1 <= n <= MAX_ORDER:
+        raise UsageError(f"The order must be >= 1 and <= {MAX_ORDER}, got {n}.")
     recipe = _recipe(int(n))
     if recipe is None:
         raise UsageError(_no_matrix(int(n)))
@@ -48,21 +57,36 @@ def hadamard(n: int) -> NDArray[np.int8]:
 
 
 def orders(limit: int) -> list[int]:
-    """The orders up to and including the limit (and 16384) that `hadamard` can build.
+    """List the orders that `hadamard` can build.
 
-    >>> orders(30)
-    [1, 2, 4, 8, 12, 16, 20, 24, 28]
+    Args:
+        limit: The largest order to list; at most 16,384.
+
+    Returns:
+        The orders in ascending order.
+
+    Example:
+        >>> orders(30)
+        [1, 2, 4, 8, 12, 16, 20, 24, 28]
     """
-    return [n for n in range(1, min(limit, LARGEST) + 1) if _recipe(n) is not None]
+    return [n for n in range(1, min(limit, MAX_ORDER) + 1) if _recipe(n) is not None]
 
 
 def walsh(values: NDArray[Number]) -> NDArray[Number]:
-    """sylvester(n) @ values along the first axis (n a power of two), in n log n additions and without the matrix.
+    """Multiply Sylvester's matrix by values along the first axis, in n log n additions.
 
-    Only sums and differences of pairs are taken, in a fixed order, so the result has the same bytes on every machine.
+    Only sums and differences of pairs are taken, in a fixed order, so the result has the same bytes
+    on every machine.
 
-    >>> walsh(np.array([1, 2, 3, 4])).tolist()
-    [10, -2, -4, 0]
+    Args:
+        values: (n, ...), n a power of two.
+
+    Returns:
+        hadamard(n) @ values, of the same shape.
+
+    Example:
+        >>> walsh(np.array([1, 2, 3, 4])).tolist()
+        [10, -2, -4, 0]
     """
     n, rest = values.shape[0], values.shape[1:]
     half = 1
@@ -77,7 +101,7 @@ def walsh(values: NDArray[Number]) -> NDArray[Number]:
 
 @cache
 def _recipe(n: int) -> tuple[str, int] | None:
-    """How order n is built: ("sylvester", n), ("paley 1", q), ("paley 2", q), ("product", a factor) or None."""
+    """How to build order n: the construction and its parameter, or None."""
     if n & (n - 1) == 0:
         return "sylvester", n
     if n % 4:
@@ -108,14 +132,14 @@ def _build(n: int, kind: str, part: int) -> NDArray[np.int8]:
 
 
 def _paley_1(q: int) -> NDArray[np.int8]:
-    """I + S, where S is Jacobsthal's matrix bordered by +1 above and -1 at the left: S is skew and S S' = q I."""
+    """I + S, where S is Jacobsthal's matrix with a border; S is skew and S S' = q I."""
     S = np.zeros((q + 1, q + 1), np.int8)
     S[0, 1:], S[1:, 0], S[1:, 1:] = 1, -1, character(q)
     return S + np.eye(q + 1, dtype=np.int8)
 
 
 def _paley_2(q: int) -> NDArray[np.int8]:
-    """Each entry of the symmetric bordered matrix S becomes a 2 x 2 block: 0 to [1 -1; -1 -1], +-1 to +-[1 1; 1 -1]."""
+    """Replace 0 in the bordered matrix by [1 -1; -1 -1] and +-1 by +-[1 1; 1 -1]."""
     S = np.zeros((q + 1, q + 1), np.int8)
     S[0, 1:], S[1:, 0], S[1:, 1:] = 1, 1, character(q)
     block = np.array([[1, 1], [1, -1]], np.int8)
@@ -130,6 +154,9 @@ def _no_matrix(n: int) -> str:
     why = (
         "None exists: the order must be 1, 2 or a multiple of 4"
         if n % 4
-        else "Sylvester, Paley and products miss it"
+        else "Sylvester's and Paley's constructions and products do not give it"
     )
-    return f"No Hadamard matrix of order {n} can be built. {why}. The nearest orders that can are {below} and {above}."
+    return (
+        f"No Hadamard matrix of order {n} can be built. {why}. "
+        f"The nearest orders are {below} and {above}."
+    )

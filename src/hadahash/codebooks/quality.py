@@ -1,4 +1,4 @@
-"""How good a codebook is: the figures that the paper's properties ask for, and a bound to hold them against."""
+"""The quality of a codebook: distances, balance and independence, and a bound to compare with."""
 
 from __future__ import annotations
 
@@ -11,49 +11,72 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import UsageError
 from .bounds import distance_bound
 
-_BLOCK = 1 << 22  # inner products held at a time (16 MiB)
+_BLOCK = 1 << 22  # inner products per block (16 MiB)
 
 
 @dataclass(frozen=True)
 class CodebookQuality:
-    """The figures of one codebook.
+    """Measures of one codebook.
 
-    Balance and independence of the BITS over the classes are what keeps the codes of a balanced collection balanced.
-    For orthogonal codewords (the paper's case) `bit_balance` is exactly 1 / classes: orthogonality and bit balance
-    exclude each other.
+    If the bits are balanced and independent over the classes, so are the codes of a data set with
+    equally large classes. For orthogonal codewords (the paper's case) `bit_balance` is exactly
+    1 / classes: orthogonality and bit balance exclude each other.
+
+    Attributes:
+        classes: Number of codewords.
+        bits: Code length.
+        minimum_distance: Smallest Hamming distance of two codewords.
+        mean_distance: Mean Hamming distance of two codewords.
+        distance_bound: Upper bound on the minimum distance of any codebook of these sizes.
+        bit_balance: Mean over bits of (mean of the bit over the classes)^2; 0 is best.
+        worst_column_sum: Largest |sum of a bit over the classes|; 0 is best, 1 for odd `classes`.
+        codeword_balance: Mean over codewords of |sum of its bits|; 0 is best.
+        mean_bit_correlation: Mean |correlation| of two bits over the classes; 0 for constant bits.
+        max_bit_correlation: Largest |correlation| of two bits.
+        mean_inner_product: Mean |inner product| / bits of two codewords.
+        max_inner_product: Largest |inner product| / bits of two codewords.
+        dead_bits: Number of bits that are the same for all classes.
+        duplicates: Number of classes that share the codeword of an earlier class.
     """
 
     classes: int
     bits: int
     minimum_distance: int
     mean_distance: float
-    distance_bound: int  # no codebook of this size has a larger minimum distance
-    bit_balance: float  # mean over bits of (mean of the bit over the classes)^2: 0 is best
-    worst_column_sum: (
-        int  # largest |sum of a bit over the classes|: 0 is best, 1 for an odd number of classes
-    )
-    codeword_balance: float  # mean over codewords of |sum of its bits|: 0 is best
-    mean_bit_correlation: (
-        float  # mean |correlation| of two bits over the classes; a constant bit correlates 0
-    )
+    distance_bound: int
+    bit_balance: float
+    worst_column_sum: int
+    codeword_balance: float
+    mean_bit_correlation: float
     max_bit_correlation: float
-    mean_inner_product: float  # mean |inner product| / bits of two codewords
+    mean_inner_product: float
     max_inner_product: float
-    dead_bits: int  # bits that are the same for all classes
-    duplicates: int  # classes whose codeword an earlier class has
+    dead_bits: int
+    duplicates: int
 
     def to_dict(self) -> dict[str, int | float]:
+        """Return all measures by name."""
         return asdict(self)
 
 
-def codebook_quality(book: ArrayLike) -> CodebookQuality:
-    """Measure a codebook (classes, bits) of +1 and -1.
+def codebook_quality(codewords: ArrayLike) -> CodebookQuality:
+    """Measure a codebook.
 
-    >>> q = codebook_quality([[1, 1, 1, -1], [1, -1, -1, 1], [-1, 1, -1, 1], [-1, -1, 1, -1]])
-    >>> q.minimum_distance, q.distance_bound, q.bit_balance, q.dead_bits
-    (2, 2, 0.0, 0)
+    Args:
+        codewords: (classes, bits) of +1 and -1, with at least 2 classes.
+
+    Returns:
+        Its measures.
+
+    Raises:
+        UsageError: If the array has another shape or other values.
+
+    Example:
+        >>> q = codebook_quality([[1, 1, 1, -1], [1, -1, -1, 1], [-1, 1, -1, 1], [-1, -1, 1, -1]])
+        >>> q.minimum_distance, q.distance_bound, q.bit_balance, q.dead_bits
+        (2, 2, 0.0, 0)
     """
-    signs = _checked(book)
+    signs = _checked(codewords)
     classes, bits = signs.shape
     sums = signs.sum(0, dtype=np.int64)  # (bits,)
     ones = (classes + sums) // 2
@@ -61,10 +84,8 @@ def codebook_quality(book: ArrayLike) -> CodebookQuality:
     total, largest, highest = 0.0, 0, -bits
     for products in _products(signs):
         total += float(np.abs(products).sum(dtype=np.float64))
-        largest, highest = (
-            max(largest, int(np.abs(products).max())),
-            max(highest, int(products.max())),
-        )
+        largest = max(largest, int(np.abs(products).max()))
+        highest = max(highest, int(products.max()))
     reals = signs.astype(np.float64)
     correlation = bit_correlation(reals.T @ reals, sums, classes)[np.triu_indices(bits, 1)]
     return CodebookQuality(
@@ -85,30 +106,37 @@ def codebook_quality(book: ArrayLike) -> CodebookQuality:
     )
 
 
-def minimum_distance(book: NDArray[np.int8]) -> int:
-    """The smallest Hamming distance between two codewords of a book int8 (classes, bits)."""
-    return nearest_pairs(book)[0]
+def minimum_distance(codewords: NDArray[np.int8]) -> int:
+    """Return the smallest Hamming distance of two codewords, int8 (classes, bits)."""
+    return closest_pairs(codewords)[0]
 
 
-def nearest_pairs(book: NDArray[np.int8]) -> tuple[int, int]:
-    """The minimum distance of a book, and how many pairs of codewords are as close as that."""
+def closest_pairs(codewords: NDArray[np.int8]) -> tuple[int, int]:
+    """Find the minimum distance and how often it occurs.
+
+    Args:
+        codewords: int8 (classes, bits) of +1 and -1.
+
+    Returns:
+        The minimum distance, and the number of pairs at this distance.
+    """
     closest, count = -np.inf, 0
-    for products in _products(book):
+    for products in _products(codewords):
         largest = float(products.max())
         if largest >= closest:
             count = int((products == largest).sum()) + (count if largest == closest else 0)
             closest = largest
-    return (int(book.shape[1]) - int(closest)) // 2, count
+    return (int(codewords.shape[1]) - int(closest)) // 2, count
 
 
-def count_distinct(book: NDArray[np.int8]) -> int:
-    """How many different codewords a book has."""
-    return len(np.unique(np.packbits(book > 0, axis=1), axis=0))
+def count_distinct(codewords: NDArray[np.int8]) -> int:
+    """Return the number of distinct codewords, int8 (classes, bits)."""
+    return len(np.unique(np.packbits(codewords > 0, axis=1), axis=0))
 
 
-def _products(book: NDArray[np.int8]) -> Iterator[NDArray[np.float32]]:
-    """The inner products of every two different codewords, each pair once, in blocks; whole numbers, exact."""
-    B = book.astype(np.float32)
+def _products(codewords: NDArray[np.int8]) -> Iterator[NDArray[np.float32]]:
+    """Inner products of every two codewords, each pair once, in blocks; integers, exact."""
+    B = codewords.astype(np.float32)
     rows = max(1, _BLOCK // len(B))
     for start in range(0, len(B), rows):
         block, later = B[start : start + rows], B[start + rows :]
@@ -121,20 +149,26 @@ def _products(book: NDArray[np.int8]) -> Iterator[NDArray[np.float32]]:
 def bit_correlation(
     products: NDArray[np.float64], sums: NDArray[np.int64], count: int
 ) -> NDArray[np.float64]:
-    """|Pearson's correlation| of every two bits, (bits, bits), from sums over `count` codes; a constant bit correlates 0.
+    """Compute |Pearson's correlation| of every two bits.
 
-    `products` (bits, bits) are the sums of b_i b_j, `sums` (bits,) those of b_i, with bits of +1 and -1.
+    Args:
+        products: (bits, bits), sums of b_i b_j over the codes, with bits of +1 and -1.
+        sums: (bits,), sums of b_i over the codes.
+        count: Number of codes.
+
+    Returns:
+        (bits, bits); 0 for constant bits.
     """
-    covariance = products * count - np.outer(sums, sums)  # count^2 times it: whole numbers
+    covariance = products * count - np.outer(sums, sums)  # times count^2: integers
     spread = np.sqrt(np.maximum(np.diagonal(covariance), 1))
     return np.asarray(np.abs(covariance / np.outer(spread, spread)))
 
 
-def _checked(book: ArrayLike) -> NDArray[np.int8]:
-    array = np.asarray(book)
+def _checked(codewords: ArrayLike) -> NDArray[np.int8]:
+    array = np.asarray(codewords)
     if array.ndim != 2 or len(array) < 2 or array.shape[1] < 1 or not np.isin(array, (-1, 1)).all():
         raise UsageError(
-            f"A codebook is an array (classes, bits) of +1 and -1 with at least 2 classes, "
-            f"got {array.dtype} {array.shape}. hadahash.codebook makes one."
+            "A codebook must be an array (classes, bits) of +1 and -1 with at least 2 classes, "
+            f"got {array.dtype} {array.shape}. Make one with hadahash.codebook."
         )
     return array.astype(np.int8)

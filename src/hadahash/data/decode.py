@@ -1,4 +1,4 @@
-"""Images to batches of equal squares, decoded by threads while the network works on the batch_size before."""
+"""Images to batches of squares, decoded by threads while the network works on the batch before."""
 
 from __future__ import annotations
 
@@ -15,17 +15,23 @@ from numpy.typing import NDArray
 
 from ..codes import Skipped
 from ..errors import ImageError
-from .base import ArrayImages, Images, LabelledImages
+from .base import ArrayImages, Ids, Images, LabelledImages
 from .images import shrink_to_square
 from .preprocess import Preprocess
 
 
 class Decoded(NamedTuple):
-    """A batch_size of squares, the numbers of the images they come from, and the images that could not be decoded."""
+    """A batch of decoded images.
 
-    rows: NDArray[np.int64]  # (b,)
-    pixels: NDArray[np.uint8]  # (b, 3, side, side)
-    failed: list[tuple[int, str]]  # number of the image, reason
+    Attributes:
+        rows: Indices of the images that could be decoded, int64 (b,).
+        pixels: Their squares, uint8 (b, 3, side, side).
+        failed: Index and reason of each image that could not be decoded.
+    """
+
+    rows: NDArray[np.int64]
+    pixels: NDArray[np.uint8]
+    failed: list[tuple[int, str]]
 
 
 Square: TypeAlias = "NDArray[np.uint8] | ImageError"
@@ -34,34 +40,49 @@ Square: TypeAlias = "NDArray[np.uint8] | ImageError"
 def decode(
     images: Images, preprocess: Preprocess, *, batch_size: int, workers: int | None = None
 ) -> Iterator[Decoded]:
-    """All images in order, in batches of up to `batch_size`. At most two batches are decoded ahead of the reader.
+    """Decode all images, in order and in batches.
 
-    Whoever stops reading early stops the decoding too.
+    At most two batches are decoded ahead. Closing the generator early cancels pending decodes.
+
+    Args:
+        images: The images.
+        preprocess: Size and fit of the squares.
+        batch_size: Largest batch.
+        workers: Number of threads; by default one per core, at most 16.
+
+    Yields:
+        The batches; an image that cannot be decoded is in `failed` of its batch.
     """
-    if isinstance(images, ArrayImages) and images.pixels.shape[1:3] == (
-        preprocess.side,
-        preprocess.side,
-    ):
+    side = preprocess.side
+    if isinstance(images, ArrayImages) and images.pixels.shape[1:3] == (side, side):
         yield from _slices(images, batch_size)
         return
-    with ThreadPoolExecutor(workers or min(16, os.cpu_count() or 1)) as pool:
-        numbers, waiting = iter(range(len(images))), deque[Future[Square]]()
+    pool = ThreadPoolExecutor(workers or min(16, os.cpu_count() or 1))
+    try:
+        indices, waiting = iter(range(len(images))), deque[Future[Square]]()
         for start in range(0, len(images), batch_size):
             wanted = min(start + 3 * batch_size, len(images)) - start
             while len(waiting) < wanted:
-                waiting.append(pool.submit(_square, images, next(numbers), preprocess))
-            squares = [
-                waiting.popleft().result() for _ in range(min(batch_size, len(images) - start))
-            ]
-            yield _gather(squares, start, preprocess.side)
+                waiting.append(pool.submit(_square, images, next(indices), preprocess))
+            count = min(batch_size, len(images) - start)
+            yield _gather([waiting.popleft().result() for _ in range(count)], start, side)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def in_memory(
     data: LabelledImages, preprocess: Preprocess, *, limit: int = 8 << 30
 ) -> LabelledImages:
-    """The same data set as decoded squares, for whoever goes through it often.
+    """Decode a data set once, to go through it often.
 
-    Left as it is where the squares would take more than `limit` bytes or an image is broken, which is then found on reading.
+    Args:
+        data: The data set.
+        preprocess: Size and fit of the squares.
+        limit: Largest size of the squares in bytes.
+
+    Returns:
+        The same data set as squares in memory; or `data` itself where the squares would exceed
+        `limit` or an image cannot be decoded.
     """
     shape = (len(data), preprocess.side, preprocess.side, 3)
     if isinstance(data.images, ArrayImages) or math.prod(shape) > limit:
@@ -74,11 +95,23 @@ def in_memory(
     return replace(data, images=ArrayImages(squares))
 
 
+def to_skipped(failed: list[tuple[int, str]], ids: Ids) -> tuple[Skipped, ...]:
+    """Name the images that could not be decoded.
+
+    Args:
+        failed: Index and reason of each.
+        ids: Ids of all images.
+
+    Returns:
+        Id and reason of each.
+    """
+    return tuple(Skipped(str(ids[index]), reason) for index, reason in failed)
+
+
 def _slices(images: ArrayImages, batch_size: int) -> Iterator[Decoded]:
     for start in range(0, len(images), batch_size):
-        pixels = np.ascontiguousarray(
-            images.pixels[start : start + batch_size].transpose(0, 3, 1, 2)
-        )
+        part = images.pixels[start : start + batch_size]
+        pixels = np.ascontiguousarray(part.transpose(0, 3, 1, 2))
         yield Decoded(np.arange(start, start + len(pixels)), pixels, [])
 
 
@@ -90,17 +123,13 @@ def _square(images: Images, index: int, preprocess: Preprocess) -> Square:
 
 
 def _gather(squares: list[Square], start: int, side: int) -> Decoded:
-    good = [number for number, square in enumerate(squares) if not isinstance(square, ImageError)]
+    good = [place for place, square in enumerate(squares) if not isinstance(square, ImageError)]
     pixels = np.empty((len(good), 3, side, side), np.uint8)
-    for place, number in enumerate(good):
-        pixels[place] = np.asarray(squares[number]).transpose(2, 0, 1)
+    for row, place in enumerate(good):
+        pixels[row] = np.asarray(squares[place]).transpose(2, 0, 1)
     failed = [
-        (start + n, square.reason)
-        for n, square in enumerate(squares)
+        (start + place, square.reason)
+        for place, square in enumerate(squares)
         if isinstance(square, ImageError)
     ]
     return Decoded(np.array(good, np.int64) + start, pixels, failed)
-
-
-def to_skipped(failed: list[tuple[int, str]], ids: NDArray[np.str_]) -> tuple[Skipped, ...]:
-    return tuple(Skipped(str(ids[index]), reason) for index, reason in failed)

@@ -1,10 +1,14 @@
-"""A folder of images, and a folder of class folders: the class of an image is the name of the folder below the root."""
+"""A folder of images, and a folder of class folders.
+
+The class of an image is the first folder below the root, however deep the image lies.
+"""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,37 +17,74 @@ from .base import DataWarning, FileImages, LabelledImages, name_ids
 from .images import IMAGE_SUFFIXES
 from .labels import Labels
 
-_SPLITS = (
-    "train",
-    "training",
-    "test",
-    "testing",
-    "val",
-    "valid",
-    "validation",
-    "query",
-    "database",
+_SPLITS = frozenset(
+    ("train", "training", "test", "testing", "val", "valid", "validation", "query", "database")
 )
 
 
 @dataclass
 class Listing:
-    """What a folder holds, at any depth: the images in order, and what was passed over."""
+    """What a folder holds, at any depth.
+
+    Attributes:
+        images: Files with an image extension, in order.
+        hidden: Number of files and folders whose name begins with a dot.
+        others: Files with another extension.
+    """
 
     images: list[Path] = field(default_factory=list)
-    hidden: int = 0  # files and folders whose name begins with a dot
-    others: list[Path] = field(default_factory=list)  # files without the suffix of an image
+    hidden: int = 0
+    others: list[Path] = field(default_factory=list)
+
+    @property
+    def skipped(self) -> str:
+        """One sentence about the files with another extension; empty if there are none.
+
+        Example:
+            >>> Listing(others=[Path("a.MOV"), Path("b.MOV"), Path("c")]).skipped
+            'Skipped 3 files of unsupported types (.MOV, no extension).'
+        """
+        if not self.others:
+            return ""
+        kinds = Counter(path.suffix or "no extension" for path in self.others)
+        shown = [kind for kind, _ in kinds.most_common(5)]
+        more = ", ..." if len(kinds) > len(shown) else ""
+        count = f"{len(self.others):,} file{'s' if len(self.others) > 1 else ''}"
+        return f"Skipped {count} of unsupported types ({', '.join(shown)}{more})."
 
 
 def list_images(root: str | Path) -> list[Path]:
-    """All images below a folder, at any depth, in an order that depends on their names alone."""
-    return scan(root).images
+    """List all images below a folder, at any depth.
+
+    Files with another extension are counted in a `DataWarning`.
+
+    Args:
+        root: The folder.
+
+    Returns:
+        The images, in an order that depends on their names alone.
+
+    Raises:
+        DataError: The folder or one below it cannot be read.
+    """
+    listing = scan(root)
+    warn_of_skipped(root, listing)
+    return listing.images
 
 
 def scan(root: str | Path) -> Listing:
-    """List a folder by the names in it; no file is opened, so a broken one is found when it is read.
+    """List a folder by names; no file is opened, so a damaged image is found when it is read.
 
-    Linked folders are followed, unless they lead back to a folder they lie in.
+    Linked folders are followed, unless they lead back to a folder that contains them.
+
+    Args:
+        root: The folder.
+
+    Returns:
+        The images and what else there is.
+
+    Raises:
+        DataError: The folder or one below it cannot be read.
     """
     listing = Listing()
     for path in _walk(_require_folder(root)):
@@ -56,91 +97,113 @@ def scan(root: str | Path) -> Listing:
     return listing
 
 
-def read_folder(root: str | Path) -> LabelledImages:
-    """The labelled images of `root/<class>/.../<image>`; an id is the path below the root, with slashes.
+def warn_of_skipped(root: str | Path, listing: Listing) -> None:
+    """Warn of files that have no image extension, such as HEIC photos and videos.
 
-    Classes are numbered in the order of their names. Images that lie in no class folder and class folders without
-    images are errors: they would be left out without a word otherwise.
+    Args:
+        root: The folder that was listed.
+        listing: What it holds.
+    """
+    if listing.others:
+        warnings.warn(f"{root}: {listing.skipped}", DataWarning, stacklevel=3)
+
+
+def no_images(root: str | Path, listing: Listing) -> DataError:
+    """Make the error for a folder without images.
+
+    Args:
+        root: The folder.
+        listing: What it holds instead.
+
+    Returns:
+        The error; it names the extensions of images.
+    """
+    known = ", ".join(sorted(IMAGE_SUFFIXES))
+    parts = [f"{root} holds no images.", listing.skipped, f"Image files end in {known}."]
+    return DataError(" ".join(part for part in parts if part))
+
+
+def read_folder(root: str | Path) -> LabelledImages:
+    """Read the labelled images of `root/<class>/.../<image>`.
+
+    Args:
+        root: The folder that holds the class folders.
+
+    Returns:
+        The images. Ids are paths below the root, with slashes; classes are in the order of their
+        names.
+
+    Raises:
+        DataError: There are no images, images beside the class folders, class folders without
+            images, or fewer than two classes.
     """
     root = Path(root)
     listing = scan(root)
     if not listing.images:
-        passed = f"{len(listing.others)} other and {listing.hidden} hidden files were passed over"
-        raise DataError(
-            f"{root} holds no images ({passed}). Images end in: {', '.join(sorted(IMAGE_SUFFIXES))}."
-        )
+        raise no_images(root, listing)
     parts = [path.relative_to(root).parts for path in listing.images]
     classes = class_folders(root)
     _require_classes(root, classes, parts)
-    _warn_of_others(root, listing.others)
+    warn_of_skipped(root, listing)
     number = {name: label for label, name in enumerate(classes)}
     return LabelledImages(
         images=FileImages(listing.images),
         ids=name_ids("/".join(part) for part in parts),
         labels=Labels.from_array([number[part[0]] for part in parts], len(classes)),
         classes=classes,
-        name=root.resolve().name,
+        name=Path(os.path.abspath(root)).name,  # noqa: PTH100
     )
+
+
+def class_folders(root: Path) -> tuple[str, ...]:
+    """Return the names of the folders in a folder, in order, without hidden ones."""
+    return tuple(sorted(entry.name for entry in _entries(root) if _is_visible_folder(entry)))
 
 
 def _require_classes(root: Path, classes: tuple[str, ...], parts: list[tuple[str, ...]]) -> None:
     stray = [part[0] for part in parts if len(part) == 1]
     if not classes:
         raise DataError(
-            f"{root} holds {len(stray)} images but no class folders. Put each image into {root}/<class>/."
+            f"{root} holds {len(stray)} images but no class folders. "
+            f"Put each image into {root}/<class>/."
         )
     if stray:
         raise DataError(
-            f"{len(stray)} images lie in {root} itself, beside the class folders ({_some(stray)}). "
-            "Move each into the folder of its class, or away."
+            f"{root} holds {len(stray)} images beside the class folders ({_some(stray)}). "
+            "Move each into the folder of its class, or elsewhere."
         )
     if all(name.casefold() in _SPLITS for name in classes):
         raise DataError(
-            f"The folders of {root} ({_some(classes)}) are called like splits, not like classes. Give one of them, or write a "
-            "table with a column split."
+            f"The folders of {root} ({_some(classes)}) look like split names, not class names. "
+            "Give one of them, or write a table with a column split."
         )
     filled = {part[0] for part in parts}
     empty = [name for name in classes if name not in filled]
     if empty:
         raise DataError(
-            f"{len(empty)} class folders of {root} hold no images ({_some(empty)}). Fill or remove them."
+            f"{len(empty)} class folders of {root} hold no images ({_some(empty)}). "
+            "Fill or remove them."
         )
     if len(classes) < 2:
-        raise DataError(
-            f"{root} has one class only ({_some(classes)}): hashing needs at least 2 class folders in it."
-        )
-
-
-def _warn_of_others(root: Path, others: list[Path]) -> None:
-    if others:
-        example = others[0].relative_to(root)
-        text = f"{root}: {len(others):,} files do not end like an image and are passed over, for example {example}."
-        warnings.warn(text, DataWarning, stacklevel=3)
-
-
-def class_folders(root: Path) -> tuple[str, ...]:
-    """The names of the folders in a folder, in order, without hidden ones."""
-    with os.scandir(root) as entries:
-        return tuple(sorted(entry.name for entry in entries if _is_shown_folder(entry)))
+        raise DataError(f"{root} has only the class {_some(classes)}. At least 2 are needed.")
 
 
 def _require_folder(root: str | Path) -> Path:
     root = Path(root)
     try:
+        is_folder = root.is_dir()
         root.stat()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"Cannot read the folder {root}: {reason}. Check the path.") from error
-    if not root.is_dir():
+    if not is_folder:
         raise DataError(f"{root} is a file, not a folder. Give the folder that holds the images.")
     return root
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """All files below a folder and the hidden folders, each folder's entries by name (by code point), depth first."""
-    above: frozenset[tuple[int, int]] = (
-        frozenset()
-    )  # the folders that hold the entry, to notice links that go round
+    """All files below a folder and the hidden folders, by name (code point), depth first."""
+    above: frozenset[tuple[int, int]] = frozenset()  # the folders that contain the entry
     waiting = [(os.fspath(root), True, above)]
     while waiting:
         name, is_folder, above = waiting.pop()
@@ -148,31 +211,42 @@ def _walk(root: Path) -> Iterator[Path]:
         if not is_folder:
             yield path
             continue
+        here = _identity(path)
+        if here not in above:  # else a link that leads back
+            inner = above | {here}
+            entries = reversed(_entries(path))
+            waiting += [(entry.path, _is_visible_folder(entry), inner) for entry in entries]
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
         status = path.stat()
-        here = (status.st_dev, status.st_ino)
-        if here not in above:
-            waiting += [
-                (entry.path, _is_shown_folder(entry), above | {here}) for entry in _entries(path)
-            ]
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return status.st_dev, status.st_ino
 
 
 def _entries(path: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(path) as entries:
-            return sorted(entries, key=lambda entry: entry.name, reverse=True)
+            return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        raise DataError(
-            f"Cannot read the folder {path}: {error.strerror}. Allow it to be read, or move it away."
-        ) from error
+        raise _unreadable(path, error) from error
 
 
-def _is_shown_folder(entry: os.DirEntry[str]) -> bool:
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(
+        f"Cannot read the folder {path}: {error.strerror}. Check its permissions, or move it."
+    )
+
+
+def _is_visible_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return not entry.name.startswith(".") and entry.is_dir()
     except OSError:  # a link that leads to itself
         return False
 
 
-def _some(names: tuple[str, ...] | list[str]) -> str:
+def _some(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:3])
     return shown + (", ..." if len(names) > 3 else "")

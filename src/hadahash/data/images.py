@@ -1,17 +1,19 @@
-"""The only place that opens an image: a file, bytes or a stream in, uint8 (height, width, 3) RGB or a typed error out.
+"""The only place that opens an image: a file, bytes or a stream in, uint8 (height, width, 3) out.
 
-What comes out is what a person would see:
+The result is what a viewer shows:
 
-- turned as its EXIF orientation says; EXIF that is broken is ignored;
-- the first frame of an animation or the first page of a file of many, however many follow;
-- transparent parts on white;
-- 16-bit values scaled to 8 bits. Values of no fixed range (32-bit integers, floats) are scaled by the smallest of 1,
-  255 and 65,535 that holds them all; if none does, or some are negative, the least becomes black, the greatest white;
-- colour profiles are not applied; the inks of a CMYK JPEG are taken as inverted, as Adobe writes and browsers do.
+- EXIF orientation is applied; damaged EXIF is ignored;
+- of an animation the first frame is used, of a file with many pages the first page;
+- transparent parts are white;
+- 16-bit values are scaled to 8 bits. Values without a fixed range (32-bit integers, floats) are
+  divided by the smallest of 1, 255 and 65,535 that no value exceeds; if there is none, or some
+  values are negative, the minimum becomes black and the maximum white;
+- color profiles are not applied; a CMYK JPEG is read as inverted, as Adobe writes it.
 
-A file is judged by what it holds, never by its name. Only the formats of `FORMATS` are decoded, none of which is a
-program (EPS, PS, PDF and SVG are). Sizes are checked against `ImageLimits` before memory for the pixels is taken. No
-state is shared or changed, so any number of threads may open images at once.
+A file is judged by its content, never by its name. Only the formats of `FORMATS` are decoded, none
+of which is a program (EPS, PS, PDF and SVG are). Sizes are checked against `ImageLimits` before
+memory for the pixels is allocated. Images may be opened from any number of threads. Importing this
+module turns off the warnings of Pillow, which a hostile file can raise by the thousands.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import os
 import re
 import stat
 import struct
+import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +34,7 @@ from typing import BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-# The plug-ins of exactly the allowed formats; importing them is what makes Pillow know them.
+# The plug-ins of exactly the allowed formats; importing them registers them.
 from PIL import (
     BmpImagePlugin,  # noqa: F401
     GifImagePlugin,  # noqa: F401
@@ -52,33 +55,17 @@ from ..errors import (
     UsageError,
     unknown,
 )
+from .headers import TIFF_START, block_claims_too_much, count_scans, guard_tags
+
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-IMAGE_SUFFIXES = frozenset(
-    f".{suffix}"
-    for suffix in (
-        "jpg",
-        "jpeg",
-        "jpe",
-        "jfif",
-        "png",
-        "apng",
-        "webp",
-        "gif",
-        "bmp",
-        "tif",
-        "tiff",
-        "ppm",
-        "pgm",
-        "pbm",
-        "pnm",
-    )
-)
-Source = str | Path | bytes | BinaryIO
+_SUFFIXES = "jpg jpeg jpe jfif png apng webp gif bmp tif tiff ppm pgm pbm pnm"
+IMAGE_SUFFIXES = frozenset(f".{suffix}" for suffix in _SUFFIXES.split())
+ImageInput = str | Path | bytes | BinaryIO
 
-_BEGINNING = re.compile(rb"\xff\xd8|\x89PNG|RIFF....WEBP|GIF8|BM|II\*\0|MM\0\*|P[1-6]\s", re.DOTALL)
-_MAX_SCANS = 100  # a progressive JPEG has about 10; each costs a walk over all pixels, and may be only bytes long
-_MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")
+_START = re.compile(rb"\xff\xd8|\x89PNG|RIFF....WEBP|GIF8|BM|P[1-6]\s", re.DOTALL)
+_MAX_SCANS = 100  # a progressive JPEG has about 10; each costs a pass over all pixels
 _FROM_16_BITS = np.rint(np.arange(65_536) / 257).astype(np.uint8)
 _ORIENTATION = 0x0112
 _TURNS = {
@@ -91,7 +78,7 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 
-# Everything Pillow and its plug-ins are known to raise for a file that is not as it should be.
+# What Pillow and its plug-ins raise for damaged files.
 _PILLOW_ERRORS = (
     ArithmeticError,
     AssertionError,
@@ -111,31 +98,51 @@ _PILLOW_ERRORS = (
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """What one image may cost. Pillow itself warns from 89,478,485 pixels on and refuses more than twice as many."""
+    """What one image may cost.
+
+    Attributes:
+        max_pixels: Largest number of pixels. Pillow refuses more than twice the default.
+        max_bytes: Largest file.
+        max_side: Largest width and height in pixels.
+    """
 
     max_pixels: int = 89_478_485
-    max_bytes: int = 200_000_000  # of the file
+    max_bytes: int = 200_000_000
+    max_side: int = 65_535
 
 
 LIMITS = ImageLimits()
 
 
 def open_image(
-    source: Source,
+    source: ImageInput,
     *,
     limits: ImageLimits = LIMITS,
     truncated: Literal["refuse", "accept"] = "refuse",
     at_least: int | None = None,
 ) -> NDArray[np.uint8]:
-    """The image as uint8 (height, width, 3), RGB, upright; a fresh array that may be written to.
+    """Decode an image.
 
-    `truncated="accept"` takes what can be decoded of a file that ends too early or breaks off; the rest of it is black
-    or grey. `at_least` allows a JPEG to be decoded at 1/2, 1/4 or 1/8 of its size as long as both sides stay at least
-    that long, which is several times faster for a large photograph. The pixels are not exactly those of a full decode:
-    ask for twice the side that is wanted in the end (36 to 40 dB on two photographs; with once the side 29 to 35 dB).
+    Args:
+        source: A path, the bytes of a file, or a binary stream.
+        limits: Largest image.
+        truncated: "accept" returns what can be decoded of a file that is cut off or damaged; the
+            rest is black or gray.
+        at_least: Allows a JPEG to be decoded at 1/2, 1/4 or 1/8 of its size while both sides stay
+            at least this long, which is several times faster. The pixels are not exactly those of
+            a full decode: give twice the final side (36 to 40 dB PSNR on two photographs; 29 to
+            35 dB with the final side itself).
 
-    >>> open_image(b"P6 1 1 255 " + bytes([255, 128, 0])).tolist()
-    [[[255, 128, 0]]]
+    Returns:
+        uint8 (height, width, 3), RGB, upright; a new array.
+
+    Raises:
+        ImageError: The file cannot be read, is not an image, is damaged or is too large.
+        UsageError: `truncated` has another value.
+
+    Example:
+        >>> open_image(b"P6 1 1 255 " + bytes([255, 128, 0])).tolist()
+        [[[255, 128, 0]]]
     """
     if truncated not in ("refuse", "accept"):
         raise unknown("policy for truncated images", truncated, ("refuse", "accept"))
@@ -143,16 +150,14 @@ def open_image(
     with _opened(source, name, limits) as file:
         data = _read(file, name, limits)
     if truncated == "accept" and data.startswith(b"\xff\xd8"):
-        data += b"\xff\xd9"  # with an end, libjpeg shows what came before it
+        data += b"\xff\xd9"  # with an end marker, libjpeg returns what came before it
     with _typed_errors(name, data), _parse(io.BytesIO(data), name, limits) as image:
-        if image.format in ("JPEG", "MPO") and _scans(data) > _MAX_SCANS:
-            raise ImageTooLarge(
-                name, f"a JPEG of more than {_MAX_SCANS} scans takes too long to decode"
-            )
+        if image.format in ("JPEG", "MPO") and _has_many_scans(data):
+            raise ImageTooLarge(name, f"more than {_MAX_SCANS} scans in a JPEG")
         if at_least is not None:
             image.draft(None, (at_least, at_least))
         _load(image, truncated)
-        return _upright(image)  # after loading: a TIFF is turned, and loses its tag, on the way
+        return _upright(image)  # after loading: Pillow rotates a TIFF itself and drops its tag
 
 
 def from_pil(image: Image.Image, *, limits: ImageLimits = LIMITS) -> NDArray[np.uint8]:
@@ -179,61 +184,74 @@ def from_pil(image: Image.Image, *, limits: ImageLimits = LIMITS) -> NDArray[np.
         return _upright(image)
 
 
-def image_size(source: Source, *, limits: ImageLimits = LIMITS) -> tuple[int, int]:
-    """(height, width) of what `open_image` would return, from the file's header alone.
+def image_size(source: ImageInput, *, limits: ImageLimits = LIMITS) -> tuple[int, int]:
+    """Read the size of an image from the header of its file.
 
-    >>> image_size(b"P6 640 480 255 ")
-    (480, 640)
+    Args:
+        source: A path, the bytes of a file, or a binary stream.
+        limits: Largest image.
+
+    Returns:
+        (height, width) of what `open_image` would return.
+
+    Raises:
+        ImageError: The file cannot be read, is not an image, or is too large.
+
+    Example:
+        >>> image_size(b"P6 640 480 255 ")
+        (480, 640)
     """
     name = _name(source)
     with _opened(source, name, limits) as file:
-        beginning = file.read(16)
-        with _typed_errors(name, beginning), _parse(file, name, limits) as image:
-            swapped = image.format != "TIFF" and _orientation(image) in (
-                5,
-                6,
-                7,
-                8,
-            )  # a TIFF's size is already swapped
+        start = file.read(16)
+        file.seek(0)
+        with _typed_errors(name, start), _parse(file, name, limits) as image:
+            # Pillow has swapped the size of a TIFF already.
+            swapped = image.format != "TIFF" and _orientation(image) in (5, 6, 7, 8)
             return (image.width, image.height) if swapped else (image.height, image.width)
 
 
 def shrink_to_square(
     image: NDArray[np.uint8], side: int, *, fit: Literal["crop", "squash"] = "crop"
 ) -> NDArray[np.uint8]:
-    """An image (height, width, 3) resized, antialiased, to (side, side, 3); it may also grow.
+    """Resize an image to a square, with antialiasing; it may also be enlarged.
 
-    "crop" keeps the shape of things: the short side becomes `side`, and the middle of the long one is kept. "squash"
-    keeps the whole image. An image that has that size already is returned as it is.
+    Args:
+        image: uint8 (height, width, 3).
+        side: Side of the square in pixels.
+        fit: "crop" scales the short side to `side` and keeps the middle of the long one; "squash"
+            keeps the whole image and changes its aspect ratio.
+
+    Returns:
+        uint8 (side, side, 3); `image` itself if it has this size already.
+
+    Raises:
+        UsageError: `fit` is unknown or `side` is not positive.
     """
     if fit not in ("crop", "squash"):
         raise unknown("fit", fit, ("crop", "squash"))
     if side < 1:
-        raise UsageError(f"An image needs at least 1 pixel a side, got side={side}.")
+        raise UsageError(f"side must be >= 1, got {side}.")
     height, width = image.shape[:2]
     if height == width == side:
         return image
     box = (0, 0, width, height)
-    if (
-        fit == "crop"
-    ):  # cutting first and resizing then is the same, and does no work on what is cut off
+    if fit == "crop":
         short = min(height, width)
         left, top = (width - short) // 2, (height - short) // 2
         box = (left, top, left + short, top + short)
     return np.array(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR, box=box))
 
 
-def _name(source: Source) -> str:
+def _name(source: ImageInput) -> str:
     if isinstance(source, bytes):
         return "<bytes>"
-    return (
-        str(source) if isinstance(source, (str, Path)) else str(getattr(source, "name", "<stream>"))
-    )
+    return str(source if isinstance(source, (str, Path)) else getattr(source, "name", "<stream>"))
 
 
 @contextmanager
-def _opened(source: Source, name: str, limits: ImageLimits) -> Iterator[BinaryIO]:
-    """The source as a file one may read and seek in; a stream is read into memory, up to the limit."""
+def _opened(source: ImageInput, name: str, limits: ImageLimits) -> Iterator[BinaryIO]:
+    """The source as a seekable file; a stream is read into memory, up to the limit."""
     if isinstance(source, bytes):
         yield io.BytesIO(source)
         return
@@ -244,7 +262,7 @@ def _opened(source: Source, name: str, limits: ImageLimits) -> Iterator[BinaryIO
         else:
             file = io.BytesIO(source.read(limits.max_bytes + 1))
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name, or a closed stream
-        raise UnreadableImage(name, _words(error)) from error
+        raise UnreadableImage(name, _reason(error)) from error
     with file:
         yield file
 
@@ -263,27 +281,28 @@ def _read(file: BinaryIO, name: str, limits: ImageLimits) -> bytes:
         file.seek(0)
         data = b"" if size > limits.max_bytes else file.read(limits.max_bytes)
     except OSError as error:
-        raise UnreadableImage(name, _words(error)) from error
+        raise UnreadableImage(name, _reason(error)) from error
     if size > limits.max_bytes:
-        raise ImageTooLarge(
-            name, f"a file of more than the {limits.max_bytes:,} bytes that max_bytes allows"
-        )
+        raise ImageTooLarge(name, f"more than {limits.max_bytes:,} bytes (max_bytes)")
     return data
 
 
 def _parse(file: BinaryIO, name: str, limits: ImageLimits) -> Image.Image:
     """Read the header only, and refuse what is too large before anything is decoded."""
-    image = Image.open(file, formats=FORMATS)
+    image = Image.open(guard_tags(file), formats=FORMATS)
     _check_size(image, name, limits)
     return image
 
 
 def _check_size(image: Image.Image, name: str, limits: ImageLimits) -> None:
-    if image.width * image.height > limits.max_pixels:
-        size = f"{image.width:,} x {image.height:,} pixels"
-        raise ImageTooLarge(name, f"{size}; max_pixels allows {limits.max_pixels:,}")
-    if image.width < 1 or image.height < 1:
-        raise CorruptImage(name, f"{image.width} x {image.height} pixels")
+    width, height = image.size
+    size = f"{width:,} x {height:,} pixels"
+    if width * height > limits.max_pixels:
+        raise ImageTooLarge(name, f"{size}; max_pixels is {limits.max_pixels:,}")
+    if max(width, height) > limits.max_side:
+        raise ImageTooLarge(name, f"{size}; max_side is {limits.max_side:,}")
+    if min(width, height) < 1:
+        raise CorruptImage(name, size)
 
 
 def _upright(image: Image.Image) -> NDArray[np.uint8]:
@@ -297,25 +316,30 @@ def _load(image: Image.Image, truncated: str) -> None:
     except _PILLOW_ERRORS:
         if truncated == "refuse" or getattr(image, "_im", None) is None:
             raise
-        image.tile = []  # type: ignore[attr-defined]  # nothing is left to load: the rows decoded so far are the image
+        image.tile = []  # type: ignore[attr-defined]  # keep the rows decoded so far
         image.load()
 
 
-def _scans(data: bytes) -> int:
-    """How many scans a JPEG has. Counted by its markers, so that bytes inside other segments do not count."""
-    scans, at = 0, 2
-    while (found := _MARKER.search(data, at)) and found[1] != b"\xd9" and scans <= _MAX_SCANS:
-        scans += found[1] == b"\xda"
-        length = data[found.end() : found.end() + 2]
-        at = found.end() + int.from_bytes(length, "big")
-    return scans
+def _has_many_scans(data: bytes) -> bool:
+    return count_scans(data, _MAX_SCANS) > _MAX_SCANS
 
 
 def _orientation(image: Image.Image) -> int:
     try:
+        if image.format != "TIFF" and block_claims_too_much(_exif_block(image)):
+            return 1
         return int(image.getexif().get(_ORIENTATION, 1))
     except _PILLOW_ERRORS:
         return 1
+
+
+def _exif_block(image: Image.Image) -> bytes:
+    """The EXIF block where Pillow looks for it; in a PNG it may be hexadecimal text."""
+    block = image.info.get("exif")
+    if block is None and "Raw profile type exif" in image.info:
+        text: str = image.info["Raw profile type exif"]
+        return bytes.fromhex("".join(text.split("\n")[3:]))
+    return block if isinstance(block, bytes) else b""
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -334,7 +358,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _to_8_bits(values: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Values of no fixed range (height, width), scaled as the head of this file says; what is not finite becomes 0."""
+    """Scale values (height, width) without a fixed range; what is not finite becomes 0."""
     np.nan_to_num(values, copy=False, nan=0, posinf=0, neginf=0)
     low, high = float(values.min()), float(values.max())
     tops = [top for top in (1, 255, 65_535) if low >= 0 and high <= top]
@@ -347,26 +371,26 @@ def _to_8_bits(values: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 @contextmanager
 def _typed_errors(name: str, data: bytes) -> Iterator[None]:
-    """Turn whatever Pillow raises into one of our errors. `data` is at least the beginning of the file."""
+    """Turn what Pillow raises into an `ImageError`. `data` is at least the start of the file."""
     try:
         yield
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ImageTooLarge(name, "more pixels than can be decoded safely") from error
+        raise ImageTooLarge(name, "more pixels than Pillow decodes") from error
     except MemoryError as error:
-        raise ImageTooLarge(name, "decoding it needs more memory than there is") from error
+        raise ImageTooLarge(name, "out of memory while decoding") from error
     except UnidentifiedImageError as error:
         if not data:
             raise CorruptImage(name, "the file is empty") from error
-        if _BEGINNING.match(data):
-            raise CorruptImage(name, "broken or truncated within its header") from error
+        if _START.match(data) or TIFF_START.match(data):
+            raise CorruptImage(name, "damaged or truncated in its header") from error
         raise UnsupportedImage(
-            name, f"not an image of a format that is read here: {', '.join(FORMATS)}"
+            name, f"not an image of a supported format ({', '.join(FORMATS)})"
         ) from error
     except _PILLOW_ERRORS as error:
-        raise CorruptImage(name, f"broken or truncated ({_words(error)})") from error
+        raise CorruptImage(name, f"damaged or truncated ({_reason(error)})") from error
 
 
-def _words(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     text = (
         (error.strerror if isinstance(error, OSError) else None)
         or str(error)

@@ -250,6 +250,5 @@ def _as_rows(rows: ArrayLike, count: int) -> NDArray[np.int64]:
     picked = np.asarray(rows)
     if picked.dtype == bool:
         return np.flatnonzero(picked)
-    if not picked.size:
-        return np.empty(0, np.int64)
-    return np.arange(count)[picked.astype(np.int64)]
+    picked = picked.astype(np.int64)
+    return np.where(picked < 0, picked + count, picked)

@@ -82,8 +82,9 @@ class PixelStore:
         place = cache_folder() if folder is None else Path(folder)
         if not in_memory or _nbytes(shape) >= _STATED:
             where = "memory" if in_memory else str(place)
-            amount = f"{_nbytes(shape) / 1e9:,.1f} GB"
-            info(f"Storing {len(data):,} images of {preprocess.side} px: {amount} in {where}.")
+            info(
+                f"Storing {len(data):,} images of {preprocess.side} px: {_size(shape)} in {where}."
+            )
         array = np.empty(shape, np.uint8) if in_memory else _allocate(place, shape)
         filled, rows, failed = 0, [np.empty(0, np.int64)], list[tuple[int, str]]()
         for part in decode(data.images, preprocess, batch_size=256):
@@ -172,8 +173,11 @@ def _container_memory() -> int | None:
     folder = Path("/sys/fs/cgroup")
     try:
         limit = int((folder / "memory.max").read_text())
-        return max(0, limit - int((folder / "memory.current").read_text()))
-    except (OSError, ValueError):  # ValueError: "max", no limit
+        used = int((folder / "memory.current").read_text())
+        lines = (folder / "memory.stat").read_text().splitlines()
+        cache = next(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+        return max(0, limit - used + cache)
+    except (OSError, StopIteration, ValueError):  # ValueError: "max", no limit
         return None
 
 
@@ -181,15 +185,20 @@ def _nbytes(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape, dtype=np.int64))
 
 
+def _size(shape: tuple[int, ...]) -> str:
+    amount = _nbytes(shape)
+    return f"{amount / 1e9:,.1f} GB" if amount >= 1e9 else f"{amount / 1e6:,.1f} MB"
+
+
 def _allocate(folder: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Map a file without a name whose space is reserved: a full disk is an error here, not later."""
+    """Map an unnamed file whose space is reserved: a full disk is an error here, not later."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(prefix=".pixels-", dir=folder) as file:
             _reserve(file.fileno(), _nbytes(shape), folder)
             return np.memmap(file.name, np.uint8, "r+", shape=shape)
     except OSError as error:
-        action = f"store {_nbytes(shape) / 1e9:,.1f} GB of decoded images in"
+        action = f"store {_size(shape)} of decoded images in"
         raise files.storage_error(action, folder, error) from error
 
 

@@ -123,10 +123,11 @@ def _typical_side(images: Images) -> int:
 def _short_sides(images: Images, rows: Iterable[int]) -> Iterable[int]:
     for row in rows:
         try:
+            item = images.items[row] if isinstance(images, MemoryImages) else None
             if isinstance(images, FileImages):
                 yield min(image_size(images.paths[row]))
-            elif isinstance(images, MemoryImages) and isinstance(images.items[row], bytes):
-                yield min(image_size(images.items[row]))
+            elif isinstance(item, bytes):
+                yield min(image_size(item))
             else:
                 yield min(images[row].shape[:2])
         except ImageError:

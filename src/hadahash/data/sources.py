@@ -5,6 +5,7 @@ The library, the command line and the service all call `as_images` or `as_labell
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -26,7 +27,7 @@ from .base import (
     name_ids,
 )
 from .datasets import DATASETS, DatasetInfo, list_datasets
-from .folder import list_images, read_folder
+from .folder import no_images, read_folder, scan, warn_of_skipped
 from .labels import Labels
 from .table import is_table, read_paths, read_table, table_protocol
 
@@ -46,9 +47,10 @@ def as_images(source: Any) -> ImageSource:
     Args:
         source: A path to an image file, a folder (searched recursively) or a table (.csv, .tsv,
             .parquet); the name of a data set ("cifar10"); a list, tuple, generator or array of
-            paths; a PIL image, the bytes of an image file, an array (h, w, 3), or a list of any of
-            these; an array (n, h, w, 3); a torch tensor (n, 3, h, w) or (n, h, w, 3); or an
-            `ImageSource` or `LabelledImages`. Pixels are uint8, or floats in [0, 1].
+            paths; a PIL image, the bytes of an image file or the open file, an array (h, w, 3), or
+            a list of any of these; an array (n, h, w, 3); a torch tensor (n, 3, h, w) or
+            (n, h, w, 3); or an `ImageSource` or `LabelledImages`. Pixels are uint8, or floats in
+            [0, 1].
 
     Returns:
         The images. Ids are paths relative to a folder, paths as given in a list or table, the
@@ -66,7 +68,7 @@ def as_images(source: Any) -> ImageSource:
         return source
     if isinstance(source, LabelledImages):
         return source.source
-    if isinstance(source, (str, Path)):
+    if isinstance(source, (str, os.PathLike)):
         return _from_path(source)
     if _is_single(source):
         return _numbered([_pixels(source)])
@@ -104,13 +106,15 @@ def as_labelled(data: Any, labels: ArrayLike | Labels | None = None) -> Labelled
         >>> data.classes, data.labels.array.tolist()
         (('cat', 'dog'), [0, 1])
     """
-    if isinstance(data, (str, Path, LabelledImages)):
+    if isinstance(data, (str, os.PathLike, LabelledImages)):
         if labels is not None:
             raise UsageError(
                 "labels would be ignored: a folder, table or data set has its own. "
                 "Give labels only with a list of files or with pixels."
             )
-        return _train_part(data if isinstance(data, LabelledImages) else open_dataset(data))
+        return _train_part(
+            data if isinstance(data, LabelledImages) else open_dataset(_as_path(data))
+        )
     source = as_images(data)
     if labels is None:
         raise UsageError("labels are missing: images without class folders or a table need them.")
@@ -131,16 +135,17 @@ def find_dataset(spec: str | Path) -> DatasetInfo:
         UsageError: There is neither such a data set nor such a folder.
     """
     if isinstance(spec, str) and spec in DATASETS:
-        if Path(spec).is_dir():
+        if os.path.isdir(spec):  # noqa: PTH112
             text = f"'{spec}' names a data set and a folder. Using the data set; write ./{spec}"
             warnings.warn(f"{text} for the folder.", DataWarning, stacklevel=3)
         return DATASETS.get(spec)
     path = Path(spec)
     if is_table(path):
         return DatasetInfo(path.stem, table_protocol(path), None, read_table, _at(path))
-    if isinstance(spec, str) and path.name == spec and not path.exists():
+    if isinstance(spec, str) and path.name == spec and not os.path.lexists(spec):
         raise unknown("data set or folder", spec, list_datasets())
-    return DatasetInfo(path.resolve().name, "holdout", None, read_folder, _at(path))
+    name = Path(os.path.abspath(path)).name  # noqa: PTH100 (Path.resolve fails on links in a loop)
+    return DatasetInfo(name, "holdout", None, read_folder, _at(path))
 
 
 def open_dataset(
@@ -179,13 +184,17 @@ def _train_part(data: LabelledImages) -> LabelledImages:
     return data.take(np.flatnonzero(data.parts == "train"))
 
 
-def _from_path(source: str | Path) -> ImageSource:
+def _as_path(path: str | os.PathLike[str]) -> str | Path:
+    return path if isinstance(path, str) else Path(path)
+
+
+def _from_path(source: str | os.PathLike[str]) -> ImageSource:
     path = Path(source)
     if isinstance(source, str) and source in DATASETS:
         return open_dataset(source).source
     if is_table(path):
-        names, paths = read_paths(path)
-        return ImageSource(FileImages(paths), name_ids(names))
+        written, paths = read_paths(path)
+        return ImageSource(FileImages(paths), name_ids(written))
     try:
         is_folder = path.is_dir()
         path.stat()
@@ -194,14 +203,20 @@ def _from_path(source: str | Path) -> ImageSource:
         raise DataError(f"Cannot read {path}: {reason}. Check the path.") from error
     if not is_folder:
         return ImageSource(FileImages([path]), name_ids([path.name]))
-    paths = list_images(path)
-    return ImageSource(FileImages(paths), name_ids(p.relative_to(path).as_posix() for p in paths))
+    listing = scan(path)
+    if not listing.images:
+        raise no_images(path, listing)
+    warn_of_skipped(path, listing)
+    names = (image.relative_to(path).as_posix() for image in listing.images)
+    return ImageSource(FileImages(listing.images), name_ids(names))
 
 
 def _from_items(items: list[Any]) -> ImageSource:
-    if all(isinstance(item, (str, Path)) for item in items):
-        return ImageSource(FileImages([Path(item) for item in items]), name_ids(items))
-    if any(isinstance(item, (str, Path)) for item in items):
+    paths = [isinstance(item, (str, os.PathLike)) for item in items]
+    if all(paths):
+        names = (os.fspath(item) for item in items)
+        return ImageSource(FileImages([Path(item) for item in items]), name_ids(names))
+    if any(paths):
         raise UsageError("A list must hold either paths or images, not both.")
     wrong = [type(item).__name__ for item in items if not _is_item(item)]
     if wrong:
@@ -220,7 +235,8 @@ def _is_single(source: Any) -> bool:
 def _is_item(item: Any) -> bool:
     from PIL.Image import Image
 
-    return isinstance(item, (bytes, bytearray, Image, np.ndarray)) or _is_tensor(item)
+    kinds = (bytes, bytearray, Image, np.ndarray)
+    return isinstance(item, kinds) or _is_tensor(item) or hasattr(item, "read")
 
 
 def _is_tensor(item: Any) -> bool:
@@ -229,8 +245,10 @@ def _is_tensor(item: Any) -> bool:
 
 
 def _pixels(item: Any) -> Any:
-    """One image of a list: bytes and PIL images as they are, arrays and tensors as uint8."""
-    if isinstance(item, bytearray):
+    """One image: PIL images as they are, files as bytes, arrays and tensors as uint8."""
+    if hasattr(item, "read"):
+        item = item.read()
+    if isinstance(item, (bytes, bytearray)):
         return bytes(item)
     return _as_pixels(item, 3) if isinstance(item, np.ndarray) or _is_tensor(item) else item
 

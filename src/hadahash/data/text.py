@@ -1,4 +1,4 @@
-"""The text files of data sets: read whole, as UTF-8, or refused with the line that is not."""
+"""Text files of data sets: UTF-8, or refused with the line that is not."""
 
 from __future__ import annotations
 
@@ -7,11 +7,24 @@ from pathlib import Path
 from .. import files
 from ..errors import DataError
 
-AGAIN = "Get the data set's files again."
+AGAIN = "Download the data set again."
 
 
 def read_text(path: Path, *, remedy: str = AGAIN) -> str:
-    """The text of a file; `remedy` tells what to do with one that is not in UTF-8."""
+    """Read a text file.
+
+    Args:
+        path: The file.
+        remedy: What to do with a file that is not UTF-8.
+
+    Returns:
+        Its text; every line ends in a line feed.
+
+    Raises:
+        StorageError: The file cannot be read.
+        DataError: The file is not UTF-8.
+    """
+    files.require_regular(path)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -20,17 +33,28 @@ def read_text(path: Path, *, remedy: str = AGAIN) -> str:
 
 
 def decode(content: bytes, path: Path, *, remedy: str = AGAIN) -> str:
-    """UTF-8, with or without the mark that Windows puts before it; every line ends in a line feed.
+    r"""Decode UTF-8, with or without a byte order mark.
 
-    >>> decode(b"a\\r\\nb\\rc", Path("x.txt"))
-    'a\\nb\\nc'
+    Args:
+        content: The bytes of the file.
+        path: The file, for messages.
+        remedy: What to do with a file that is not UTF-8.
+
+    Returns:
+        The text; every line ends in a line feed.
+
+    Raises:
+        DataError: The content is not UTF-8.
+
+    Example:
+        >>> decode(b"a\r\nb\rc", Path("x.txt"))
+        'a\nb\nc'
     """
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start]
         line = before.count(b"\n") + 1
-        raise DataError(
-            f"{path} line {line}: not UTF-8 text (byte {content[error.start]:#04x}). {remedy}"
-        ) from None
+        byte = content[error.start]
+        raise DataError(f"{path} line {line}: not UTF-8 (byte {byte:#04x}). {remedy}") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")

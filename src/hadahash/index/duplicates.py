@@ -46,7 +46,7 @@ def duplicate_groups(
     report = progress or (lambda count: None)
     ids, codes = index.ids, index.codes()
     packed, member, sizes = np.unique(codes.packed, axis=0, return_inverse=True, return_counts=True)
-    if radius == 0:
+    if radius == 0 or len(packed) == 0:
         groups = np.arange(len(packed))
         report(len(ids))
     else:

@@ -1,7 +1,8 @@
 """Hashing methods, one file each. Importing a file registers its methods.
 
-Each file says where its method differs from its authors' paper and code. In one thing they all do: the authors' recipes
-(optimiser, rates, batches, crops, backbone) are not copied; all methods are trained by the same loop and compared in it.
+Each file lists the deviations from its authors' paper and code. One is common to all: the authors'
+training recipes (optimizer, learning rates, batches, crops, backbone) are not copied. All methods
+are trained by the same loop and compared in it.
 """
 
 from . import (
@@ -20,11 +21,33 @@ from . import (
     sdh,  # noqa: F401
     ssdh,  # noqa: F401
 )
-from .base import METHODS, Batch, DeepMethod, Method, ShallowMethod, Task
+from .base import METHODS, Batch, DeepMethod, Method, NoSettings, ShallowMethod, Task
+from .codewords import CodewordMethod
 
-__all__ = ["METHODS", "Batch", "DeepMethod", "Method", "ShallowMethod", "Task", "list_methods"]
+__all__ = [
+    "METHODS",
+    "Batch",
+    "CodewordMethod",
+    "DeepMethod",
+    "Method",
+    "NoSettings",
+    "ShallowMethod",
+    "Task",
+    "list_methods",
+]
 
 
-def list_methods() -> list[str]:
-    """The names of all hashing methods."""
-    return METHODS.names()
+def list_methods(pattern: str = "*") -> list[str]:
+    """List the hashing methods, those of installed packages included.
+
+    Args:
+        pattern: A name with the wildcards * and ?, such as "hcdh*".
+
+    Returns:
+        The matching names in alphabetical order.
+
+    Example:
+        >>> list_methods("hcdh*")
+        ['hcdh', 'hcdh-2', 'hcdh-c', 'hcdh-far', 'hcdh-h']
+    """
+    return METHODS.names(pattern, installed=True)

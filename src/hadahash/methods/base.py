@@ -193,4 +193,4 @@ class ShallowMethod(Method):
         """
 
 
-METHODS: Registry[type[Method]] = Registry("method")
+METHODS: Registry[type[Method]] = Registry("method", entry_point_group="hadahash.methods")

@@ -13,20 +13,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..settings import Checked, setting
 from .base import METHODS, Batch, DeepMethod, Task
 from .codewords import CodewordMethod, majority
 from .common import classification_loss, random_signs
 
 
 @dataclass(frozen=True)
-class ClassifySettings:
-    """Settings of classify-then-encode.
+class ClassifySettings(Checked):
+    """Settings of classify-then-encode."""
 
-    Attributes:
-        codebook: Codebook design: far, paper, csq or random.
-    """
-
-    codebook: str = "far"
+    codebook: str = setting("far", "Codebook design: far, paper, csq or random.")
 
 
 @METHODS.register("classify")

@@ -1,4 +1,4 @@
-"""Small pieces that several methods are made of."""
+"""Layers and losses that several methods share."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from ..codes import is_one
 
-class CentredLinear(nn.Linear):
-    """A linear layer on features less their mean and over their spread, one number for all of them; it starts near 0.
 
-    What all images have in common is most of a feature vector. Where the loss sees products of unbounded outputs, that part
-    swamps the rest: dissimilar pairs, which are most, push it back and forth, and the outputs grow without limit. In training
-    mean and spread are the batch's; otherwise their running averages, so an image's values do not depend on its company. The
-    functions that can be learned are those of a plain linear layer.
+class CenteredLinear(nn.Linear):
+    """A linear layer on standardized features, with one scale for all and small initial weights.
+
+    Most of a feature vector is common to all images. In a loss of products of unbounded outputs
+    that part dominates: dissimilar pairs, which are the majority, push it back and forth, and the
+    outputs grow without limit. In training, mean and scale are those of the batch; otherwise their
+    running averages, so that the values of an image do not depend on the other images in the batch.
+    The layer can represent the same functions as a plain linear layer.
+
+    Args:
+        features: Width of the input.
+        bits: Width of the output.
     """
 
     mean: Tensor
@@ -24,12 +31,12 @@ class CentredLinear(nn.Linear):
         self.register_buffer("mean", torch.zeros(features))
         self.register_buffer("spread", torch.ones(()))
         with torch.no_grad():
-            self.weight.div_(
-                8
-            )  # outputs of about .07: the products of pairs start where the likelihood is steepest
+            # Outputs of about .07: products of pairs start where the likelihood is steepest.
+            self.weight.div_(8)
             self.bias.div_(8)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Compute the outputs (n, bits) of features (n, d)."""
         features = features.to(self.weight.dtype)
         mean, spread = self.mean, self.spread
         if self.training:
@@ -42,34 +49,79 @@ class CentredLinear(nn.Linear):
 
 
 def classification_loss(scores: Tensor, targets: Tensor, multilabel: bool) -> Tensor:
-    """Cross entropy, or binary cross entropy over the classes when images have several labels."""
+    """Compute the cross entropy, or the binary one over the classes for multi-label images.
+
+    Args:
+        scores: Logits (n, classes).
+        targets: Float (n, classes).
+        multilabel: Whether an image can have any number of labels.
+
+    Returns:
+        A scalar in the type of the targets.
+    """
     if multilabel:
         return F.binary_cross_entropy_with_logits(scores.to(targets.dtype), targets)
     return F.cross_entropy(scores.to(targets.dtype), targets)
 
 
 def share_a_label(left: Tensor, right: Tensor) -> Tensor:
-    """S (n, m): 1 where the labels (n, C) and (m, C) have a class in common, 0 elsewhere."""
+    """Compute the similarity S of images: 1 for a common label, 0 otherwise.
+
+    Args:
+        left: Targets (n, classes).
+        right: Targets (m, classes).
+
+    Returns:
+        (n, m) in the type of the targets.
+    """
     return (left @ right.T > 0).to(left.dtype)
 
 
 def products(left: Tensor, right: Tensor) -> Tensor:
-    """left @ right.T (n, m) in the precision of its inputs: bfloat16 training would round the sums to three digits."""
+    """Compute left @ right.T in the precision of its inputs; bfloat16 would round to three digits.
+
+    Args:
+        left: (n, k).
+        right: (m, k).
+
+    Returns:
+        (n, m).
+    """
     with torch.autocast(left.device.type, enabled=False):
         return left @ right.T
 
 
 def pair_likelihood(theta: Tensor, similar: Tensor) -> Tensor:
-    """-log p(S | Theta) of each pair: log(1 + exp(Theta)) - S Theta, in a form that does not overflow."""
+    """Compute -log p(S | Theta) = log(1 + exp(Theta)) - S Theta of each pair, without overflow.
+
+    Args:
+        theta: (n, m), the scaled inner products.
+        similar: (n, m) of 0 and 1.
+
+    Returns:
+        (n, m).
+    """
     return F.softplus(theta) - similar * theta
 
 
 def sign(values: Tensor) -> Tensor:
-    """+1 where the value is >= 0, -1 elsewhere: the one definition of a bit, as numbers."""
-    return torch.where(values >= 0, 1.0, -1.0).to(values.dtype)
+    """Return the bits of values as +1 and -1, in the type of the values.
+
+    Example:
+        >>> sign(torch.tensor([-0.5, -0.0, 0.0, 2.0])).tolist()
+        [-1.0, 1.0, 1.0, 1.0]
+    """
+    return torch.where(is_one(values), 1.0, -1.0).to(values.dtype)
 
 
-def random_signs(*shape: int, seed: int | torch.Generator) -> Tensor:
-    """+1 and -1 with equal chance."""
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
-    return torch.randint(2, shape, generator=generator) * 2.0 - 1.0
+def random_signs(*shape: int, seed: int) -> Tensor:
+    """Draw +1 and -1 with equal probability.
+
+    Args:
+        *shape: Shape of the result.
+        seed: Seed of the draw.
+
+    Returns:
+        Float tensor of this shape.
+    """
+    return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)) * 2.0 - 1.0

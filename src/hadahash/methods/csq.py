@@ -24,20 +24,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from ..settings import Checked, setting
 from .base import METHODS, Batch, DeepMethod, Task
 from .codewords import CodewordMethod, has_label, majority
 from .common import random_signs
 
 
 @dataclass(frozen=True)
-class CSQSettings:
-    """Settings of CSQ.
+class CSQSettings(Checked):
+    """Settings of CSQ."""
 
-    Attributes:
-        csq_quantisation: Weight of the term that pulls the outputs to +-1.
-    """
-
-    csq_quantisation: float = 1e-4
+    codebook: str = setting("csq", "Codebook design: csq, far, paper or random.")
+    csq_quantisation: float = setting(1e-4, "Weight of the term that pulls outputs to +-1.", ge=0)
 
 
 @METHODS.register("csq")
@@ -51,10 +49,6 @@ class CSQ(CodewordMethod, DeepMethod):
         super().__init__(task, settings)
         self.hash = nn.Linear(task.features, task.bits)
         self.register_buffer("tie_break", random_signs(task.bits, seed=task.seed))
-
-    def design(self) -> str:
-        """Return "csq", the design of the paper."""
-        return "csq"
 
     def upgrade_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Rename the codewords, which version 0.1 stored as "centers"."""
@@ -77,7 +71,7 @@ class CSQ(CodewordMethod, DeepMethod):
         quantization = (self.relaxed(values).abs() - 1).square().mean()
         return {
             "center": (weight * entropy).sum() / (weight.sum() * self.task.bits).clamp(min=1),
-            "quantisation": self.settings.csq_quantisation * quantization,
+            "quantization": self.settings.csq_quantisation * quantization,
         }
 
     def _target_codes(self, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,13 +1,20 @@
 """DPSH: deep pairwise-supervised hashing (Li, Wang and Kang, IJCAI 2016).
 
-min sum_ij [log(1 + e^Theta_ij) - S_ij Theta_ij] + eta sum_i ||sign(u_i) - u_i||^2, Theta_ij = u_i . u_j / 2, no tanh. A
-bank keeps the last output of every training image; a batch is compared with the whole bank, and the gradient flows through
-the batch's side only, which halves it: eta weighs twice as much as in the sum over i and j. Both terms are means (over
-pairs, and over images and bits), so eta does not depend on the sizes; the authors' 10 to 50 belong to another scale.
-Theta is a sum over bits, so its curvature grows with K, and a learning rate that suits 16 bits makes 64 fall apart: the pairs'
-term is divided by K / 16 where K > 16. Images that have not been seen yet have outputs 0 in the bank and so no gradient.
-The hash layer is a linear one on centred features (`CentredLinear`): on plain ones a few hundred steps at a useful rate blow
-the outputs up.
+min sum_ij [log(1 + e^Theta_ij) - S_ij Theta_ij] + eta sum_i ||sign(u_i) - u_i||^2 with
+Theta_ij = u_i . u_j / 2, without tanh. A bank keeps the last output of every training image; a
+batch is compared with the whole bank.
+
+Deviations from the authors:
+
+* The gradient flows through the batch's side of a pair only, which halves it: eta weighs twice as
+  much as in the sum over i and j.
+* Both terms are means (over pairs, and over images and bits), so that eta does not depend on their
+  sizes. The authors' 10 to 50 belong to sums.
+* Theta is a sum over bits, so its curvature grows with K, and a learning rate that suits 16 bits
+  diverges at 64. The pairwise term is divided by K / 16 for K > 16.
+* Images that have not been seen yet have outputs 0 in the bank, hence no gradient.
+* The hash layer is linear on standardized features (`CenteredLinear`). On plain features the
+  outputs diverge within a few hundred steps at a useful learning rate.
 """
 
 from __future__ import annotations
@@ -17,58 +24,80 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..settings import Checked, setting
 from .base import METHODS, Batch, DeepMethod, Task
-from .common import CentredLinear, pair_likelihood, products, share_a_label, sign
+from .common import CenteredLinear, pair_likelihood, products, share_a_label, sign
 
 
 class PairBank(nn.Module):
-    """The last outputs and the labels of all training images: in checkpoints, but not in a saved model or in its average."""
+    """The last outputs and the targets of all training images.
+
+    They are part of checkpoints, but neither of a saved model nor of the moving average of weights.
+
+    Args:
+        task: The sizes to build for.
+    """
 
     outputs: Tensor
     targets: Tensor
 
     def __init__(self, task: Task) -> None:
         super().__init__()
-        self.register_buffer("outputs", torch.zeros(task.train_images, task.bits), persistent=False)
-        self.register_buffer(
-            "targets", torch.zeros(task.train_images, task.classes), persistent=False
-        )
+        outputs = torch.zeros(task.train_images, task.bits)
+        targets = torch.zeros(task.train_images, task.classes)
+        self.register_buffer("outputs", outputs, persistent=False)
+        self.register_buffer("targets", targets, persistent=False)
 
     @torch.no_grad()
-    def keep(self, outputs: Tensor, batch: Batch) -> None:
+    def store(self, outputs: Tensor, batch: Batch) -> None:
+        """Store the outputs (n, bits) and targets of a batch."""
         self.outputs.index_copy_(0, batch.indices, outputs.to(self.outputs.dtype))
         self.targets.index_copy_(0, batch.indices, batch.targets.to(self.targets.dtype))
 
     def likelihood(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The mean over (batch x bank) of the pairs' negative log likelihood, over K / 16; the bank holds the batch already."""
+        """Compute the mean negative log likelihood of the pairs (batch x bank), over K / 16.
+
+        Args:
+            outputs: Float (n, bits), of the batch, which has been stored.
+            batch: The batch.
+
+        Returns:
+            A scalar.
+        """
         similar = share_a_label(batch.targets, self.targets.to(batch.targets.dtype))
         pairs = pair_likelihood(products(outputs, self.outputs.to(outputs.dtype)) / 2, similar)
         return pairs.mean() / max(1.0, outputs.shape[1] / 16)
 
 
 @dataclass(frozen=True)
-class DPSHSettings:
-    dpsh_eta: float = 0.1  # weight of the quantisation term
+class DPSHSettings(Checked):
+    """Settings of DPSH."""
+
+    dpsh_eta: float = setting(0.1, "Weight of the quantization term.", ge=0)
 
 
 @METHODS.register("dpsh")
 class DPSH(DeepMethod):
+    """DPSH: pairwise likelihood and a quantization term."""
+
     Settings = DPSHSettings
 
     def __init__(self, task: Task, settings: DPSHSettings) -> None:
         super().__init__(task, settings)
-        self.hash = CentredLinear(task.features, task.bits)
+        self.hash = CenteredLinear(task.features, task.bits)
         self.bank = PairBank(task)
 
     def values(self, features: Tensor) -> Tensor:
+        """Compute the hash layer u, (n, bits)."""
         values: Tensor = self.hash(features)
         return values
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        outputs = self.values(batch.features).to(batch.targets.dtype)
-        self.bank.keep(outputs, batch)
-        quantisation = (outputs - sign(outputs.detach())).square().mean()
+        """Compute the parts "pairs" and "quantization"."""
+        values = self.values(batch.features).to(batch.targets.dtype)
+        self.bank.store(values, batch)
+        quantization = (values - sign(values.detach())).square().mean()
         return {
-            "pairs": self.bank.likelihood(outputs, batch),
-            "quantisation": self.settings.dpsh_eta * quantisation,
+            "pairs": self.bank.likelihood(values, batch),
+            "quantization": self.settings.dpsh_eta * quantization,
         }

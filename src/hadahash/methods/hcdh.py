@@ -35,46 +35,45 @@ The deviations of the codebook from the paper's Algorithm 1 are listed in
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 from torch import Tensor
 
 from ..networks import HashHead
-from ..settings import require
+from ..settings import Checked, require, setting
 from .base import METHODS, Batch, DeepMethod, Task
 from .codewords import CodewordMethod, has_label, majority
 from .common import classification_loss, random_signs
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 @dataclass(frozen=True)
-class HCDHSettings:
-    """Settings of HCDH.
+class HCDHSettings(Checked):
+    """Settings of HCDH."""
 
-    Attributes: lam: Weight of the classification loss, the paper's lambda. codebook: Codebook
-        design: paper, far, csq or random. codebook_seed: Seed of the codebook; None takes the run's
-        seed. reduction: Reduction of L_H: the mean over images and bits, or the paper's half sum
-        over bits. multilabel_target: Target of a multi-label image, made of the codewords of its
-        labels.
-    """
-
-    lam: float = 1.0
-    codebook: str = "paper"
-    codebook_seed: int | None = None
-    reduction: Literal["mean", "sum"] = "mean"
-    multilabel_target: Literal["sign", "masked", "mean", "sum"] = "sign"
-
-    def __post_init__(self) -> None:
-        require(self.lam >= 0, f"lam must be >= 0, got {self.lam}.")
-        require(math.isfinite(self.lam), f"lam must be finite, got {self.lam}.")
+    lam: float = setting(1.0, "Weight lambda of the classification loss.", ge=0)
+    codebook: str = setting("paper", "Codebook design: paper, far, csq or random.")
+    codebook_seed: int | None = setting(None, "Seed of the codebook; none: the run's seed.", ge=0)
+    codebook_permutation: int | None = setting(
+        None, "Seed of a random assignment of codewords to classes; none: as designed.", ge=0
+    )
+    reduction: Literal["mean", "sum"] = setting(
+        "mean", "Reduction of L_H: mean over images and bits, or the paper's half sum over bits."
+    )
+    multilabel_target: Literal["sign", "masked", "mean", "sum"] = setting(
+        "sign", "Target of a multi-label image, made of the codewords of its labels."
+    )
 
 
 @dataclass(frozen=True)
 class HCDHFarSettings(HCDHSettings):
     """Settings of HCDH-far: those of HCDH with another default codebook."""
 
-    codebook: str = "far"
+    codebook: str = setting("far", "Codebook design: paper, far, csq or random.")
 
 
 @METHODS.register("hcdh")
@@ -90,6 +89,26 @@ class HCDH(CodewordMethod, DeepMethod):
         self.register_buffer("tie_break", random_signs(task.bits, seed=self.seed()))
         classes = task.classes if settings.lam > 0 else 0
         self.head = HashHead(task.features, task.bits, classes, streams=self.streams)
+
+    @classmethod
+    def create(cls, task: Task, settings: HCDHSettings) -> Self:
+        """Make the method with its codebook, permuted over the classes if the settings ask for it.
+
+        Args:
+            task: The sizes to build for, and the seed.
+            settings: The settings.
+
+        Returns:
+            The method before training.
+
+        Raises:
+            UsageError: If the codebook cannot be made.
+        """
+        method = super().create(task, settings)
+        if settings.codebook_permutation is not None:
+            rng = np.random.default_rng(settings.codebook_permutation)
+            method.codebook.copy_(method.codebook[rng.permutation(task.classes)])
+        return method
 
     def seed(self) -> int:
         """Return the seed of the codebook: `codebook_seed`, or the run's seed if it is None."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..settings import Checked, setting
 from .base import METHODS, ShallowMethod, Task
 from .codewords import CodewordMethod, has_label, majority
 from .common import random_signs
@@ -27,16 +28,13 @@ from .sdh import RidgeSolver
 
 
 @dataclass(frozen=True)
-class HCSDHSettings:
-    """Settings of HC-SDH.
+class HCSDHSettings(Checked):
+    """Settings of HC-SDH."""
 
-    Attributes:
-        codebook: Codebook design: far, paper, csq or random.
-        ridge: Weight of the ridge, as a multiple of the mean square of the features.
-    """
-
-    codebook: str = "far"
-    ridge: float = 1.0
+    codebook: str = setting("far", "Codebook design: far, paper, csq or random.")
+    ridge: float = setting(
+        1.0, "Weight of the ridge, as a multiple of the mean square of the features.", gt=0
+    )
 
 
 @METHODS.register("hcsdh")

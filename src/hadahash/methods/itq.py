@@ -1,8 +1,9 @@
-"""ITQ: iterative quantisation (Gong and Lazebnik, CVPR 2011).
+"""ITQ: iterative quantization (Gong and Lazebnik, CVPR 2011).
 
-The features are centred and projected on their K first principal directions, V = (X - mean) P; then a rotation R is found
-that brings V R near to its signs: min ||B - V R||^2 by turns, B = sign(V R) and R from the singular vectors of B^T V. There
-is no whitening, and labels are not used. Needs K <= number of features.
+The features are centered and projected onto their first K principal directions, V = (X - mean) P.
+Then a rotation R is sought that brings V R close to its signs: min ||B - V R||^2, alternating
+B = sign(V R) and R from the singular vectors of B^T V. There is no whitening, and labels are not
+used. K must be at most the number of features.
 """
 
 from __future__ import annotations
@@ -12,18 +13,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..settings import require
+from ..settings import Checked, require, setting
 from .base import METHODS, ShallowMethod, Task
 from .common import sign
 
 
 @dataclass(frozen=True)
-class ITQSettings:
-    itq_iterations: int = 50  # turns of codes and rotation
+class ITQSettings(Checked):
+    """Settings of ITQ."""
+
+    itq_iterations: int = setting(50, "Alternating updates of codes and rotation.", ge=0)
 
 
 @METHODS.register("itq")
 class ITQ(ShallowMethod):
+    """ITQ: principal directions, rotated to minimize the quantization error."""
+
     Settings = ITQSettings
     mean: Tensor
     directions: Tensor
@@ -32,36 +37,55 @@ class ITQ(ShallowMethod):
         super().__init__(task, settings)
         require(
             task.bits <= task.features,
-            f"itq takes one bit from each direction: {task.bits} bits need at least as many features, "
-            f"got {task.features}. Use fewer bits or a wider backbone.",
+            f"bits must be <= {task.features} for itq, the number of features, got {task.bits}. "
+            "Use fewer bits or a wider backbone.",
         )
         self.register_buffer("mean", torch.zeros(task.features))
         self.register_buffer("directions", torch.zeros(task.features, task.bits))
 
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
+        """Find principal directions and rotation; the targets are not used."""
         X = features.double()
         mean = X.mean(0)
-        centred = X - mean
-        P = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, : self.task.bits]
-        R = rotate(centred @ P, self.settings.itq_iterations, generator)
+        centered = X - mean
+        P = torch.linalg.eigh(centered.T @ centered).eigenvectors.flip(1)[:, : self.task.bits]
+        R = find_rotation(centered @ P, self.settings.itq_iterations, generator)
         self.mean.copy_(mean)
         self.directions.copy_(P @ R)
 
     def values(self, features: Tensor) -> Tensor:
+        """Compute R^T P^T (x - mean), (n, bits)."""
         return (features - self.mean) @ self.directions
 
 
-def rotate(V: Tensor, iterations: int, generator: torch.Generator) -> Tensor:
-    """The rotation R (K, K) after so many turns, from a random one."""
+def find_rotation(V: Tensor, iterations: int, generator: torch.Generator) -> Tensor:
+    """Start from a random rotation and update it.
+
+    Args:
+        V: Projected features (n, K).
+        iterations: Number of updates.
+        generator: Source of the initial rotation.
+
+    Returns:
+        The rotation R (K, K).
+    """
     bits = V.shape[1]
     R: Tensor = torch.linalg.svd(torch.randn(bits, bits, dtype=V.dtype, generator=generator)).U
     for _ in range(iterations):
-        R = turn(V, R)
+        R = update_rotation(V, R)
     return R
 
 
-def turn(V: Tensor, R: Tensor) -> Tensor:
-    """One turn: the rotation nearest to taking V to the signs of V R; ||B - V R|| never rises by it."""
+def update_rotation(V: Tensor, R: Tensor) -> Tensor:
+    """Return the rotation that brings V closest to the signs of V R; ||B - V R|| never increases.
+
+    Args:
+        V: Projected features (n, K).
+        R: The present rotation (K, K).
+
+    Returns:
+        The next rotation (K, K).
+    """
     U, _, Zt = torch.linalg.svd(sign(V @ R).T @ V)
-    turned: Tensor = Zt.T @ U.T
-    return turned
+    rotation: Tensor = Zt.T @ U.T
+    return rotation

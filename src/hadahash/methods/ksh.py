@@ -1,12 +1,17 @@
 """KSH: supervised hashing with kernels (Liu et al., CVPR 2012).
 
-Bits are signs of a linear function of kernel features. They are learned one after the other so that the inner products of
-codes come near to S0, +1 for pairs that share a label and -1 for others: min ||H H^T / K - S0||^2. For each bit the relaxed
-problem is an eigenproblem; its solution is then refined on a smooth version of the sign by accelerated descent and kept
-only if it is better. S0 depends on an image's labels alone, so its products are taken over the different sets of labels and
-no matrix of images by images is ever made; so up to 20,000 labelled images are used, where the authors take 2,000. The
-kernel's width is the mean squared distance to the anchors, as the authors' code has it, and 1e-6 I is added to the matrix of
-the eigenproblem so that it can be solved.
+Bits are signs of a linear function of kernel features. They are learned one after the other so that
+the inner products of codes approach S0, which is +1 for pairs that share a label and -1 otherwise:
+min ||H H^T / K - S0||^2. For each bit the relaxed problem is an eigenproblem. Its solution is
+refined on a smooth version of the sign by accelerated gradient descent, and the refined one is kept
+only if it is better. The width of the kernel is the mean squared distance to the anchors, as in the
+authors' code.
+
+Deviations from the authors:
+
+* S0 depends on the labels alone, so products with it are computed over the distinct label sets, and
+  no matrix of images by images is made. Up to 20,000 labelled images are used instead of 2,000.
+* 1e-6 I is added to the matrix of the eigenproblem, which may be singular.
 """
 
 from __future__ import annotations
@@ -16,21 +21,28 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..settings import Checked, setting
 from .base import METHODS, Task
 from .common import share_a_label, sign
 from .kernels import KernelMethod
 
 
 @dataclass(frozen=True)
-class KSHSettings:
-    ksh_anchors: int = 300  # training images that the kernel compares with
-    ksh_images: int = 20_000  # labelled images used at most
-    ksh_refinements: int = 500  # steps of the refinement at most
-    ksh_width: float = 1.0  # of the kernel, times the mean squared distance to the anchors
+class KSHSettings(Checked):
+    """Settings of KSH."""
+
+    ksh_anchors: int = setting(300, "Number of anchor images of the kernel.", ge=1)
+    ksh_images: int = setting(20_000, "Maximum number of labelled images used.", ge=1)
+    ksh_refinements: int = setting(500, "Maximum steps of the refinement of a bit.", ge=0)
+    ksh_width: float = setting(
+        1.0, "Kernel width as a multiple of the mean squared distance to the anchors.", gt=0
+    )
 
 
 @METHODS.register("ksh")
 class KSH(KernelMethod):
+    """KSH: greedy bits on kernel features."""
+
     Settings = KSHSettings
     center: Tensor
     directions: Tensor
@@ -41,45 +53,61 @@ class KSH(KernelMethod):
         self.register_buffer("directions", torch.zeros(len(self.anchors), task.bits))
 
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
+        """Learn the bits one after the other."""
         used = torch.randperm(len(features), generator=generator)[: self.settings.ksh_images]
         features, targets = features[used].float(), targets[used]
-        self.place(features, width=self.settings.ksh_width, generator=generator)
-        kernel = self.near(features)
+        self.fit_kernel(features, width=self.settings.ksh_width, generator=generator)
+        kernel = self.kernel_features(features)
         self.center.copy_(kernel.mean(0))
         residual = Residual(targets, self.task.bits)
-        self.directions.copy_(
-            learn_bits(kernel - self.center, residual, self.task.bits, self.settings)
-        )
+        directions = learn_bits(kernel - self.center, residual, self.task.bits, self.settings)
+        self.directions.copy_(directions)
 
     def values(self, features: Tensor) -> Tensor:
-        return (self.near(features) - self.center) @ self.directions
+        """Compute the linear function of the centered kernel features, (n, bits)."""
+        return (self.kernel_features(features) - self.center) @ self.directions
 
 
 class Residual:
-    """R = K S0 - the sum of y y^T over the bits y found so far, as something that vectors can be multiplied by."""
+    """The matrix R = K S0 - sum of y y^T over the bits y found so far, without its n x n entries.
+
+    Args:
+        targets: Float (n, classes).
+        bits: Code length K.
+    """
 
     def __init__(self, targets: Tensor, bits: int) -> None:
-        kinds, self.kind = torch.unique(
-            targets, dim=0, return_inverse=True
-        )  # the different sets of labels
-        self.table = bits * (2 * share_a_label(kinds, kinds) - 1)
+        label_sets, self.label_set = torch.unique(targets, dim=0, return_inverse=True)
+        self.table = bits * (2 * share_a_label(label_sets, label_sets) - 1)
         self.found = torch.zeros(len(targets), 0)
 
     def __matmul__(self, x: Tensor) -> Tensor:
-        """R x for x (n,) or (n, m)"""
-        sums = torch.zeros(len(self.table), *x.shape[1:], dtype=x.dtype).index_add_(0, self.kind, x)
+        """Return R x for x (n,) or (n, m)."""
+        sums = torch.zeros(len(self.table), *x.shape[1:], dtype=x.dtype)
+        sums.index_add_(0, self.label_set, x)
         found = self.found.to(x.dtype)
-        return (self.table.to(x.dtype) @ sums)[self.kind] - found @ (found.T @ x)
+        return (self.table.to(x.dtype) @ sums)[self.label_set] - found @ (found.T @ x)
 
     def remove(self, y: Tensor) -> None:
+        """Subtract y y^T for a bit y (n,)."""
         self.found = torch.cat([self.found, y[:, None].to(self.found.dtype)], dim=1)
 
 
 def learn_bits(kernel: Tensor, residual: Residual, bits: int, settings: KSHSettings) -> Tensor:
-    """The directions (anchors, bits), greedily; the residual shrinks with every bit."""
+    """Learn the directions greedily; the residual shrinks with every bit.
+
+    Args:
+        kernel: Centered kernel features (n, anchors).
+        residual: The residual, which is updated.
+        bits: Number of bits.
+        settings: Settings of KSH.
+
+    Returns:
+        The directions (anchors, bits).
+    """
     directions, white = [], whitening(kernel)
     for _ in range(bits):
-        start = first_guess(kernel, residual, white)
+        start = relaxed_solution(kernel, residual, white)
         refined = refine(kernel, residual, start, settings.ksh_refinements)
         best = max((start, refined), key=lambda a: float(_gain(sign(kernel @ a), residual)))
         residual.remove(sign(kernel @ best))
@@ -88,29 +116,52 @@ def learn_bits(kernel: Tensor, residual: Residual, bits: int, settings: KSHSetti
 
 
 def whitening(kernel: Tensor) -> Tensor:
-    """V (anchors, anchors) with V^T (Kl^T Kl + 1e-6 I) V = I, in double precision.
+    """Compute V with V^T (Kl^T Kl + 1e-6 I) V = I, in double precision.
 
     A smooth kernel is nearly singular: in single precision its smallest directions are noise.
+
+    Args:
+        kernel: Centered kernel features Kl (n, anchors).
+
+    Returns:
+        V (anchors, anchors), float64.
     """
     exact = kernel.double()
-    values, vectors = torch.linalg.eigh(
-        exact.T @ exact + 1e-6 * torch.eye(kernel.shape[1], dtype=torch.float64)
-    )
+    eye = torch.eye(kernel.shape[1], dtype=torch.float64)
+    values, vectors = torch.linalg.eigh(exact.T @ exact + 1e-6 * eye)
     return torch.as_tensor(vectors / values.clamp(min=1e-6).sqrt())
 
 
-def first_guess(kernel: Tensor, residual: Residual, white: Tensor) -> Tensor:
-    """The largest generalised eigenvector of (Kl^T R Kl) a = lam (Kl^T Kl) a, scaled so that |Kl a|^2 = number of images."""
+def relaxed_solution(kernel: Tensor, residual: Residual, white: Tensor) -> Tensor:
+    """Return the largest generalized eigenvector of (Kl^T R Kl) a = lam (Kl^T Kl) a.
+
+    Args:
+        kernel: Centered kernel features Kl (n, anchors).
+        residual: The residual R.
+        white: Result of `whitening`.
+
+    Returns:
+        a (anchors,), scaled so that |Kl a|^2 = n.
+    """
     exact = kernel.double() @ white
-    a = (white @ torch.linalg.eigh(exact.T @ (residual @ exact)).eigenvectors[:, -1]).to(
-        kernel.dtype
-    )
+    vectors = torch.linalg.eigh(exact.T @ (residual @ exact)).eigenvectors
+    a = (white @ vectors[:, -1]).to(kernel.dtype)
     scaled: Tensor = a * (len(kernel) ** 0.5 / (kernel @ a).norm().clamp(min=1e-12))
     return scaled
 
 
 def refine(kernel: Tensor, residual: Residual, start: Tensor, steps: int) -> Tensor:
-    """Nesterov's accelerated descent on -y^T R y, y = tanh(Kl a / 2), with a step that is halved until it is safe."""
+    """Minimize -y^T R y with y = tanh(Kl a / 2) by Nesterov's method with backtracking.
+
+    Args:
+        kernel: Centered kernel features Kl (n, anchors).
+        residual: The residual R.
+        start: The initial a (anchors,).
+        steps: Maximum number of steps.
+
+    Returns:
+        The refined a (anchors,).
+    """
 
     def cost(a: Tensor) -> tuple[Tensor, Tensor]:
         y = torch.tanh(kernel @ a / 2)

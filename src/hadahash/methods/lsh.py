@@ -1,7 +1,8 @@
 """LSH: random projections (Charikar 2002), the baseline that learns nothing.
 
-b = sign(W^T (x - mean) / |x - mean|), W Gaussian. Features of a ReLU network are not negative, so without centring almost
-all bits would agree; the mean is the training set's. The norm does not change a sign and is left out.
+b = sign(W^T (x - mean) / |x - mean|) with a Gaussian matrix W. The features of a ReLU network are
+not negative, so without centering almost all bits would agree; the mean is that of the training
+images. The norm does not change a sign and is left out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from .base import METHODS, NoSettings, ShallowMethod, Task
 
 @METHODS.register("lsh")
 class LSH(ShallowMethod):
+    """LSH: signs of random projections of centered features."""
+
     mean: Tensor
     directions: Tensor
 
@@ -23,8 +26,10 @@ class LSH(ShallowMethod):
         self.register_buffer("directions", torch.zeros(task.features, task.bits))
 
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
+        """Compute the mean and draw the projections; the targets are not used."""
         self.mean.copy_(features.mean(0))
         self.directions.copy_(torch.randn(self.directions.shape, generator=generator))
 
     def values(self, features: Tensor) -> Tensor:
+        """Compute W^T (x - mean), (n, bits)."""
         return (features - self.mean) @ self.directions

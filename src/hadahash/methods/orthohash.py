@@ -20,24 +20,21 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from ..settings import Checked, setting
 from .base import METHODS, Batch, DeepMethod, Task
 from .codewords import CodewordMethod
 from .common import products
 
 
 @dataclass(frozen=True)
-class OrthoHashSettings:
-    """Settings of OrthoHash.
+class OrthoHashSettings(Checked):
+    """Settings of OrthoHash."""
 
-    Attributes:
-        codebook: Codebook design: far, random, paper or csq.
-        orthohash_scale: Factor s of the cosines.
-        orthohash_margin: Margin m, subtracted from the cosine of the true class.
-    """
-
-    codebook: str = "far"
-    orthohash_scale: float = 8.0
-    orthohash_margin: float = 0.2
+    codebook: str = setting("far", "Codebook design: far, random, paper or csq.")
+    orthohash_scale: float = setting(8.0, "Scale s of the cosines.", gt=0)
+    orthohash_margin: float = setting(
+        0.2, "Margin m, subtracted from the cosine of the true class.", ge=0
+    )
 
 
 @METHODS.register("orthohash")

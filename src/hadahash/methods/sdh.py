@@ -1,10 +1,12 @@
 """SDH: supervised discrete hashing (Shen et al., CVPR 2015).
 
-min ||Y - W^T B||^2 + lam ||W||^2 + nu ||B - F(X)||^2 over codes B of +-1, a classifier W and the hash function F = P^T
-phi(x), where phi are kernel features of 1,000 anchors and a constant. W and P are ridge solutions; B is solved bit by bit
-(discrete cyclic coordinate descent). New images are coded by F alone. P is solved with a ridge of .01, as the authors' code
-has it. The kernel's width is the mean squared distance to the anchors instead of the authors' fixed .4, which fits only
-features scaled as theirs.
+min ||Y - W^T B||^2 + lam ||W||^2 + nu ||B - F(X)||^2 over codes B of +-1, a classifier W and the
+hash function F = P^T phi(x), where phi are kernel features of 1,000 anchors and a constant. W and P
+are ridge solutions; B is solved bit by bit (discrete cyclic coordinate descent). New images are
+encoded by F alone. P is solved with a ridge of .01, as in the authors' code.
+
+Deviation: the width of the kernel is the mean squared distance to the anchors instead of the
+authors' fixed .4, which fits only features of their scale.
 """
 
 from __future__ import annotations
@@ -14,23 +16,30 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..settings import Checked, setting
 from .base import METHODS, Task
 from .common import sign
 from .kernels import KernelMethod
 
 
 @dataclass(frozen=True)
-class SDHSettings:
-    sdh_anchors: int = 1000  # training images that the kernel compares with
-    sdh_iterations: int = 5  # turns of W, B and P
-    sdh_sweeps: int = 10  # over all bits in each turn
-    sdh_lam: float = 1.0  # weight of ||W||^2
-    sdh_nu: float = 1e-5  # weight of the distance between codes and hash function
-    sdh_width: float = 1.0  # of the kernel, times the mean squared distance to the anchors
+class SDHSettings(Checked):
+    """Settings of SDH."""
+
+    sdh_anchors: int = setting(1000, "Number of anchor images of the kernel.", ge=1)
+    sdh_iterations: int = setting(5, "Alternating updates of W, B and P.", ge=0)
+    sdh_sweeps: int = setting(10, "Maximum sweeps over all bits per update of B.", ge=1)
+    sdh_lam: float = setting(1.0, "Weight of ||W||^2.", gt=0)
+    sdh_nu: float = setting(1e-5, "Weight of the distance of codes and hash function.", ge=0)
+    sdh_width: float = setting(
+        1.0, "Kernel width as a multiple of the mean squared distance to the anchors.", gt=0
+    )
 
 
 @METHODS.register("sdh")
 class SDH(KernelMethod):
+    """SDH: discrete codes, a linear classifier on them, and a kernel hash function."""
+
     Settings = SDHSettings
     directions: Tensor
 
@@ -39,29 +48,36 @@ class SDH(KernelMethod):
         self.register_buffer("directions", torch.zeros(len(self.anchors) + 1, task.bits))
 
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
-        self.place(features.float(), width=self.settings.sdh_width, generator=generator)
-        phi, Y = self.kernel(features).double(), targets.double()
+        """Alternate the updates of W, B and P."""
+        settings = self.settings
+        self.fit_kernel(features.float(), width=settings.sdh_width, generator=generator)
+        phi, Y = self.phi(features).double(), targets.double()
         B = sign(torch.randn(len(phi), self.task.bits, generator=generator, dtype=torch.float64))
         hash_function = RidgeSolver(phi, 1e-2)
         P = hash_function.solve(B)
-        for _ in range(self.settings.sdh_iterations):
-            W = RidgeSolver(B, self.settings.sdh_lam).solve(Y)
-            B = solve_codes(
-                B, W, Y @ W.T + self.settings.sdh_nu * (phi @ P), self.settings.sdh_sweeps
-            )
+        for _ in range(settings.sdh_iterations):
+            W = RidgeSolver(B, settings.sdh_lam).solve(Y)
+            B = solve_codes(B, W, Y @ W.T + settings.sdh_nu * (phi @ P), settings.sdh_sweeps)
             P = hash_function.solve(B)
         self.directions.copy_(P)
 
-    def kernel(self, features: Tensor) -> Tensor:
-        near = self.near(features)
-        return torch.cat([near, torch.ones(len(near), 1, device=near.device)], dim=1)
+    def phi(self, features: Tensor) -> Tensor:
+        """Compute kernel features and a constant, (n, anchors + 1)."""
+        kernel = self.kernel_features(features)
+        return torch.cat([kernel, kernel.new_ones(len(kernel), 1)], dim=1)
 
     def values(self, features: Tensor) -> Tensor:
-        return self.kernel(features) @ self.directions
+        """Compute P^T phi(x), (n, bits)."""
+        return self.phi(features) @ self.directions
 
 
 class RidgeSolver:
-    """RidgeSolver(X, weight).solve(Y) = (X^T X + weight I)^-1 X^T Y; the factors of X are computed once."""
+    """Solves ridge regressions on the same inputs; the inputs are factorized once.
+
+    Args:
+        X: Inputs (n, d).
+        weight: Weight of the ridge.
+    """
 
     def __init__(self, X: Tensor, weight: float) -> None:
         self.X = X
@@ -69,13 +85,24 @@ class RidgeSolver:
         self.factor = torch.linalg.cholesky(X.T @ X + weight * eye)
 
     def solve(self, Y: Tensor) -> Tensor:
+        """Return (X^T X + weight I)^-1 X^T Y, (d, m), for targets Y (n, m)."""
         return torch.cholesky_solve(self.X.T @ Y, self.factor)
 
 
 def solve_codes(B: Tensor, W: Tensor, Q: Tensor, sweeps: int) -> Tensor:
-    """min ||Y - B W||^2 - 2 tr(B^T Q') over B of +-1, bit by bit: b_k = sign(q_k - B_-k W_-k w_k), where Q (n, K) = Y W^T + ...
+    """Minimize ||Y - B W||^2 - 2 tr(B^T Q') over B of +-1, bit by bit.
 
-    A value of exactly 0 leaves the bit as it is, so no sweep ever raises the objective.
+    The update of bit k is b_k = sign(q_k - B_-k W_-k w_k). A value of exactly 0 leaves the bit as
+    it is, so that no sweep increases the objective.
+
+    Args:
+        B: The present codes (n, K).
+        W: The classifier (K, classes).
+        Q: (n, K), Y W^T plus the linear term Q' of the objective.
+        sweeps: Maximum number of sweeps over all bits.
+
+    Returns:
+        The new codes (n, K).
     """
     B = B.clone()
     G = W @ W.T  # (K, K)

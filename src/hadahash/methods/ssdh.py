@@ -1,9 +1,15 @@
-"""SSDH: supervised semantics-preserving deep hashing (Yang, Lin and Chen, TPAMI 2018), as its authors coded it.
+"""SSDH: supervised semantics-preserving deep hashing (Yang, Lin and Chen, TPAMI 2018).
 
-a = sigmoid of the hash layer, a classifier on a, and three terms with weight 1: the classification loss; minus half the mean
-square distance of a from .5 (towards 0 and 1); and half the squared distance of each IMAGE's mean bit from .5. The last one
-balances the bits of a code, not a bit over the images. The paper's margin loss for several labels is replaced by binary
-cross entropy. The authors train the classifier at 10 times the rate of the hash layer; here both have one rate.
+As in the authors' code: a = sigmoid of the hash layer, a classifier on a, and three terms of
+weight 1: the classification loss; minus half the mean squared distance of a from .5, which drives
+it to 0 or 1; and half the squared distance of each image's mean bit from .5. The last term balances
+the bits of a code, not a bit over the images.
+
+Deviations from the authors:
+
+* The paper's margin loss for multi-label images is replaced by binary cross entropy.
+* The authors train the classifier at 10 times the learning rate of the hash layer; here both have
+  one rate.
 """
 
 from __future__ import annotations
@@ -13,18 +19,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..settings import Checked, setting
 from .base import METHODS, Batch, DeepMethod, Task
 from .common import classification_loss
 
 
 @dataclass(frozen=True)
-class SSDHSettings:
-    ssdh_binary: float = 1.0  # weight of the term towards 0 and 1
-    ssdh_balance: float = 1.0  # weight of the balance term
+class SSDHSettings(Checked):
+    """Settings of SSDH."""
+
+    ssdh_binary: float = setting(1.0, "Weight of the term that drives outputs to 0 or 1.", ge=0)
+    ssdh_balance: float = setting(1.0, "Weight of the term that balances each code.", ge=0)
 
 
 @METHODS.register("ssdh")
 class SSDH(DeepMethod):
+    """SSDH: a classifier on sigmoid outputs that are driven to 0 or 1 and balanced."""
+
     Settings = SSDHSettings
 
     def __init__(self, task: Task, settings: SSDHSettings) -> None:
@@ -33,13 +44,16 @@ class SSDH(DeepMethod):
         self.classifier = nn.Linear(task.bits, task.classes)
 
     def values(self, features: Tensor) -> Tensor:
-        values: Tensor = self.hash(features)  # sigmoid(u) >= .5 exactly where u >= 0
+        """Compute the hash layer u, (n, bits); sigmoid(u) >= .5 exactly where u >= 0."""
+        values: Tensor = self.hash(features)
         return values
 
     def relaxed(self, values: Tensor) -> Tensor:
-        return 2 * torch.sigmoid(values) - 1  # the paper's values lie between 0 and 1
+        """Return 2 sigmoid(u) - 1, the paper's output scaled to (-1, 1)."""
+        return 2 * torch.sigmoid(values) - 1
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """Compute the parts "classification", "binary" and "balance"."""
         active = torch.sigmoid(self.hash(batch.features))
         scores = self.classifier(active)
         active = active.to(batch.targets.dtype)

@@ -112,6 +112,8 @@ class Backbone(nn.Module):
                 f"Backbone '{self.name}' cannot take images of {self.size} pixels. "
                 "Choose another size."
             ) from error
+        if width == 0:
+            raise UsageError(f"Backbone '{self.name}' gives no features. Choose another one.")
         self.train(training)
         return int(width)
 
@@ -126,8 +128,8 @@ def list_backbones(pattern: str = "*") -> list[str]:
         The matching names in alphabetical order.
 
     Example:
-        >>> list_backbones("efficientnet_lite?")
-        ['efficientnet_lite0', 'efficientnet_lite1', 'efficientnet_lite2']
+        >>> list_backbones("vgg1?")
+        ['vgg11', 'vgg13', 'vgg16', 'vgg19']
     """
     names = sorted({*LITE_MODELS, *_torchvision_names(), *_timm_names()})
     return [name for name in names if fnmatchcase(name, pattern)]
@@ -206,8 +208,9 @@ def _build_timm(
 
     if not timm.is_model(name):
         raise unknown("backbone", name, list_backbones())
-    fixed = bool(timm.get_pretrained_cfg(name, allow_unregistered=False).fixed_input_size)
-    sized = {"img_size": img_size} if fixed and img_size is not None else {}
+    stated = timm.get_pretrained_cfg(name)
+    fixed = stated is not None and bool(stated.fixed_input_size)
+    sized: dict[str, Any] = {"img_size": img_size} if fixed and img_size is not None else {}
 
     def build() -> nn.Module:
         net: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, **sized)

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..data import LabelledImages, Split, find_dataset
-from ..data.base import FileImages
+from ..data.base import ArrayImages, FileImages, MemoryImages
 from ..data.datasets import DATASETS
 from ..environment import command_line, source_revision, versions
 from ..fitting import weights_digest
@@ -101,8 +101,12 @@ def _data_location(spec: DataSpec) -> dict[str, Any]:
     return {"data": spec.data, "data_path": str(Path(spec.data).absolute()), "root": root}
 
 
-def data_digests(dataset: LabelledImages) -> dict[str, str]:
-    """Digests of the ids, labels, class names and files (sizes, or pixels) of a data set."""
+def data_digests(dataset: LabelledImages) -> dict[str, str | None]:
+    """Digests of the ids, labels, class names and files of a data set.
+
+    Files are represented by their sizes, which survive a copy; images in memory by their pixels.
+    Images of another kind have no such digest, because computing it would read all of them.
+    """
     classes = hashlib.sha256("\0".join(dataset.classes).encode("utf-8", "surrogateescape"))
     return {
         "ids_sha256": ids_digest(dataset.ids),
@@ -121,10 +125,11 @@ def ids_digest(ids: NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
-def _files_digest(dataset: LabelledImages) -> str:
-    """Sizes of the files, which survive a copy; pixels where there are no files."""
-    if not isinstance(dataset.images, FileImages):
+def _files_digest(dataset: LabelledImages) -> str | None:
+    if isinstance(dataset.images, (ArrayImages, MemoryImages)):
         return dataset.source.fingerprint()
+    if not isinstance(dataset.images, FileImages):
+        return None
     digest = hashlib.sha256()
     for path in dataset.images.paths:
         try:

@@ -4,22 +4,21 @@
     split.json                      which images are queries, training images and database
     model.json, model-*.safetensors the trained model
     log.jsonl                       losses per epoch
-    skipped.csv                     images that could not be read
+    skipped.csv                     training images that could not be read
     evaluation/                     report.json, codes and labels, once evaluated
     .training/                      everything of a training that has not finished
 
-A training is staged in `.training` and moved into place when it is complete; `run.json` is moved
-last. If that is interrupted, the next one to open the folder completes it. So a folder always holds
-the old run, the new run, or a run that is marked as unfinished, never a mixture.
+A training is staged in `.training` and moved into place when it is complete. A journal lists the
+files first, so if moving them is interrupted, the next one to open the folder completes it. A
+folder always holds the old run, the new run, or a run that is marked as unfinished, never a
+mixture. Files that are not of a run are never touched.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,11 +32,15 @@ from ..model_files import model_file_names
 State = Literal["new", "training", "trained", "evaluated"]
 
 _RECORD, _SPLIT, _LOG, _SKIPPED = "run.json", "split.json", "log.jsonl", "skipped.csv"
-_STAGING, _READY, _REQUEST = ".training", "ready.json", "request.json"
-_EVALUATION = "evaluation"
-# What version 0.1 wrote when it evaluated a run.
-_EVALUATION_V1 = ("report.json", *(f"codes/{n}" for n in ("query.npz", "database.npz")))
-_EVALUATION_V1 += ("codes/labels.npz", "codes/values.npy")
+_STAGING, _REQUEST, _JOURNAL = ".training", "request.json", "publish.json"
+_DONE = ".trained"  # a staging folder whose files are in place and that is being removed
+_EVALUATION, _REPORT = "evaluation", "report.json"
+_CODES = ("query.npz", "database.npz", "labels.npz", "values.npy")
+# Version 0.1 wrote report.json and codes/, and left checkpoint.safetensors at the top.
+_EVALUATION_FILES = (
+    *(f"{_EVALUATION}/{name}" for name in (_REPORT, *_CODES, _SKIPPED)),
+    *(_REPORT, *(f"codes/{name}" for name in _CODES)),
+)
 
 
 class RunDir:
@@ -53,37 +56,27 @@ class RunDir:
 
     @property
     def state(self) -> State:
-        """How far the run has come."""
+        """How far the run in this folder has come."""
         try:
-            if (self.path / _RECORD).exists() or (self.staging / _READY).exists():
+            if (self.path / _RECORD).exists() or self._is_publishing():
                 return "evaluated" if self._report() is not None else "trained"
             unfinished = self.staging.exists() or (self.path / _SPLIT).exists()
         except OSError as error:
             raise files.storage_error("read", self.path, error) from error
         return "training" if unfinished else "new"
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    @property
+    def can_resume(self) -> bool:
+        """Whether there is a staged training that has not finished."""
+        return self.staging.exists() and not self._is_publishing()
+
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the folder for writing.
 
         Raises:
             UsageError: Another process is writing to it.
         """
-        try:
-            files.make_folder(self.path)
-            handle = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o666)
-        except OSError as error:
-            raise files.storage_error("write", self.path, error) from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(
-                f"Another process is writing to {self.path}. Wait for it, or choose another --out."
-            ) from None
-        else:
-            yield
-        finally:
-            os.close(handle)
+        return files.locked(self.path)
 
     def check_free(self, *, resume: bool, overwrite: bool) -> None:
         """Refuse to mix a new training with what is in the folder.
@@ -98,40 +91,41 @@ class RunDir:
         if resume and overwrite:
             raise UsageError("Give either --resume or --overwrite, not both.")
         state = self.state
-        if overwrite or (state == "new" and not resume):
+        if overwrite or (resume and state in ("trained", "evaluated")):
             return
-        if state == "new":
-            raise UsageError(
-                f"{self.path} has no training to resume. "
-                "Check the folder, or train without --resume."
+        if resume and state == "new":
+            text = "has no training to resume. Check the folder, or train without --resume."
+        elif state == "training" and not self.can_resume:
+            text = (
+                "holds an unfinished training of version 0.1, which cannot be resumed. "
+                "Start again with --overwrite."
             )
-        if state == "training" and not resume:
-            raise UsageError(
-                f"{self.path} holds an unfinished training. "
+        elif state == "training" and not resume:
+            text = (
+                "holds an unfinished training. "
                 "Continue it with --resume, or start again with --overwrite."
             )
-        if state == "training" and not (self.staging / _REQUEST).exists():
-            raise UsageError(
-                f"{self.path} holds an unfinished training of version 0.1, which cannot be "
-                "resumed. Start again with --overwrite."
-            )
-        if state in ("trained", "evaluated") and not resume:
-            raise UsageError(
-                f"{self.path} holds a finished run. "
-                "Replace it with --overwrite, or choose another --out."
-            )
+        elif state in ("trained", "evaluated"):
+            text = "holds a finished run. Replace it with --overwrite, or choose another --out."
+        else:
+            return
+        raise UsageError(f"{self.path} {text}")
 
     def begin(self, request: dict[str, Any], split: Split, *, resume: bool) -> Path:
         """Prepare the staging folder of a training.
 
         Args:
-            request: What was asked for; a resumed training must ask for the same.
+            request: What was asked for.
             split: The split of the data.
             resume: Whether to keep an earlier staging folder.
 
         Returns:
             The staging folder, for log and checkpoints.
+
+        Raises:
+            StorageError: The folder cannot be written.
         """
+        self._complete()
         try:
             if not resume and self.staging.exists():
                 shutil.rmtree(self.staging)
@@ -142,10 +136,16 @@ class RunDir:
         split.save(self.staging / _SPLIT)
         return self.staging
 
+    def request(self) -> dict[str, Any] | None:
+        """What the unfinished training was asked for; None if it did not get that far."""
+        path = self.staging / _REQUEST
+        request: dict[str, Any] | None = files.read_json(path) if path.exists() else None
+        return request
+
     def publish(
         self, model: HashModel, record: dict[str, Any], skipped: tuple[Skipped, ...]
     ) -> None:
-        """Put a complete training in place of whatever the folder held before.
+        """Put a complete training in place of whatever run the folder held before.
 
         Args:
             model: The trained model.
@@ -159,39 +159,47 @@ class RunDir:
         write_skipped(self.staging / _SKIPPED, skipped)
         files.write_json(self.staging / _RECORD, record)
         names = [*model_file_names(self.staging), _SPLIT, _LOG, _SKIPPED]
-        present = [name for name in names if (self.staging / name).exists()]
-        files.write_json(self.staging / _READY, [*present, _RECORD])
-        self.complete()
+        new = [name for name in names if (self.staging / name).exists()] + [_RECORD]
+        old = {*model_file_names(self.path), _SKIPPED, _LOG, "checkpoint.safetensors"}
+        journal = {"new": new, "remove": sorted(old - {*new})}
+        files.write_json(self.staging / _JOURNAL, journal)
+        self._complete()
 
-    def complete(self) -> None:
-        """Complete a publication that was interrupted; nothing to do otherwise."""
-        ready = self.staging / _READY
-        if not ready.exists():
-            return
-        names = [str(name) for name in files.read_json(ready)]
+    def _is_publishing(self) -> bool:
+        return (self.staging / _JOURNAL).exists()
+
+    def _complete(self) -> None:
+        """Move the files that the journal lists into place; every step can be repeated.
+
+        The weights come before model.json, so that a model can be loaded at any time. While
+        run.json is in the staging folder, there is none in the run folder.
+        """
         try:
-            (self.path / _RECORD).unlink(missing_ok=True)
-            self._remove_evaluation()
-            self._remove_old(set(names))
-            for name in names:
-                if (self.staging / name).exists():
-                    (self.staging / name).replace(self.path / name)
-            shutil.rmtree(self.staging)
+            if self._is_publishing():
+                journal = files.read_json(self.staging / _JOURNAL)
+                if (self.staging / _RECORD).exists():
+                    (self.path / _RECORD).unlink(missing_ok=True)
+                    self._remove_evaluation()
+                for name in journal["new"]:
+                    if (self.staging / name).exists():
+                        (self.staging / name).replace(self.path / name)
+                for name in journal["remove"]:
+                    (self.path / name).unlink(missing_ok=True)
+                files.flush(self.path)
+                shutil.rmtree(self.path / _DONE, ignore_errors=True)
+                self.staging.replace(self.path / _DONE)
+            shutil.rmtree(self.path / _DONE, ignore_errors=True)
         except OSError as error:
             raise files.storage_error("write", self.path, error) from error
 
-    def _remove_old(self, new: set[str]) -> None:
-        """Remove the files of an earlier run that the new one does not replace."""
-        for name in {*model_file_names(self.path), _SKIPPED, _LOG} - new:
-            (self.path / name).unlink(missing_ok=True)
-        (self.path / "checkpoint.safetensors").unlink(missing_ok=True)  # of version 0.1
-
     def _remove_evaluation(self) -> None:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(self.path / _EVALUATION)
-        for name in _EVALUATION_V1:
+        """Remove the files of an evaluation, and their folders where nothing else is in them."""
+        for name in _EVALUATION_FILES:
             with suppress(FileNotFoundError, NotADirectoryError):
                 (self.path / name).unlink()
+        for name in (_EVALUATION, "codes"):
+            with suppress(OSError):
+                (self.path / name).rmdir()
 
     def record(self) -> dict[str, Any]:
         """The content of run.json.
@@ -199,9 +207,11 @@ class RunDir:
         Raises:
             StorageError: The folder holds no finished run; the message says what it holds instead.
         """
-        self.complete()
         if self.state in ("new", "training"):
             raise StorageError(f"{self.path} {self._what_else()}")
+        if self._is_publishing():
+            with self.locked():
+                self._complete()
         record = files.read_json(self.path / _RECORD)
         if not isinstance(record, dict):
             raise StorageError(f"{self.path / _RECORD} is damaged (not an object). Train again.")
@@ -209,10 +219,12 @@ class RunDir:
 
     def _what_else(self) -> str:
         train = f"hadahash train DATA --out {self.path}"
-        if self.path.is_file():
-            return "is a file, not the folder of a run. Give the folder given to train as --out."
+        if self.path.exists() and not self.path.is_dir():
+            return f"is a file, not the folder of a run. Give a folder that was written by: {train}"
         if not self.path.exists():
             return f"does not exist. Check the name, or train a run: {train}"
+        if self.state == "training" and not self.can_resume:
+            return f"is an unfinished training of version 0.1. Start again: {train} --overwrite"
         if self.state == "training":
             return (
                 "is a run whose training has not finished (run.json is missing). "
@@ -225,11 +237,6 @@ class RunDir:
                 "then: hadahash evaluate --queries Q --database D"
             )
         return f"is not the folder of a run (run.json is missing). Train one: {train}"
-
-    def request(self) -> dict[str, Any]:
-        """What the unfinished training was asked for."""
-        request: dict[str, Any] = files.read_json(self.staging / _REQUEST)
-        return request
 
     def model(self, record: dict[str, Any], *, device: str = "auto") -> HashModel:
         """Load the model and check that it is the one that run.json names.
@@ -261,17 +268,25 @@ class RunDir:
 
     @contextmanager
     def new_evaluation(self) -> Iterator[Path]:
-        """Yield an empty folder that becomes `evaluation/` when the block succeeds."""
-        staged = self.path / f".{_EVALUATION}"
+        """Yield an empty folder whose files replace the evaluation when the block succeeds.
+
+        report.json is removed first and put in place last: without it, a run is not evaluated.
+
+        Raises:
+            StorageError: A file cannot be written.
+        """
+        staged, place = self.path / f".{_EVALUATION}", self.path / _EVALUATION
         try:
-            if staged.exists():
-                shutil.rmtree(staged)
+            shutil.rmtree(staged, ignore_errors=True)
             files.make_folder(staged)
             yield staged
             self._remove_evaluation()
-            staged.replace(self.path / _EVALUATION)
+            files.make_folder(place)
+            for path in sorted(staged.iterdir(), key=lambda path: path.name == _REPORT):
+                path.replace(place / path.name)
+            files.flush(place)
         except OSError as error:
-            raise files.storage_error("write", staged, error) from error
+            raise files.storage_error("write", place, error) from error
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
@@ -281,9 +296,9 @@ class RunDir:
         Raises:
             StorageError: The run has not been evaluated.
         """
+        self.record()
         report = self._report()
         if report is None:
-            self.record()
             raise StorageError(
                 f"{self.path} has not been evaluated. Do it with: hadahash evaluate {self.path}"
             )
@@ -299,7 +314,7 @@ class RunDir:
         report: dict[str, Any] = files.read_json(self._report() or self.path)
         record = self.record()
         for key in ("model_id", "split_sha256"):
-            if report.get(key, record.get(key)) != record.get(key):
+            if key in record and report.get(key, record[key]) != record[key]:
                 raise StorageError(
                     f"{self.path} was evaluated with another {key.split('_')[0]} than it has now. "
                     f"Evaluate it again: hadahash evaluate {self.path}"
@@ -308,5 +323,5 @@ class RunDir:
 
     def _report(self) -> Path | None:
         """report.json of this version or, at the top, of version 0.1."""
-        places = (self.path / _EVALUATION / "report.json", self.path / "report.json")
+        places = (self.path / _EVALUATION / _REPORT, self.path / _REPORT)
         return next((path for path in places if path.exists()), None)

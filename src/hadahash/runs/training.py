@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..codes import Codes
-from ..config import Config
+from ..config import Config, differences
 from ..data import (
     LabelledImages,
     Split,
@@ -24,7 +24,7 @@ from ..data import (
 from ..encoding import FeatureCache
 from ..errors import DataError
 from ..evaluation import evaluate
-from ..fitting import FitResult, fit_model
+from ..fitting import fit_model
 from ..model import HashModel
 from ..settings import require
 from ..training import current_processes
@@ -68,9 +68,55 @@ def train_run(
         UsageError: The folder holds a run, or a training with other settings.
         DataError: The data cannot be used.
     """
-    run = RunDir(out)
-    run.check_free(resume=resume, overwrite=overwrite)
+    run, processes = RunDir(out), current_processes()
+    if processes.rank == 0:
+        run.check_free(resume=resume, overwrite=overwrite)
+    finished = resume and not run.can_resume
+    if processes.rank > 0:  # the first process downloads and writes, and speaks for all
+        info = lambda text: None  # noqa: E731
+        processes.barrier()
     dataset = dataset or open_dataset(spec.data, spec.root, info=info)
+    if processes.rank == 0:
+        processes.barrier()
+    job = _plan(config, spec, dataset)
+    if finished:
+        return _already_finished(run, job.request, device, info)
+    fit = partial(
+        fit_model, config, job.train, device=device, resume=resume, cache=cache, info=info
+    )
+    if processes.rank > 0:
+        return fit().model
+    with run.locked():
+        run.check_free(resume=resume, overwrite=overwrite)  # nothing was written in the meantime
+        if resume:
+            _check_request(run.request(), job.request, run)
+        fitted = fit(folder=run.begin(job.request, job.split, resume=resume), progress=progress)
+        record = make_record(fitted.model, spec, job.split, dataset) | {"requested": job.request}
+        if len(job.held_out):
+            score = validation_map(fitted.model, job.held_out, job.train, cache=cache)
+            record["validation_map"] = score
+        run.publish(fitted.model, record, fitted.skipped)
+    return fitted.model
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What a training is made of.
+
+    Attributes:
+        split: The split of the data set.
+        train: The training images.
+        held_out: Training images that are held out for validation.
+        request: What was asked for, as JSON values, to compare a resumed training with.
+    """
+
+    split: Split
+    train: LabelledImages
+    held_out: LabelledImages
+    request: dict[str, Any]
+
+
+def _plan(config: Config, spec: DataSpec, dataset: LabelledImages) -> _Job:
     protocol = spec.protocol or find_dataset(spec.data).protocol
     seed = config.seed if config.split_seed is None else config.split_seed
     split = make_split(dataset, protocol, seed=seed)
@@ -79,64 +125,30 @@ def train_run(
         train, held_out = validation_split(
             split.train, dataset.labels, fraction=spec.validation, seed=seed
         )
-    request = _request(config, spec, split)
-    if resume and run.state in ("trained", "evaluated"):
-        return _already_finished(run, request, device, info)
-    writes = current_processes().rank == 0
-    if not writes:
-        return _fit(config, dataset, train, None, resume, device, progress, cache, info).model
-    with run.locked():
-        staging = run.begin(request, split, resume=resume)
-        fitted = _fit(config, dataset, train, staging, resume, device, progress, cache, info)
-        record = make_record(fitted.model, spec, split, dataset) | {"requested": request}
-        if spec.validation:
-            parts = dataset.take(held_out), dataset.take(train)
-            record["validation_map"] = validation_map(fitted.model, *parts, cache=cache)
-        run.publish(fitted.model, record, fitted.skipped)
-    return fitted.model
-
-
-def _fit(
-    config: Config,
-    dataset: LabelledImages,
-    rows: NDArray[np.int64],
-    folder: Path | None,
-    resume: bool,
-    device: str,
-    progress: bool,
-    cache: FeatureCache | None,
-    info: Info,
-) -> FitResult:
-    data = replace(dataset.take(rows), parts=None)
-    return fit_model(
-        config,
-        data,
-        device=device,
-        folder=folder,
-        resume=resume,
-        progress=progress,
-        cache=cache,
-        info=info,
-    )
-
-
-def _request(config: Config, spec: DataSpec, split: Split) -> dict[str, Any]:
-    """What was asked for, as JSON values."""
-    facts = {"config": config.to_dict(), "data": spec.data, "split_sha256": split.sha256}
-    return dict(json.loads(json.dumps(facts)))
+    request = config.identity() | {"split": split.sha256, "validation": spec.validation}
+    data = replace(dataset, parts=None)
+    return _Job(split, data.take(train), data.take(held_out), request)
 
 
 def _already_finished(run: RunDir, request: dict[str, Any], device: str, info: Info) -> HashModel:
     record = run.record()
-    before = record.get("requested", {}).get("config")
-    changed = [k for k, v in request["config"].items() if before and before.get(k) != v]
+    changed = differences(record.get("requested", request), request)
     require(
         not changed,
-        f"{run.path} holds a finished run with other settings ({', '.join(changed)}). "
+        f"{run.path} holds a finished run with other settings or data ({'; '.join(changed[:4])}). "
         "Replace it with --overwrite, or choose another --out.",
     )
     info(f"{run.path} is trained already; nothing to do.")
     return run.model(record, device=device)
+
+
+def _check_request(before: dict[str, Any] | None, now: dict[str, Any], run: RunDir) -> None:
+    changed = differences(before or now, now)
+    require(
+        not changed,
+        f"{run.path} holds an unfinished training with other settings or data "
+        f"({'; '.join(changed[:4])}). Use the same ones, or start again with --overwrite.",
+    )
 
 
 def validation_map(

@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from ..config import differences
 from ..errors import StorageError, UsageError
 from ..files import replacing, storage_error
 from ..networks.hash_network import HashNetwork
@@ -145,14 +146,11 @@ class Checkpoint:
         return True
 
     def _check_fingerprint(self, saved: dict[str, Any]) -> None:
-        current = json.loads(json.dumps(self.fingerprint))
-        changed = sorted(k for k in {*saved, *current} if saved.get(k) != current.get(k))
+        changed = differences(saved, json.loads(json.dumps(self.fingerprint)))
         if changed:
-            shown = "; ".join(
-                f"{k}: {saved.get(k)} before, {current.get(k)} now" for k in changed[:4]
-            )
             raise UsageError(
-                f"Cannot resume from {self.path}: it belongs to another configuration ({shown}). "
+                f"Cannot resume from {self.path}: it belongs to another configuration "
+                f"({'; '.join(changed[:4])}). "
                 "Use the same settings and data, or start again with --overwrite."
             )
 

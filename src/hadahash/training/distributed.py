@@ -53,6 +53,10 @@ class ProcessGroup(Protocol):
         """The mean of each value over all processes."""
         ...
 
+    def barrier(self) -> None:
+        """Wait until all processes have arrived here."""
+        ...
+
     def broadcast(self, state: TrainingState) -> None:
         """Send the state of rank 0, which reads checkpoints, to all processes."""
         ...
@@ -71,11 +75,13 @@ class SingleProcess:
     def mean(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
         return sums
 
+    def barrier(self) -> None: ...
+
     def broadcast(self, state: TrainingState) -> None: ...
 
 
 class DistributedProcesses:
-    """One of several processes of an initialised `torch.distributed` group."""
+    """One of several processes of an initialized `torch.distributed` group."""
 
     def __init__(self) -> None:
         self.rank, self.count = distributed.get_rank(), distributed.get_world_size()
@@ -93,15 +99,17 @@ class DistributedProcesses:
         gradients = [
             parameter.grad for parameter in network.parameters() if parameter.grad is not None
         ]
-        for kind in sorted(
-            {gradient.dtype for gradient in gradients}, key=str
-        ):  # one message for all of a kind
+        # One message for all gradients of a type.
+        for kind in sorted({gradient.dtype for gradient in gradients}, key=str):
             self._average([gradient for gradient in gradients if gradient.dtype == kind])
 
     def mean(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
         values = [value.detach().float().clone() for value in sums.values()]
         self._average(values)
         return dict(zip(sums, values, strict=True))
+
+    def barrier(self) -> None:
+        distributed.barrier()
 
     def broadcast(self, state: TrainingState) -> None:
         device = state.network.threshold.device
@@ -137,9 +145,7 @@ def current_processes() -> ProcessGroup:
         local, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
         if gpus:
             torch.cuda.set_device(local % gpus)
-        each_has_one = 0 < int(os.environ.get("LOCAL_WORLD_SIZE", "1")) <= gpus
-        distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if each_has_one else "gloo"
-        )  # nccl: one process a GPU
+        one_gpu_each = 0 < int(os.environ.get("LOCAL_WORLD_SIZE", "1")) <= gpus  # NCCL needs it
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if one_gpu_each else "gloo")
         atexit.register(distributed.destroy_process_group)
     return DistributedProcesses() if distributed.get_world_size() > 1 else SingleProcess()

@@ -32,15 +32,13 @@ class Interrupt:
 
     def __init__(self, processes: ProcessGroup, device: torch.device, *, hold: bool) -> None:
         self._processes, self._got = processes, 0
-        own = (
-            hold and threading.current_thread() is threading.main_thread()
-        )  # signals reach no other
+        # Python delivers signals to the main thread only.
+        hold = hold and threading.current_thread() is threading.main_thread()
         self._held = [
-            number for number, usual in _USUAL.items() if own and signal.getsignal(number) == usual
+            number for number, usual in _USUAL.items() if hold and signal.getsignal(number) == usual
         ]
-        by_gpu = (
-            processes.count > 1 and distributed.get_backend() == "nccl"
-        )  # then nothing on the CPU can be sent
+        # A group with NCCL alone cannot send tensors on the CPU.
+        by_gpu = processes.count > 1 and distributed.get_backend() == "nccl"
         self._device = device if by_gpu else torch.device("cpu")
 
     def __enter__(self) -> Interrupt:

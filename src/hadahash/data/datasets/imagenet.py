@@ -1,17 +1,18 @@
-"""ImageNet-100 and Tiny-ImageNet-100: photographs in one folder for each class, named by its WordNet id (wnid).
+"""ImageNet-100 and Tiny-ImageNet-100: one folder per class, named by its WordNet ID (wnid).
 
     train/<wnid>/*.JPEG              or train/<wnid>/images/*.JPEG
-    val/<wnid>/*.JPEG                or all of them in val/ or val/images/, and one of the files that tell their classes:
-        val/val_annotations.txt                          Tiny-ImageNet: name, wnid, ... separated by tabs
-        LOC_val_solution.csv                             Kaggle: name, "wnid x y x y ..." separated by a comma
-        ILSVRC2012_validation_ground_truth.txt           the devkit: a class number a line, in the order of the images,
-            and meta.mat                                 which has the wnid of each class number
-    words.txt or LOC_synset_mapping.txt                  the names of the classes; not needed
-    classes.txt                                          the wnids to use, one a line; not needed
+    val/<wnid>/*.JPEG                or all of them in val/ or val/images/, and one of these files:
+        val/val_annotations.txt                          Tiny-ImageNet: name, wnid, ... (tabs)
+        LOC_val_solution.csv                             Kaggle: name, "wnid x y x y ..." (commas)
+        ILSVRC2012_validation_ground_truth.txt           devkit: one class number per line, in the
+            and meta.mat                                 order of the images, and their wnids
+    words.txt or LOC_synset_mapping.txt                  names of the classes; optional
+    classes.txt                                          the wnids to use, one per line; optional
 
-Of a folder with more than 100 classes 100 are used: those of classes.txt, or else 100 that are drawn once for ever, the same
-for every seed of a run, so that runs differ in their training images but not in their classes. Ids are
-train/<wnid>/<file> and val/<wnid>/<file> in every layout.
+Of a folder with more than 100 classes 100 are used: those of classes.txt; else, for Tiny-ImageNet,
+the classes of the published results (`tinyimagenet100.txt` in this package) if they are all there;
+else 100 that are drawn once, the same for every seed. Runs so differ in their training images but
+not in their classes. Ids are train/<wnid>/<file> and val/<wnid>/<file> in every layout.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +29,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..base import FileImages, LabelledImages, name_ids
-from ..folder import class_folders, list_images
+from ..folder import class_folders, scan
 from ..labels import Labels
 from ..text import AGAIN, read_text
 from . import DATASETS, DatasetInfo
@@ -35,9 +37,9 @@ from .locations import locate_dataset
 
 CLASSES = 100
 
-_EXPECTED = "Expected are the folders train/<wnid>/ and val/ with the images"
-_TINY = f"{_EXPECTED}; http://cs231n.stanford.edu/tiny-imagenet-200.zip has them."
-_IMAGENET = f"{_EXPECTED}; https://www.image-net.org gives them (ILSVRC2012) to those who register."
+_EXPECTED = "Expected: the folders train/<wnid>/ and val/ with the images"
+_TINY = f"{_EXPECTED}, from http://cs231n.stanford.edu/tiny-imagenet-200.zip."
+_IMAGENET = f"{_EXPECTED}, from https://www.image-net.org (ILSVRC2012; registration is needed)."
 
 
 class _Image(NamedTuple):
@@ -51,41 +53,62 @@ class _Image(NamedTuple):
 
 
 def locate_tinyimagenet100(root: str | Path | None = None, **options: Any) -> Path:
-    """The folder that holds train/ and val/; it is not fetched."""
+    """Find the folder of Tiny-ImageNet; the arguments are those of `locate_imagenet100`."""
     return locate_dataset(
         "tinyimagenet100", root, _fits, below=("tiny-imagenet-200",), expected=_TINY
     )
 
 
 def locate_imagenet100(root: str | Path | None = None, **options: Any) -> Path:
-    """The folder that holds train/ and val/; it is not fetched."""
+    """Find the folder that holds train/ and val/.
+
+    Args:
+        root: Where to look; None for the cache folder.
+        **options: Ignored.
+
+    Returns:
+        The folder.
+
+    Raises:
+        DataError: There is no such folder.
+    """
     below = ("ILSVRC/Data/CLS-LOC", "Data/CLS-LOC", "ILSVRC2012")
     return locate_dataset("imagenet100", root, _fits, below=below, expected=_IMAGENET)
 
 
 def read_tinyimagenet100(root: str | Path) -> LabelledImages:
-    """Tiny-ImageNet, 64 x 64 pixels an image, from a folder as the head of this file describes."""
+    """Read 100 classes of Tiny-ImageNet, of 64 x 64 pixels, from a folder; see `read_wnids`."""
     return read_wnids(root, "tinyimagenet100")
 
 
 def read_imagenet100(root: str | Path) -> LabelledImages:
-    """ILSVRC2012 from a folder as the head of this file describes; only the folders of the 100 classes are listed."""
+    """Read 100 classes of ILSVRC2012 from a folder; see `read_wnids`."""
     return read_wnids(root, "imagenet100")
 
 
 def read_wnids(root: str | Path, name: str, *, count: int = CLASSES) -> LabelledImages:
-    """`count` classes of such a folder; the images of val/ are marked as queries, the others as training images."""
+    """Read some classes of a folder of train/<wnid>/ and val/.
+
+    Args:
+        root: The folder.
+        name: Name of the data set.
+        count: Number of classes.
+
+    Returns:
+        The images; those of val/ are the part "query".
+
+    Raises:
+        DataError: Files are missing or damaged.
+    """
     root = Path(root)
-    wnids = choose_classes(root, count)
+    wnids = choose_classes(root, count, prefer=list(tiny_classes()) if "tiny" in name else ())
     images = [
         _Image("train", wnid, path) for wnid in wnids for path in _images_of(root / "train" / wnid)
     ]
     images += _validation(root, wnids)
     twice = [item for item, times in Counter(image.id for image in images).items() if times > 1]
     if twice:
-        raise DataError(
-            f"{root}: {len(twice)} images are there twice, for example {twice[0]}. Keep one of each."
-        )
+        raise DataError(f"{root}: {len(twice)} images occur twice, for example {twice[0]}.")
     number = {wnid: label for label, wnid in enumerate(wnids)}
     return LabelledImages(
         images=FileImages([image.path for image in images]),
@@ -97,31 +120,53 @@ def read_wnids(root: str | Path, name: str, *, count: int = CLASSES) -> Labelled
     )
 
 
-def choose_classes(root: Path, count: int = CLASSES) -> list[str]:
-    """The wnids that are used, in order: those of classes.txt, all if they are few enough, or a draw that never changes."""
+def tiny_classes() -> dict[str, str]:
+    """Return the wnid and the names of each class of Tiny-ImageNet-100."""
+    lines = (resources.files(__package__) / "tinyimagenet100.txt").read_text("utf-8").splitlines()
+    rows = (line.split("\t") for line in lines if not line.startswith("#"))
+    return {row[0]: row[3] for row in rows}
+
+
+def choose_classes(root: Path, count: int = CLASSES, *, prefer: Sequence[str] = ()) -> list[str]:
+    """Choose the classes to use.
+
+    Args:
+        root: The folder that holds train/<wnid>/ and, optionally, classes.txt.
+        count: Number of classes.
+        prefer: Classes to use if there is no classes.txt and all of them are there.
+
+    Returns:
+        Their wnids, in order: those of classes.txt, the preferred ones, all if there are no more
+        than `count`, or a draw that never changes.
+
+    Raises:
+        DataError: There are no class folders, or classes.txt is wrong.
+    """
     wnids = list(class_folders(root / "train"))
     listed = root / "classes.txt"
     if listed.is_file():
         return _listed_classes(listed, root / "train", wnids)
     if not wnids:
         raise DataError(
-            f"{root / 'train'} holds no class folders. Put the images of each class into train/<wnid>/."
+            f"{root / 'train'} holds no class folders. Put the images into train/<wnid>/."
         )
+    if prefer and set(prefer) <= set(wnids):
+        return sorted(prefer)
     order = np.argsort(np.random.PCG64(0).random_raw(len(wnids)), kind="stable")
     return sorted(wnids[index] for index in order[:count])
 
 
 def _listed_classes(path: Path, train: Path, wnids: list[str]) -> list[str]:
     """The wnids in classes.txt, in order; each must have a folder."""
-    lines = read_text(path, remedy="Write a wnid a line, or delete the file.").splitlines()
+    lines = read_text(
+        path, remedy="Write one WordNet ID per line, or delete the file."
+    ).splitlines()
     for number, line in enumerate(lines, 1):
         for wnid in line.split():
             if wnid not in wnids:
-                raise DataError(
-                    f"{path} line {number}: {wnid} has no folder in {train}. Correct the line, or delete it."
-                )
+                raise DataError(f"{path} line {number}: {wnid} has no folder in {train}.")
     if not any(line.split() for line in lines):
-        raise DataError(f"{path} is empty. Write a wnid a line, or delete the file.")
+        raise DataError(f"{path} is empty. Write one WordNet ID per line, or delete the file.")
     return sorted({wnid for line in lines for wnid in line.split()})
 
 
@@ -130,14 +175,14 @@ def _fits(folder: Path) -> bool:
 
 
 def _images_of(folder: Path) -> list[Path]:
-    images = list_images(folder)
+    images = scan(folder).images
     if not images:
-        raise DataError(f"{folder} holds no images. Unpack the data set again.")
+        raise DataError(f"{folder} holds no images. {AGAIN}")
     return sorted(images, key=lambda path: path.name)
 
 
 def _validation(root: Path, wnids: list[str]) -> list[_Image]:
-    """The images of val/, class by class, from folders of classes or by the file that tells their classes."""
+    """The images of val/, class by class, from class folders or by a file of their classes."""
     folder = root / "val"
     if any((folder / wnid).is_dir() for wnid in wnids):
         return [_Image("val", wnid, path) for wnid in wnids for path in _images_of(folder / wnid)]
@@ -145,9 +190,8 @@ def _validation(root: Path, wnids: list[str]) -> list[_Image]:
     answers = _answers(root, paths)
     unknown = [path.name for path in paths if path.stem not in answers]
     if unknown:
-        raise DataError(
-            f"{folder}: the class of {len(unknown)} images is not told, for example of {unknown[0]}. {AGAIN}"
-        )
+        missing = f"no class for {len(unknown)} images, for example {unknown[0]}"
+        raise DataError(f"{folder}: {missing}. {AGAIN}")
     wanted = set(wnids)
     images = [
         _Image("val", answers[path.stem], path) for path in paths if answers[path.stem] in wanted
@@ -156,7 +200,7 @@ def _validation(root: Path, wnids: list[str]) -> list[_Image]:
 
 
 def _answers(root: Path, paths: list[Path]) -> dict[str, str]:
-    """The wnid of each validation image by the name of its file, without the ending."""
+    """The wnid of each validation image, by its file name without extension."""
     readers: tuple[tuple[str, Callable[[Path, list[Path]], dict[str, str]]], ...] = (
         ("val_annotations.txt", _tiny_answers),
         ("LOC_val_solution.csv", _kaggle_answers),
@@ -167,13 +211,12 @@ def _answers(root: Path, paths: list[Path]) -> dict[str, str]:
         if found:
             return read(found, paths)
     names = ", ".join(name for name, _ in readers)
-    raise DataError(
-        f"{root / 'val'} has no folder of a class, and no file tells the classes of its images ({names}). {AGAIN}"
-    )
+    missing = f"neither class folders nor a file of classes ({names})"
+    raise DataError(f"{root / 'val'} has {missing}. {AGAIN}")
 
 
 def _find(root: Path, name: str) -> Path | None:
-    """A file of this name beside the images, in the devkit's folder, or above them where Kaggle has it."""
+    """A file beside the images, in the folder of the devkit, or above them as at Kaggle."""
     tops = (root, root / "val", *(root.resolve().parents[:3] if root.name == "CLS-LOC" else ()))
     for top in tops:
         for folder in ("", "data", "ILSVRC2012_devkit_t12/data"):
@@ -191,21 +234,20 @@ def _kaggle_answers(path: Path, paths: list[Path]) -> dict[str, str]:
 
 
 def _pairs(path: Path, rows: Iterable[list[str]], *, header: bool = False) -> dict[str, str]:
-    """From rows of a file's name and its wnid, with whatever follows; empty ones say nothing."""
+    """From rows of a file name, its wnid and anything else; empty rows are skipped."""
     answers = {}
     for number, row in enumerate(rows, 1):
         if not any(row) or (header and number == 1):
             continue
         if len(row) < 2 or not row[1].split():
-            raise DataError(
-                f"{path} line {number}: '{' '.join(row)}' does not name an image and its class. {AGAIN}"
-            )
+            got = f"expected an image and its class, got '{' '.join(row)}'"
+            raise DataError(f"{path} line {number}: {got}. {AGAIN}")
         answers[Path(row[0]).stem] = row[1].split()[0]
     return answers
 
 
 def _devkit_answers(path: Path, paths: list[Path]) -> dict[str, str]:
-    """Line n has the class number of the image whose name ends in _n; meta.mat has the wnids of the class numbers."""
+    """Line n has the class number of the image whose name ends in _n; meta.mat has the wnids."""
     wnids = _devkit_wnids(path)
     numbers = read_text(path).split()
     answers = {}
@@ -213,9 +255,8 @@ def _devkit_answers(path: Path, paths: list[Path]) -> dict[str, str]:
         ending = re.search(r"_0*([1-9]\d*)$", image.stem)
         place = int(ending[1]) if ending else 0
         if not 1 <= place <= len(numbers) or numbers[place - 1] not in wnids:
-            raise DataError(
-                f"{path} has {len(numbers)} lines and no class number for {image.name}. Get the file again."
-            )
+            missing = f"{len(numbers)} lines and no class number for {image.name}"
+            raise DataError(f"{path} has {missing}. {AGAIN}")
         answers[image.stem] = wnids[numbers[place - 1]]
     return answers
 
@@ -224,9 +265,7 @@ def _devkit_wnids(truth: Path) -> dict[str, str]:
     """The wnid of each class number of the devkit, written as text."""
     meta = truth.with_name("meta.mat")
     if not meta.is_file():
-        raise DataError(
-            f"{truth} gives class numbers, and {meta}, which has the wnid of each, is missing. Copy it there."
-        )
+        raise DataError(f"{truth} needs {meta}, which is missing. Copy it from the devkit.")
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
@@ -234,13 +273,11 @@ def _devkit_wnids(truth: Path) -> dict[str, str]:
         synsets = np.atleast_1d(loadmat(meta, squeeze_me=True)["synsets"])
         return {str(int(synset["ILSVRC2012_ID"])): str(synset["WNID"]) for synset in synsets}
     except (MatReadError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{meta} is not the devkit's table of synsets ({error}). Copy it again."
-        ) from error
+        raise DataError(f"{meta} is damaged ({error}). Copy it from the devkit.") from error
 
 
 def _names(root: Path, wnids: list[str]) -> tuple[str, ...]:
-    """The first word of each class, with its wnid where two classes have the same, or the wnid alone."""
+    """The first name of each class, with its wnid where two are equal; or the wnid alone."""
     words = {}
     for name, separator in (("words.txt", "\t"), ("LOC_synset_mapping.txt", " ")):
         found = _find(root, name)

@@ -1,4 +1,4 @@
-"""Where the files of a data set are: in the folder that is given, or in the cache folder."""
+"""Where the files of data sets are: in a given folder, or in the cache folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...errors import DataError
 
 
 def cache_folder() -> Path:
-    """Where data sets are kept: the environment variable HADAHASH_DATA, or ~/.cache/hadahash."""
+    """Return the folder of data sets: the variable HADAHASH_DATA, or ~/.cache/hadahash."""
     return Path(os.environ.get("HADAHASH_DATA") or Path.home() / ".cache" / "hadahash")
 
 
@@ -22,9 +22,20 @@ def locate_dataset(
     below: Sequence[str] = (),
     expected: str,
 ) -> Path:
-    """The first folder that `fits`: `root`, or NAME in the cache folder, or a folder of theirs named in `below`.
+    """Find the folder of a data set that is not downloaded automatically.
 
-    For data sets that are not fetched, so the error says what is `expected` there and where one gets it.
+    Args:
+        name: Name of the data set.
+        root: Where to look; None for the folder `name` in the cache folder.
+        fits: Tells whether a folder holds the data set.
+        below: Folders inside these places to look at, too.
+        expected: What the folder must hold and where to get it, for the message.
+
+    Returns:
+        The first folder that fits.
+
+    Raises:
+        DataError: No folder fits.
     """
     tops = [cache_folder() / name] if root is None else [Path(root), Path(root) / name]
     places = [top / inner for top in tops for inner in ("", *below)]
@@ -33,11 +44,8 @@ def locate_dataset(
     for place in places:
         if fits(place):
             return place
-    remedy = (
-        "Name its folder with --data-root"
-        if root is None
-        else "Name another folder with --data-root"
-    )
+    other = "" if root is None else "another "
     raise DataError(
-        f"{name} is not in {tops[0]}. {expected} {remedy}, or put it into {cache_folder() / name}."
+        f"{name} is not in {tops[0]}. {expected} "
+        f"Give {other or 'its '}folder with --data-root, or put it into {cache_folder() / name}."
     )

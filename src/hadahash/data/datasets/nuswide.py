@@ -1,15 +1,16 @@
-"""NUS-WIDE with its 21 most frequent concepts: photographs from Flickr with several labels each.
+r"""NUS-WIDE with its 21 most frequent concepts: multi-label photographs from Flickr.
 
-    ImageList/Imagelist.txt                              a path a line, with backslashes: actor\\0001_2124494179.jpg
-    Groundtruth/AllLabels/Labels_<concept>.txt           0 or 1 a line, for the images of that list
+    ImageList/Imagelist.txt                        one path per line: actor\0001_2124494179.jpg
+    Groundtruth/AllLabels/Labels_<concept>.txt     0 or 1 per line, for the images of that list
         or in two parts, training images first:
     ImageList/TrainImagelist.txt, TestImagelist.txt
     Groundtruth/TrainTestLabels/Labels_<concept>_Train.txt, Labels_<concept>_Test.txt
-    Flickr/<path> or images/<path>                       the photographs
+    Flickr/<path> or images/<path>                 the photographs
 
-The concepts are counted over the whole list. Images that have none of the 21 are left out: 195,834 of 269,648 remain. The
-photographs are not given out with the lists, and many are gone from Flickr: those that are missing are left out too, with a
-warning that counts them and has them all in `.missing`. Ids are the paths, with slashes.
+Concepts are counted over the whole list. Images with none of the 21 are left out: 195,834 of
+269,648 remain. The photographs are not distributed with the lists, and many are gone from Flickr:
+missing ones are left out, with a warning that counts them and lists them in `.missing`. Ids are the
+paths, with slashes.
 """
 
 from __future__ import annotations
@@ -32,20 +33,22 @@ from .cifar10 import ChangedDataWarning, Info
 from .locations import locate_dataset
 
 CONCEPTS = 21
-OFFICIAL_LIST, OFFICIAL_IMAGES = (
-    269_648,
-    195_834,
-)  # images in the list, and those of them with any of the 21 concepts
+OFFICIAL_LIST = 269_648  # images in the list
+OFFICIAL_IMAGES = 195_834  # those of them with any of the 21 concepts
 
 _PHOTOS = ("Flickr", "images")
 _EXPECTED = (
-    "Expected are the folders ImageList, Groundtruth and Flickr (or images), which has the photographs; "
-    "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html has them."
+    "Expected: the folders ImageList, Groundtruth and Flickr (or images, the photographs), from "
+    "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html."
 )
 
 
 class MissingImagesWarning(DataWarning):
-    """Images of the list are not on the disk: `.missing` has their ids."""
+    """Images of the list are not on the disk.
+
+    Attributes:
+        missing: Ids of these images.
+    """
 
     def __init__(self, text: str, missing: tuple[str, ...]) -> None:
         super().__init__(text)
@@ -53,10 +56,17 @@ class MissingImagesWarning(DataWarning):
 
 
 class Listed(NamedTuple):
-    """The images of the list that have any of the concepts, and how many have none."""
+    """The images of the list that have any of the concepts.
 
-    ids: Ids  # (n,)
-    labels: Labels  # multi-label, of the concepts
+    Attributes:
+        ids: Paths of the images (n,).
+        labels: Their concepts, multi-label.
+        concepts: Names of the concepts.
+        unlabelled: Number of images with none of the concepts.
+    """
+
+    ids: Ids
+    labels: Labels
     concepts: tuple[str, ...]
     unlabelled: int
 
@@ -64,29 +74,51 @@ class Listed(NamedTuple):
 def locate_nuswide21(
     root: str | Path | None = None, *, info: Info = lambda text: None, **options: Any
 ) -> Path:
-    """The folder that holds the lists and the photographs; it is not fetched. `info` is told what is left out."""
+    """Find the folder that holds the lists and the photographs.
+
+    Args:
+        root: Where to look; None for the cache folder.
+        info: Receives one line about the images that are left out.
+        **options: Ignored.
+
+    Returns:
+        The folder.
+
+    Raises:
+        DataError: There is no such folder, or its lists are damaged.
+    """
     place = locate_dataset("nuswide21", root, _fits, below=("NUS-WIDE",), expected=_EXPECTED)
     found = read_lists(place)
     info(
-        f"nuswide21: {len(found.ids):,} images have any of the concepts {', '.join(found.concepts)}; "
-        f"{found.unlabelled:,} others are left out."
+        f"nuswide21: {len(found.ids):,} images have any of the concepts "
+        f"{', '.join(found.concepts)}; {found.unlabelled:,} others are left out."
     )
     return place
 
 
 def read_nuswide21(root: str | Path) -> LabelledImages:
-    """The images that are on the disk and have any of the 21 concepts, with labels (n, 21) of 0 and 1."""
+    """Read the images that are on the disk and have any of the 21 concepts.
+
+    Args:
+        root: The folder with the lists and the photographs.
+
+    Returns:
+        Multi-label images of 21 classes.
+
+    Raises:
+        DataError: The lists are damaged, or no photograph is there.
+    """
     root = Path(root)
     found = read_lists(root)
     photos = _photos(root)
     there = np.array([os.path.isfile(photos / name) for name in found.ids], bool)  # noqa: PTH113 (200,000 of them)
     if not there.any():
-        raise DataError(
-            f"None of the {len(there):,} listed images is in {photos}, for example {found.ids[0]}. {_EXPECTED}"
-        )
+        none = f"None of the {len(there):,} listed images is in {photos}"
+        raise DataError(f"{none}, for example {found.ids[0]}. {_EXPECTED}")
     if not there.all():
         missing = tuple(found.ids[~there].tolist())
-        text = f"{len(missing):,} of {len(there):,} images are not in {photos}, for example {missing[0]}. They are left out."
+        text = f"{len(missing):,} of {len(there):,} images are not in {photos}"
+        text += f", for example {missing[0]}. They are left out."
         warnings.warn(MissingImagesWarning(text, missing), stacklevel=2)
     ids = found.ids[there]
     images = FileImages([photos / name for name in ids])
@@ -94,19 +126,30 @@ def read_nuswide21(root: str | Path) -> LabelledImages:
 
 
 def read_lists(root: str | Path, *, count: int = CONCEPTS) -> Listed:
-    """The lists alone: images, labels and the `count` most frequent concepts in the order of their names."""
+    """Read the lists alone.
+
+    Args:
+        root: The folder with the lists.
+        count: Number of concepts; the most frequent ones are used, in the order of their names.
+
+    Returns:
+        The images with any of the concepts.
+
+    Raises:
+        DataError: The lists are incomplete or damaged.
+    """
     root = Path(root)
     ids, columns = _read_whole(root) or _read_halves(root)
     if len(columns) < count:
-        raise DataError(
-            f"{root / 'Groundtruth'} has labels for {len(columns)} concepts, {count} are needed. {_EXPECTED}"
-        )
+        found = f"labels for {len(columns)} concepts, {count} are needed"
+        raise DataError(f"{root / 'Groundtruth'} has {found}. {_EXPECTED}")
     frequent = sorted(columns, key=lambda concept: (-int(columns[concept].sum()), concept))
     concepts = tuple(sorted(frequent[:count]))
     labels = np.stack([columns[concept] for concept in concepts], axis=1)
     used = labels.any(axis=1)
     if len(ids) == OFFICIAL_LIST and count == CONCEPTS and used.sum() != OFFICIAL_IMAGES:
-        text = f"{root} was changed: {used.sum():,} images have any of the 21 concepts, officially {OFFICIAL_IMAGES:,}."
+        text = f"{root} was changed: {used.sum():,} images have any of the 21 concepts"
+        text += f", officially {OFFICIAL_IMAGES:,}."
         warnings.warn(text, ChangedDataWarning, stacklevel=2)
     return Listed(
         name_ids(ids)[used], Labels.from_array(labels[used]), concepts, int((~used).sum())
@@ -130,7 +173,7 @@ Columns = dict[str, NDArray[np.bool_]]
 
 
 def _read_whole(root: Path) -> tuple[list[str], Columns] | None:
-    """All images and the labels of each concept, from the list of all; None where there is none."""
+    """All images and the labels of each concept, from one list; None where there is none."""
     paths = sorted((root / "Groundtruth" / "AllLabels").glob("Labels_*.txt"))
     if not paths:
         return None
@@ -166,9 +209,8 @@ def _read_ids(path: Path) -> list[str]:
     for number, line in enumerate(_bytes(path).decode("utf-8", "replace").splitlines(), 1):
         name = line.strip().replace("\\", "/")
         if name in line_of:
-            raise DataError(
-                f"{path} line {number}: {name} is in line {line_of[name]} already. {AGAIN}"
-            )
+            known = f"{name} is already in line {line_of[name]}"
+            raise DataError(f"{path} line {number}: {known}. {AGAIN}")
         if name:
             line_of[name] = number
     if not line_of:
@@ -179,14 +221,14 @@ def _read_ids(path: Path) -> list[str]:
 def _read_labels(path: Path, count: int) -> NDArray[np.bool_]:
     digits = np.frombuffer(_bytes(path).translate(None, b" \t\r\n"), np.uint8)
     if len(digits) != count or not np.isin(digits, (ord("0"), ord("1"))).all():
-        raise DataError(
-            f"{path} must have 0 or 1 for each of the {count:,} images of its list; it has {len(digits):,} digits. {AGAIN}"
-        )
+        wanted = f"0 or 1 for each of the {count:,} images of its list"
+        raise DataError(f"{path} must have {wanted}, got {len(digits):,} digits. {AGAIN}")
     present: NDArray[np.bool_] = digits == ord("1")
     return present
 
 
 def _bytes(path: Path) -> bytes:
+    files.require_regular(path)
     try:
         return path.read_bytes()
     except OSError as error:

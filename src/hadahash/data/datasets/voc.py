@@ -1,12 +1,15 @@
-"""Pascal VOC 2012, the main task: photographs with any of 20 classes in them.
+"""Pascal VOC 2012, main task: photographs that contain objects of 20 classes.
 
     JPEGImages/<id>.jpg
-    ImageSets/Main/<class>_train.txt, <class>_val.txt     an image's id and 1, 0 or -1 a line
+    ImageSets/Main/<class>_train.txt, <class>_val.txt     one line per image: id and 1, 0 or -1
 
-1: the class is in the image; -1: it is not; 0: there are only objects of it that are marked as difficult to see. An image
-counts as having a class where it says 1: 0 is taken as absent, because such an object can hardly be recognised. Images that
-have no class left stay in, without a label. The folder may be VOC2012, VOCdevkit or the one that holds VOCdevkit. Ids are
-train/<id> and val/<id>; the training set comes first.
+1: the class is in the image; -1: it is not; 0: only objects marked as difficult are. An image has a
+class where its line says 1; 0 counts as absent. Images without any class are kept, without labels.
+The folder may be VOC2012, VOCdevkit or the one that holds VOCdevkit. Ids are train/<id> and
+val/<id>; the training set comes first.
+
+The published results of this project use smaller copies of the photographs, which
+`hadahash data prepare voc2012-112px` makes.
 """
 
 from __future__ import annotations
@@ -48,20 +51,41 @@ CLASSES = (
 )
 
 _EXPECTED = (
-    "Expected is the folder VOCdevkit/VOC2012 with JPEGImages and ImageSets/Main; "
-    "http://host.robots.ox.ac.uk/pascal/VOC/voc2012/ has it (VOCtrainval_11-May-2012.tar)."
+    "Expected: the folder VOCdevkit/VOC2012 with JPEGImages and ImageSets/Main, from "
+    "http://host.robots.ox.ac.uk/pascal/VOC/voc2012/ (VOCtrainval_11-May-2012.tar)."
 )
 
 
 def locate_voc2012(root: str | Path | None = None, **options: Any) -> Path:
-    """The folder VOC2012; it is not fetched."""
+    """Find the folder VOC2012.
+
+    Args:
+        root: Where to look; None for the cache folder.
+        **options: Ignored.
+
+    Returns:
+        The folder.
+
+    Raises:
+        DataError: There is no such folder.
+    """
     return locate_dataset(
         "voc2012", root, _fits, below=("VOCdevkit/VOC2012", "VOC2012"), expected=_EXPECTED
     )
 
 
 def read_voc2012(root: str | Path) -> LabelledImages:
-    """All images of the training and the validation set, with labels (n, 20) of 0 and 1."""
+    """Read the training and the validation set.
+
+    Args:
+        root: The folder VOC2012, or one that holds it.
+
+    Returns:
+        Multi-label images of 20 classes; the validation set is the part "query".
+
+    Raises:
+        DataError: Files are missing or damaged.
+    """
     root = locate_voc2012(root)
     ids, labels, paths = [], [], []
     for part in ("train", "val"):
@@ -71,9 +95,8 @@ def read_voc2012(root: str | Path) -> LabelledImages:
         labels.append(present)
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
-        raise DataError(
-            f"{root / 'JPEGImages'} lacks {len(missing)} of {len(paths)} images, for example {missing[0]}. {AGAIN}"
-        )
+        lacks = f"{len(missing)} of {len(paths)} images are missing"
+        raise DataError(f"{root / 'JPEGImages'}: {lacks}, for example {missing[0]}. {AGAIN}")
     parts = ["train"] * len(labels[0]) + ["query"] * len(labels[1])
     return LabelledImages(
         FileImages(paths),
@@ -90,7 +113,7 @@ def _fits(folder: Path) -> bool:
 
 
 def _read_part(folder: Path, part: str) -> tuple[list[str], NDArray[np.int64]]:
-    """The images of a part and their labels (n, 20); every class's file must list the same images."""
+    """The images of a part and their labels (n, 20); all files must list the same images."""
     names: list[str] = []
     columns: list[NDArray[np.int64]] = []
     for label in CLASSES:
@@ -109,9 +132,8 @@ def _read_class(path: Path) -> tuple[list[str], NDArray[np.int64]]:
     rows = [line.split() for line in read_text(path).splitlines()]
     for number, row in enumerate(rows, 1):
         if row and (len(row) != 2 or row[1] not in ("1", "0", "-1")):
-            raise DataError(
-                f"{path} line {number}: {' '.join(row)!r} is not an image's id and 1, 0 or -1. {AGAIN}"
-            )
+            got = f"expected an id and 1, 0 or -1, got {' '.join(row)!r}"
+            raise DataError(f"{path} line {number}: {got}. {AGAIN}")
     rows = [row for row in rows if row]
     if not rows:
         raise DataError(f"{path} is empty. {AGAIN}")

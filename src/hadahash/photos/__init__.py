@@ -1,0 +1,25 @@
+"""Photos on disk as an index that follows them: scan, catalog, sync and search."""
+
+from .catalog import CATALOG, Catalog
+from .models import check_model, load_model_of
+from .plan import SyncPlan, SyncSummary
+from .scan import Photo, Scan, scan_folder, scan_paths
+from .search import SearchHit, find_similar
+from .sync import SKIPPED, PhotoIndex
+
+__all__ = [
+    "CATALOG",
+    "SKIPPED",
+    "Catalog",
+    "Photo",
+    "PhotoIndex",
+    "Scan",
+    "SearchHit",
+    "SyncPlan",
+    "SyncSummary",
+    "check_model",
+    "find_similar",
+    "load_model_of",
+    "scan_folder",
+    "scan_paths",
+]

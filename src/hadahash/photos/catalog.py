@@ -1,0 +1,215 @@
+"""The catalog: what is known about each file of an index, in SQLite.
+
+The catalog lies in the folder of the index, in photos.sqlite. For each file it has size,
+modification time and content digest at the time it was encoded, or why it could not be. It is
+written after the index: after a crash it knows less than the index, never more, so some files are
+encoded once more and none is left out. Without it, all files are.
+
+Comparisons run in SQL and touch only the rows they need: adding one photo to an index of millions
+reads one row.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ..codes import Skipped
+from ..errors import StorageError
+from .scan import Photo
+
+CATALOG = "photos.sqlite"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS photos (
+    id BLOB PRIMARY KEY, root BLOB, size INTEGER, mtime_ns INTEGER, digest BLOB, reason TEXT
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS photos_skipped ON photos (id, reason) WHERE reason IS NOT NULL;
+"""
+_FOUND = "CREATE TEMP TABLE found (id BLOB PRIMARY KEY, root BLOB, size INTEGER, mtime_ns INTEGER)"
+_NEW = """
+SELECT found.id FROM found LEFT JOIN photos ON photos.id = found.id
+WHERE photos.id IS NULL OR photos.root != found.root
+"""
+_KNOWN = """
+SELECT found.id, photos.size = found.size AND photos.mtime_ns = found.mtime_ns,
+       photos.digest, photos.reason IS NULL
+FROM found CROSS JOIN photos ON photos.id = found.id AND photos.root = found.root
+"""
+_DELETED = """
+SELECT id, size, digest, reason IS NULL FROM photos
+WHERE root = ? AND id NOT IN (SELECT id FROM found WHERE root = ?)
+"""
+
+
+class FileStat(NamedTuple):
+    """Size and modification time: what reveals a changed file without reading it."""
+
+    size: int
+    mtime_ns: int
+
+
+class CatalogRow(NamedTuple):
+    """What the catalog keeps of a file.
+
+    Attributes:
+        root: The folder it was found in.
+        stat: Size and modification time when it was read.
+        digest: sha256 of its content; empty if it could not be read.
+        reason: Why it has no code; None if it has one.
+    """
+
+    root: Path
+    stat: FileStat
+    digest: bytes
+    reason: str | None
+
+
+class KnownFile(NamedTuple):
+    """A file that was found and that the catalog knows."""
+
+    id: str
+    same_stat: bool
+    digest: bytes
+    encoded: bool
+
+
+class DeletedFile(NamedTuple):
+    """A file that the catalog knows and that was not found."""
+
+    id: str
+    size: int
+    digest: bytes
+    encoded: bool
+
+
+class Comparison(NamedTuple):
+    """Files on disk compared with the catalog.
+
+    Attributes:
+        new: Ids of files that the catalog does not know.
+        known: The others.
+        deleted: Files of the catalog that were not found.
+    """
+
+    new: list[str]
+    known: list[KnownFile]
+    deleted: list[DeletedFile]
+
+
+class Catalog:
+    """The catalog in the folder of an index. Every method is one transaction.
+
+    Args:
+        folder: The folder of the index.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / CATALOG
+
+    def compare(
+        self, photos: Iterable[tuple[Photo, FileStat]], *, deleted_from: Path | None = None
+    ) -> Comparison:
+        """Compare files on disk with the catalog.
+
+        Args:
+            photos: The files that were found, with size and time.
+            deleted_from: Files of the catalog with this root that were not found are deleted;
+                None: nothing is.
+
+        Returns:
+            The comparison.
+
+        Raises:
+            StorageError: The catalog is damaged or cannot be written.
+        """
+        with self._open() as connection:
+            connection.execute(_FOUND)
+            connection.executemany(
+                "INSERT OR REPLACE INTO found VALUES (?, ?, ?, ?)",
+                ((os.fsencode(p.id), os.fsencode(p.root), *stat) for p, stat in photos),
+            )
+            new = [os.fsdecode(each) for (each,) in connection.execute(_NEW)]
+            known = [
+                KnownFile(os.fsdecode(each), bool(same), digest, bool(encoded))
+                for each, same, digest, encoded in connection.execute(_KNOWN)
+            ]
+            deleted = []
+            if deleted_from is not None:
+                root = os.fsencode(deleted_from)
+                deleted = [
+                    DeletedFile(os.fsdecode(each), size, digest, bool(encoded))
+                    for each, size, digest, encoded in connection.execute(_DELETED, (root, root))
+                ]
+            return Comparison(new, known, deleted)
+
+    def write(self, rows: dict[str, CatalogRow]) -> None:
+        """Add rows, or replace those with the same ids.
+
+        Args:
+            rows: The rows by id.
+        """
+        with self._open() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    (os.fsencode(each), os.fsencode(row.root), *row.stat, row.digest, row.reason)
+                    for each, row in rows.items()
+                ),
+            )
+
+    def update_stats(self, stats: dict[str, FileStat]) -> None:
+        """Set size and time of files whose content is unchanged.
+
+        Args:
+            stats: The new values by id.
+        """
+        with self._open() as connection:
+            connection.executemany(
+                "UPDATE photos SET size = ?, mtime_ns = ? WHERE id = ?",
+                ((*stat, os.fsencode(each)) for each, stat in stats.items()),
+            )
+
+    def remove(self, ids: Iterable[object]) -> None:
+        """Forget files; ids that are not in the catalog are ignored.
+
+        Args:
+            ids: The ids.
+        """
+        with self._open() as connection:
+            connection.executemany(
+                "DELETE FROM photos WHERE id = ?", ((os.fsencode(str(each)),) for each in ids)
+            )
+
+    def skipped(self) -> list[Skipped]:
+        """Return the files that have no code, with the reasons, in the order of ids."""
+        with self._open() as connection:
+            rows = connection.execute(
+                "SELECT id, reason FROM photos WHERE reason IS NOT NULL ORDER BY id"
+            )
+            return [Skipped(os.fsdecode(each), reason) for each, reason in rows]
+
+    def count_skipped(self) -> int:
+        """Return the number of files that have no code; 0 if there is no catalog."""
+        if not self.path.exists():
+            return 0
+        with self._open() as connection:
+            query = "SELECT count(*) FROM photos WHERE reason IS NOT NULL"
+            return int(connection.execute(query).fetchone()[0])
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self.path)) as connection:
+                connection.executescript(_SCHEMA)
+                with connection:  # commits, or rolls back if the block fails
+                    yield connection
+        except sqlite3.Error as error:
+            raise StorageError(
+                f"Cannot use {self.path}: {error}. If the disk is full, free some space; if the "
+                "file is damaged, delete it, and the next build reads all files again."
+            ) from error

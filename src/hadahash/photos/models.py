@@ -1,0 +1,64 @@
+"""The model behind an index: codes of two models cannot be compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..index import Index
+    from ..model import HashModel
+
+
+def load_model_of(
+    index: Index, folder: str | Path, run: str | Path | None = None, *, device: str = "auto"
+) -> HashModel:
+    """Load the model that made the codes of an index.
+
+    Args:
+        index: The index.
+        folder: Its folder, for error messages.
+        run: Where the run is now; the place that the index recorded if None.
+        device: "auto", "cpu" or "cuda".
+
+    Returns:
+        The model.
+
+    Raises:
+        UsageError: The run is unknown, has moved, or holds another model.
+        StorageError: The run cannot be read.
+    """
+    place = run or index.meta.get("run")
+    if place is None:
+        raise UsageError(
+            f"{folder} does not record which model made its codes. Name its run with --run."
+        )
+    if run is None and not Path(place).is_dir():
+        raise UsageError(f"The run that made {folder} is no longer at {place}. Pass --run FOLDER.")
+    from ..model import HashModel  # imports torch: seconds
+
+    model = HashModel.load(place, device=device)
+    check_model(index, model, folder)
+    return model
+
+
+def check_model(index: Index, model: HashModel, folder: str | Path) -> None:
+    """Check that a model is the one that made an index.
+
+    Args:
+        index: The index.
+        model: The model.
+        folder: The folder of the index, for error messages.
+
+    Raises:
+        UsageError: It is another model.
+    """
+    recorded = index.meta.get("model")
+    if model.bits != index.bits or not model.made(recorded):
+        raise UsageError(
+            f"{folder} holds {index.bits}-bit codes of the model {str(recorded)[:12]}, got "
+            f"{model.bits}-bit codes of {model.id[:12]}: codes of two models cannot be compared. "
+            "Use the run that made it, or build a new index."
+        )

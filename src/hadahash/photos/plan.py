@@ -1,0 +1,94 @@
+"""What a sync of photos would do, and what it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import DataError
+from .catalog import FileStat
+from .scan import Photo
+
+_MANY_DELETED = 0.5  # fraction of the known files
+
+
+@dataclass(frozen=True, eq=False)
+class SyncPlan:
+    """What a sync would do.
+
+    Attributes:
+        encode: New and changed files.
+        renamed: Old id of each file that was only renamed or moved, and the file it is now.
+        mtime_only: Files with a new time and the old content.
+        deleted: Ids of files that are no longer there.
+        unchanged: Number of files that are in the index as they are.
+        known: Number of files that were found and that the catalog knows.
+        home: The folder that was compared as a whole; None if single files were.
+    """
+
+    encode: list[Photo]
+    renamed: dict[str, Photo] = field(default_factory=dict)
+    mtime_only: dict[str, FileStat] = field(default_factory=dict)
+    deleted: list[str] = field(default_factory=list)
+    unchanged: int = 0
+    known: int = 0
+    home: Path | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.encode):,} to encode, {len(self.renamed):,} renamed, "
+            f"{self.unchanged:,} unchanged, {len(self.deleted):,} to remove"
+        )
+
+    def check_deletions(self, *, allow_empty: bool = False, allow_deletions: bool = False) -> None:
+        """Refuse a plan that looks like a disk which is not mounted.
+
+        Args:
+            allow_empty: Accept a folder without any image.
+            allow_deletions: Accept that more than half of the known files are gone.
+
+        Raises:
+            DataError: No image was found, or more than half of the known files are gone.
+        """
+        kept = self.known + len(self.renamed)
+        if not (self.encode or kept or allow_empty):
+            known = f" of which the index knows {len(self.deleted):,}" if self.deleted else ""
+            raise DataError(
+                f"{self.home} holds no images{known}. Is the disk mounted? "
+                "To continue anyway, pass --allow-empty."
+            )
+        gone = len(self.deleted)
+        if gone > _MANY_DELETED * (gone + kept) and (kept or self.encode) and not allow_deletions:
+            raise DataError(
+                f"{gone:,} of {gone + kept:,} indexed files are missing from {self.home}. Is a "
+                "disk not mounted? To remove them from the index, pass --yes; --dry-run shows "
+                "what would change."
+            )
+
+
+@dataclass(frozen=True)
+class SyncSummary:
+    """What a sync did, as numbers of files.
+
+    Attributes:
+        encoded: Files that were encoded.
+        renamed: Files that kept their codes under a new name.
+        unchanged: Files that were left as they are.
+        removed: Items that were removed.
+        skipped: Files that could not be read, now or when they were last read.
+        total: Items in the index.
+    """
+
+    encoded: int
+    renamed: int
+    unchanged: int
+    removed: int
+    skipped: int
+    total: int
+
+    def __str__(self) -> str:
+        parts = [f"{self.encoded:,} encoded", f"{self.unchanged:,} unchanged"]
+        parts += [f"{self.renamed:,} renamed"] if self.renamed else []
+        parts += [f"{self.removed:,} removed"]
+        parts += [f"{self.skipped:,} could not be read"] if self.skipped else []
+        return f"{self.total:,} images: {', '.join(parts)}"

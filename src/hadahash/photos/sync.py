@@ -1,0 +1,330 @@
+"""PhotoIndex: an index that follows the photos on disk.
+
+New and changed files are encoded, renamed files keep their codes, deleted files are removed.
+Beside the files of the index, its folder holds the catalog (photos.sqlite) and skipped.csv, the
+list of files that could not be read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..codes import Codes, write_skipped
+from ..errors import UsageError
+from ..index import Index
+from ..index.items import Id
+from ..index.storage.manifest import MANIFEST
+from .catalog import Catalog, CatalogRow, Comparison, DeletedFile, FileStat
+from .digests import DigestingImages, file_digest, file_stat
+from .models import check_model
+from .plan import SyncPlan, SyncSummary
+from .scan import Photo, Scan
+
+if TYPE_CHECKING:
+    from ..model import HashModel
+
+SKIPPED = "skipped.csv"
+PART = 8192  # files that are encoded between two saves
+
+Progress = Callable[[int], object]
+
+
+class PhotoIndex:
+    """An index in a folder, with the catalog of its files.
+
+    Args:
+        folder: The folder of the index.
+        index: The index.
+    """
+
+    def __init__(self, folder: Path, index: Index) -> None:
+        self.folder, self.index = folder, index
+        self.catalog = Catalog(folder)
+
+    @staticmethod
+    def open(folder: str | Path) -> PhotoIndex:
+        """Open an index.
+
+        Args:
+            folder: Its folder.
+
+        Returns:
+            The index with its catalog.
+
+        Raises:
+            StorageError: There is no index, or it is damaged.
+        """
+        return PhotoIndex(Path(folder), Index.open(folder))
+
+    @staticmethod
+    def open_or_create(
+        folder: str | Path,
+        model: HashModel,
+        run: str | Path,
+        images: str | Path,
+        *,
+        engine: str | None = None,
+        moved: bool = False,
+        **options: Any,
+    ) -> PhotoIndex:
+        """Open the index in a folder, or create it where there is none.
+
+        Args:
+            folder: The folder of the index.
+            model: The model that encodes.
+            run: The folder of its run, which is recorded.
+            images: The folder of the photos, which is recorded.
+            engine: A name of `list_engines()`; must be that of an existing index.
+            moved: Accept that an existing index recorded another folder of photos.
+            **options: Options of the engine of a new index.
+
+        Returns:
+            The index.
+
+        Raises:
+            UsageError: The existing index has another model, engine or folder of photos.
+        """
+        if not (Path(folder) / MANIFEST).exists():
+            engine = engine or "exact"
+            return PhotoIndex.create(folder, model, run, images, engine=engine, **options)
+        photos = PhotoIndex.open(folder)
+        check_model(photos.index, model, folder)
+        if engine not in (None, photos.index.engine) or options:
+            raise UsageError(
+                f"{folder} exists, with the engine {photos.index.engine}. Choose another --out."
+            )
+        if photos.home != Path(images).resolve() and not moved:
+            raise UsageError(
+                f"{folder} is an index of {photos.home}, got {images}. If the folder has moved, "
+                "pass --moved; to add other photos: hadahash index add; or choose another --out."
+            )
+        return photos
+
+    @staticmethod
+    def create(
+        folder: str | Path,
+        model: HashModel,
+        run: str | Path,
+        images: str | Path,
+        *,
+        engine: str = "exact",
+        **options: Any,
+    ) -> PhotoIndex:
+        """Create an empty index for codes of a model and save it.
+
+        Args:
+            folder: The folder of the index.
+            model: The model that encodes.
+            run: The folder of its run, which is recorded.
+            images: The folder of the photos, which is recorded.
+            engine: A name of `list_engines()`.
+            **options: Options of the engine.
+
+        Returns:
+            The index.
+        """
+        codes = Codes(packed=np.zeros((0, -(-model.bits // 8)), np.uint8), bits=model.bits)
+        index = Index.build(codes, engine=engine, codewords=model.codewords(), **options)
+        index.meta |= {
+            "model": model.id,
+            "run": str(Path(run).resolve()),
+            "images": str(Path(images).resolve()),
+        }
+        index.save(folder)
+        return PhotoIndex(Path(folder), index)
+
+    @property
+    def home(self) -> Path | None:
+        """The folder that the index was built from."""
+        return Path(self.index.meta["images"]) if "images" in self.index.meta else None
+
+    def plan(self, scan: Scan, *, whole: Path | None = None, checksum: bool = False) -> SyncPlan:
+        """Compare files on disk with the catalog.
+
+        Args:
+            scan: The files that were found.
+            whole: The folder, if `scan` is all of it: files of the last build that are not in it
+                are deleted. None: nothing is deleted.
+            checksum: Read every file, to find changes that left size and time as they were.
+
+        Returns:
+            The plan.
+
+        Raises:
+            UsageError: An id belongs to another file.
+        """
+        by_id = {photo.id: photo for photo in scan.photos}
+        stats = {photo.id: file_stat(photo.path) for photo in scan.photos}
+        compared = self.catalog.compare(
+            ((photo, stats[photo.id]) for photo in scan.photos),
+            deleted_from=None if whole is None else self.home,
+        )
+        renamed = self._find_renamed([by_id[each] for each in compared.new], stats, compared)
+        taken = {photo.id for photo in renamed.values()}
+        encode = [by_id[each] for each in compared.new if each not in taken]
+        unchanged, encoded, mtime_only = 0, [], {}
+        for known in compared.known:
+            photo = by_id[known.id]
+            same = known.same_stat and not checksum
+            if not same and known.digest and known.digest == file_digest(photo.path):
+                same = True
+                mtime_only[photo.id] = stats[photo.id]
+            if not same:
+                encode.append(photo)
+                continue
+            unchanged += 1
+            encoded += [photo] if known.encoded else []
+        missing = self._missing_ids([photo.id for photo in encoded])
+        encode += [photo for photo in encoded if photo.id in missing]
+        known_before = {each.id for each in compared.deleted}  # with a moved folder, ids persist
+        self._check_id_conflicts(
+            [p for p in [*encode, *renamed.values()] if p.id not in known_before]
+        )
+        deleted = [each for each in known_before if each not in renamed and each not in by_id]
+        return SyncPlan(
+            encode=encode,
+            renamed=renamed,
+            mtime_only=mtime_only,
+            deleted=sorted(deleted),
+            unchanged=unchanged - len(missing),
+            known=len(compared.known),
+            home=whole,
+        )
+
+    def apply(
+        self, plan: SyncPlan, model: HashModel, *, progress: Progress | None = None
+    ) -> SyncSummary:
+        """Carry out a plan, in parts that are saved: an interruption loses at most one part.
+
+        Args:
+            plan: What to do.
+            model: The model that encodes.
+            progress: Called with the number of files of each batch.
+
+        Returns:
+            What was done.
+
+        Raises:
+            UsageError: The model is not the one that made the index.
+            StorageError: The index cannot be written.
+        """
+        check_model(self.index, model, self.folder)
+        self._rename(plan.renamed)
+        encoded = 0
+        for start in range(0, len(plan.encode), PART):
+            encoded += self._encode(plan.encode[start : start + PART], model, progress)
+        removed = self.remove(plan.deleted) if plan.deleted else 0
+        self.catalog.update_stats(plan.mtime_only)
+        if plan.home is not None and plan.home != self.home:
+            self.index.meta["images"] = str(plan.home)
+            self.index.save(self.folder)
+        skipped = self.catalog.skipped()
+        write_skipped(self.folder / SKIPPED, skipped)
+        return SyncSummary(
+            encoded, len(plan.renamed), plan.unchanged, removed, len(skipped), len(self.index)
+        )
+
+    def remove(self, ids: Sequence[Id]) -> int:
+        """Remove items and forget their files; ids that are not in the index are ignored.
+
+        Args:
+            ids: The items.
+
+        Returns:
+            Number of items that were removed.
+        """
+        present = sorted(set(ids) - self._missing_ids(ids))
+        if present:
+            self.index.remove(present)
+            self.index.save(self.folder)
+        self.catalog.remove(ids)
+        return len(present)
+
+    def _encode(self, photos: list[Photo], model: HashModel, progress: Progress | None) -> int:
+        from ..data.base import ImageSource, name_ids
+
+        images = DigestingImages([photo.path for photo in photos])
+        ids = name_ids(photo.id for photo in photos)
+        codes = model.encode(ImageSource(images, ids), progress=progress)
+        by_id = {photo.id: photo for photo in photos}
+        encoded = [by_id[each] for each in codes.ids.tolist()]
+        labels = [_labels(photo) for photo in encoded]
+        self.index.update(codes, labels, [str(photo.path) for photo in encoded])
+        failed = dict(codes.skipped)
+        stale = set(failed) - self._missing_ids(list(failed))
+        if stale:
+            self.index.remove(sorted(stale))
+        self.index.save(self.folder)
+        self.catalog.write(
+            {p.id: CatalogRow(p.root, *images.records[p.path], failed.get(p.id)) for p in photos}
+        )
+        return len(codes)
+
+    def _find_renamed(
+        self, new: list[Photo], stats: dict[str, FileStat], compared: Comparison
+    ) -> dict[str, Photo]:
+        """Find new files whose content is that of a deleted one."""
+        present = {each.id for each in compared.deleted if each.encoded and each.digest}
+        present -= self._missing_ids(sorted(present))
+        by_size: defaultdict[int, list[DeletedFile]] = defaultdict(list)
+        for each in compared.deleted:
+            if each.id in present:
+                by_size[each.size].append(each)
+        renamed: dict[str, Photo] = {}
+        for photo in new:
+            candidates = by_size.get(stats[photo.id].size)
+            if not candidates:
+                continue
+            digest = file_digest(photo.path)
+            matches = [each for each in candidates if each.digest == digest]
+            if matches:  # of several copies the one that kept its name
+                match = next((each for each in matches if each.id == photo.id), matches[0])
+                candidates.remove(match)
+                renamed[match.id] = photo
+        return renamed
+
+    def _rename(self, renamed: dict[str, Photo]) -> None:
+        """Give the codes of files their new ids, labels and paths."""
+        if not renamed:
+            return
+        photos = list(renamed.values())
+        codes = self.index.codes(list(renamed))
+        new_ids = [photo.id for photo in photos]
+        codes = Codes(codes.packed, codes.bits, np.array(new_ids, object))
+        self.index.update(codes, [_labels(p) for p in photos], [str(p.path) for p in photos])
+        old = sorted(set(renamed) - set(new_ids))
+        if old:
+            self.index.remove(old)
+        self.index.save(self.folder)
+        rows = {
+            p.id: CatalogRow(p.root, file_stat(p.path), file_digest(p.path), None) for p in photos
+        }
+        self.catalog.write(rows)
+        self.catalog.remove(old)
+
+    def _missing_ids(self, ids: Sequence[Id]) -> set[Id]:
+        """Return the ids that the index does not have."""
+        if not ids or self.index.id_type is None:
+            return set(ids)
+        present = self.index.has(list(ids))
+        return {each for each, there in zip(ids, present, strict=True) if not there}
+
+    def _check_id_conflicts(self, photos: list[Photo]) -> None:
+        missing = self._missing_ids([photo.id for photo in photos])
+        taken = {photo.id: photo for photo in photos if photo.id not in missing}
+        for item in self.index.get(list(taken)) if taken else []:
+            path = taken[str(item.id)].path
+            if item.path != str(path):
+                raise UsageError(
+                    f"{self.folder} already has '{item.id}', which is {item.path or 'no file'} "
+                    f"and not {path}. Give the new files other ids: index add --prefix NAME/"
+                )
+
+
+def _labels(photo: Photo) -> list[str]:
+    return [] if photo.label is None else [photo.label]
