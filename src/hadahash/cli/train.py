@@ -39,15 +39,9 @@ def train(
 
     Example: hadahash train photos/ --bits 64 --out runs/photos
     """
-    from .. import files
     from ..building import make_config
     from ..runs import DataSpec, train_run
-    from ..settings import parse_assignments
 
-    settings: dict[str, Any] = files.read_toml(config) if config else {}
-    settings |= parse_assignments(set_ or [])
-    if frozen:
-        settings["frozen"] = True
     configuration = make_config(
         method,
         bits=bits,
@@ -56,7 +50,7 @@ def train(
         seed=seed,
         split_seed=split_seed,
         plugins=plugin or [],
-        settings=settings,
+        settings=_read_settings(config, set_ or []) | ({"frozen": True} if frozen else {}),
     )
     spec = DataSpec(data, str(data_root) if data_root else None, protocol, validation)
     train_run(
@@ -70,6 +64,14 @@ def train(
         info=output.info,
     )
     _report(out)
+
+
+def _read_settings(config: Path | None, assignments: list[str]) -> dict[str, Any]:
+    """Read the settings of --config and --set."""
+    from ..files import read_toml
+    from ..settings import parse_assignments
+
+    return (read_toml(config) if config else {}) | parse_assignments(assignments)
 
 
 def _report(out: Path) -> None:
