@@ -59,13 +59,15 @@ def evaluate_run(
     """
     folder = RunDir(run)
     record = folder.record()
+    with folder.locked():
+        pass  # refuse what cannot be written before the work, not after it
     spec = str(data) if data is not None else _find_data(folder, record)
     if depth is None:
         depth = find_dataset(spec).depth
     depth = _check_depth(depth)
     model = model or folder.model(record, device=device)
     split = folder.split(record)
-    dataset = dataset or open_dataset(spec, root or record["root"])
+    dataset = dataset or open_dataset(spec, root or record.get("root"))
     _check_data(folder, record, dataset)
     parts = {"query": dataset.take(split.query), "database": dataset.take(split.database)}
     values = model.values(parts["query"].source, progress=progress, cache=cache)
@@ -89,10 +91,10 @@ def evaluate_run(
 
 def _find_data(folder: RunDir, record: dict[str, Any]) -> str:
     """Where the data of a run are: by name, at the absolute path, or relative to the run."""
-    spec = str(record["data"])
+    spec, relative = str(record["data"]), record.get("data_from_run")
     if spec in DATASETS:
         return spec
-    places = [record.get("data_path"), folder.path / spec, spec]
+    places = [record.get("data_path"), folder.path / relative if relative else None, spec]
     found = next((str(place) for place in places if place and Path(place).exists()), None)
     if found is None:
         raise DataError(

@@ -91,7 +91,8 @@ def train_run(
         if resume:
             _check_request(run.request(), job.request, run)
         fitted = fit(folder=run.begin(job.request, job.split, resume=resume), progress=progress)
-        record = make_record(fitted.model, spec, job.split, dataset) | {"requested": job.request}
+        record = make_record(fitted.model, spec, job.split, dataset, run.path)
+        record["requested"] = job.request
         if len(job.held_out):
             score = validation_map(fitted.model, job.held_out, job.train, cache=cache)
             record["validation_map"] = score
