@@ -1,5 +1,5 @@
-# The service and its page. Build: docker build -t hadahash .
-# Run (read-only root, no privileges, this machine only):
+# The web service. Build: docker build -t hadahash .
+# Run (read-only root file system, no privileges, reachable from this machine only):
 #   docker run --rm --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges \
 #     -p 127.0.0.1:8000:8000 -e HADAHASH_READ_TOKEN \
 #     -v "$PWD/photos.index:/data/index:ro" -v "$PWD/runs/photos:/data/run:ro" -v "$PWD/photos:/data/images:ro" hadahash

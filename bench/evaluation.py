@@ -1,12 +1,13 @@
-"""How long `hadahash.evaluate` takes, beside the loop over queries that sorts the whole database (one argsort each).
+"""Time of `hadahash.evaluate`, compared with a loop that sorts the whole database per query.
 
-    python bench/evaluation.py                            10,000 queries x 1,000,000 codes of 64 bits
-    python bench/evaluation.py --queries 200 --database 5000 --sample 4 --rounds 2 --out /tmp/small.json
+    python bench/evaluation.py                            10,000 queries x 1,000,000 codes, 64 bits
+    python bench/evaluation.py --queries 200 --database 5000 --sample 4 --rounds 2 --out /tmp/x.json
 
-First the whole evaluation, with its seconds and the process's peak memory; then the two ways in turn on samples of the
-queries, so that a busy neighbour disturbs both alike: the medians and their ratio. The loop comes in two forms:
-"float", as DeepHash-pytorch has it (dot products of +-1 floats and of one-hot labels), and "popcount", the same with
-packed bits and compared class numbers. BLAS has one thread, so that "1 thread" means one everywhere.
+First the full evaluation, with its seconds and the peak memory of the process. Then both ways in
+turn on samples of the queries, so that other load affects both alike: medians and their ratio. The
+loop has two forms: "float", as in DeepHash-pytorch (dot products of +-1 floats and of one-hot
+labels), and "popcount", the same with packed bits and class numbers. BLAS uses one thread, so
+"1 thread" means one everywhere.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from hadahash.codes import hamming, pack
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and write the result as JSON."""
     options = parse(arguments)
     result: dict[str, Any] = {
         "command": shlex.join(
@@ -59,9 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "single_label": case(rng, options, 100, False),
         "multi_label": case(rng, options, 20, True),
     }
-    result |= {
-        name: {"whole": whole(options, *data)} for name, data in cases.items()
-    }  # before the loops take memory
+    # Before the loops allocate memory, which would count in the peak.
+    result |= {name: {"whole": evaluate_all(options, *data)} for name, data in cases.items()}
     with threadpool_limits(1):
         for name, data in cases.items():
             result[name] |= compare(options, *data)
@@ -70,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Options of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--database", type=int, default=1_000_000)
@@ -79,7 +81,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--sample",
         type=int,
         default=30,
-        help="queries that go through the sorting loops, in all rounds",
+        help="number of queries for the sorting loops, over all rounds",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
@@ -88,20 +90,20 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-Case = tuple[
-    hh.Codes, NDArray[Any], hh.Codes, NDArray[Any]
-]  # queries and their labels, database and its labels
+# Query codes, query labels, database codes, database labels.
+Case = tuple[hh.Codes, NDArray[Any], hh.Codes, NDArray[Any]]
 
 
 def case(
     rng: np.random.Generator, options: argparse.Namespace, classes: int, multilabel: bool
 ) -> Case:
+    """Queries and a database of clustered codes."""
     make = clustered(rng, options.bits, classes, multilabel)
     return *make(options.queries), *make(options.database)
 
 
-def whole(options: argparse.Namespace, *data: Any) -> dict[str, float]:
-    """One evaluation of everything."""
+def evaluate_all(options: argparse.Namespace, *data: Any) -> dict[str, float]:
+    """One full evaluation."""
     start = time.perf_counter()
     report = hh.evaluate(*data, threads=options.threads)
     seconds = time.perf_counter() - start
@@ -120,14 +122,12 @@ def compare(
     database: hh.Codes,
     labels: NDArray[Any],
 ) -> dict[str, Any]:
-    """Milliseconds per query of each way: the median over rounds in which all take their turn."""
+    """Milliseconds per query of each way: medians over rounds in which all take turns."""
     loops = {"float": float_loop(database, labels), "popcount": popcount_loop(database, labels)}
     times: dict[str, list[float]] = {}
     difference: list[float] = []
     each = max(1, options.sample // options.rounds)
-    ours = min(
-        500, options.queries
-    )  # enough that making ready for all queries weighs as little as in earnest
+    ours = min(500, options.queries)  # enough to amortise the fixed cost, as in a full evaluation
     for turn in range(options.rounds):
         rows = slice(turn * each % options.queries, turn * each % options.queries + each)
         for threads in sorted({1, options.threads}):
@@ -136,7 +136,7 @@ def compare(
             times.setdefault(f"hadahash, {threads} thread(s)", []).append(
                 (time.perf_counter() - start) / ours
             )
-        exact = hh.evaluate(queries[rows], query_labels[rows], database, labels).ap
+        exact = hh.evaluate(queries[rows], query_labels[rows], database, labels).average_precision
         for name, loop in loops.items():
             start = time.perf_counter()
             ap = [
@@ -164,7 +164,7 @@ def compare(
 def clustered(
     rng: np.random.Generator, bits: int, classes: int, multilabel: bool
 ) -> Callable[[int], tuple[hh.Codes, NDArray[Any]]]:
-    """A maker of codes that lie around their class's centre, each bit flipped with probability 0.15, made in blocks."""
+    """Generator of codes around class centres: each bit is flipped with probability 0.15."""
     centres = rng.choice(np.array([-1, 1], np.int8), (classes, bits))
 
     def block(n: int) -> tuple[NDArray[np.uint8], NDArray[Any]]:
@@ -189,6 +189,7 @@ Loop = Callable[[NDArray[np.uint8], Any], float]
 
 
 def float_loop(database: hh.Codes, labels: NDArray[Any]) -> Loop:
+    """Sorting loop with dot products of floats."""
     signs = database.signs().astype(np.float32)
     classes = int(labels.max()) + 1 if labels.ndim == 1 else labels.shape[1]
     one_hot = (np.eye(classes, dtype=np.float32)[labels] if labels.ndim == 1 else labels).astype(
@@ -205,6 +206,7 @@ def float_loop(database: hh.Codes, labels: NDArray[Any]) -> Loop:
 
 
 def popcount_loop(database: hh.Codes, labels: NDArray[Any]) -> Loop:
+    """Sorting loop with packed bits."""
     sets = labels.astype(bool) if labels.ndim == 2 else labels
 
     def one_query(packed: NDArray[np.uint8], label: Any) -> float:
@@ -217,11 +219,13 @@ def popcount_loop(database: hh.Codes, labels: NDArray[Any]) -> Loop:
 
 
 def sorted_average_precision(distances: NDArray[Any], relevant: NDArray[np.bool_]) -> float:
-    places = np.flatnonzero(relevant[np.argsort(distances)]) + 1
-    return float(np.mean(np.arange(1, len(places) + 1) / places)) if len(places) else 0.0
+    """Average precision of one arbitrary order of the ties."""
+    ranks = np.flatnonzero(relevant[np.argsort(distances)]) + 1
+    return float(np.mean(np.arange(1, len(ranks) + 1) / ranks)) if len(ranks) else 0.0
 
 
 def hardware() -> str:
+    """The processor, its usable cores and the operating system."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():

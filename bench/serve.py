@@ -1,11 +1,11 @@
-"""How many searches the service answers, and how fast: uploads of a photo, and searches from an indexed item.
+"""Throughput and response time of the service: uploads of a photo, and searches from an indexed item.
 
     python bench/serve.py                                   100,000 codes, EfficientNet-Lite0 at 224 pixels
     python bench/serve.py --seconds 2 --items 1000 --backbone test_efficientnet --size 32 --out /tmp/small.json
 
-The collection is made here: noise in a photo's clothes, a model that has seen it for one epoch (speed does not depend on
-what a network knows) and random codes around those of the photos. The server runs as `hadahash serve` does, in a process
-of its own; the clients are threads of this one, on the same cores, each asking again as soon as it has its answer.
+The script makes its own collection: noise images, a model trained on them for one epoch (speed does not depend on the
+weights), and random codes. The server runs as `hadahash serve` in a process of its own. The clients are threads of this
+process on the same cores; each sends the next request as soon as it has the response.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def make_collection(folder: Path, options: argparse.Namespace) -> bytes:
-    """A run and an index in the folder; answers a photo to search with."""
+    """Write a run and an index to the folder; return a photo to search with."""
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (16, 64, 64, 3), dtype=np.uint8)
     hasher = hh.Hasher(
@@ -122,7 +122,7 @@ def requests(photo: bytes) -> dict[str, tuple[bytes, str]]:
 
 @contextmanager
 def server(folder: Path) -> Iterator[int]:
-    """`hadahash serve` on a free port, ready."""
+    """Run `hadahash serve` on a free port; yield the port when it is ready."""
     command = [
         sys.executable,
         "-m",
@@ -138,7 +138,7 @@ def server(folder: Path) -> Iterator[int]:
     try:
         line = process.stdout.readline() if process.stdout else ""
         port = int(line.split("/")[2].split(":")[1])
-        while ask(http.client.HTTPConnection("127.0.0.1", port), "GET", "/readyz") != 200:
+        while send(http.client.HTTPConnection("127.0.0.1", port), "GET", "/readyz") != 200:
             time.sleep(0.1)
         yield port
     finally:
@@ -147,16 +147,16 @@ def server(folder: Path) -> Iterator[int]:
 
 
 def measure(port: int, request: tuple[bytes, str], clients: int, seconds: float) -> dict[str, Any]:
-    """Every client asks until the time is over; the first second, at most, is not counted."""
+    """Every client sends requests until the time is over; a warm-up of at most 1 s is not counted."""
     begin = time.perf_counter() + min(1.0, seconds)
     rows: list[list[tuple[float, int]]] = [[] for _ in range(clients)]
 
     def client(mine: list[tuple[float, int]]) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port)
-        while (asked := time.perf_counter()) < begin + seconds:
-            status = ask(connection, "POST", "/v1/search", *request)
-            if asked >= begin:
-                mine.append((time.perf_counter() - asked, status))
+        while (sent := time.perf_counter()) < begin + seconds:
+            status = send(connection, "POST", "/v1/search", *request)
+            if sent >= begin:
+                mine.append((time.perf_counter() - sent, status))
 
     threads = [threading.Thread(target=client, args=(mine,)) for mine in rows]
     for thread in threads:
@@ -175,7 +175,7 @@ def measure(port: int, request: tuple[bytes, str], clients: int, seconds: float)
     }
 
 
-def ask(
+def send(
     connection: http.client.HTTPConnection,
     method: str,
     path: str,

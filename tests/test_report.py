@@ -1,4 +1,4 @@
-"""The page that compares runs: who stands with whom, what it says, and that it needs nothing from outside."""
+"""The report page: grouping of runs, its contents, and that it is self-contained."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toys import make_toy, one_line, smallest_backbone, tiny_hasher
+from toys import make_toy, one_line, tiny_hasher
 
-import hadahash.visuals.report as room
+import hadahash.visuals.report as report_page
 from hadahash import Codes, codebook
 from hadahash.cli import main
 from hadahash.codes import pack
 from hadahash.data import ArrayImages, LabelledImages
 from hadahash.errors import StorageError, UsageError
-from hadahash.evaluation import charts
-from hadahash.runs import Evaluated, Source, evaluate_run, read_evaluated, train_run
-from hadahash.visuals.html import Markup, table
+from hadahash.evaluation import Report
+from hadahash.runs import DataSpec, EvaluatedRun, evaluate_run, read_evaluated_run, train_run
 from hadahash.visuals.report import read_runs, write_report
 from hadahash.visuals.report.groups import compare, differing, settings_of
 from hadahash.visuals.report.measures import measure, read_codebook, saturated
 from hadahash.visuals.report.neighbours import Pictures, choose, neighbour_rows
+from hadahash.visuals.templating import render
 
 EVIL = "<script>alert('x')</script>&"
 
@@ -41,7 +41,7 @@ def _dataset(
 
 
 def _several_labels() -> LabelledImages:
-    """Toys of one label or, red and yellow ones, four."""
+    """Toy images with one label, or with four (red and yellow ones)."""
     pixels, numbers = make_toy(80, seed=4)
     labels = np.stack(
         [
@@ -66,40 +66,39 @@ def _several_labels() -> LabelledImages:
 
 
 def _run(out: Path, dataset: LabelledImages, data: Path, **changes: Any) -> Path:
-    hasher = tiny_hasher(**{"backbone": "smallest", "epochs": 2, "batch": 16} | changes)
+    config = tiny_hasher(**{"epochs": 2, "batch_size": 16} | changes).config
     data.mkdir(exist_ok=True)
-    train_run(hasher, Source(str(data), protocol="holdout"), out, dataset=dataset)
-    evaluate_run(out, hasher=hasher, dataset=dataset)
+    spec = DataSpec(str(data), protocol="holdout")
+    model = train_run(config, spec, out, dataset=dataset, device="cpu")
+    evaluate_run(out, model=model, dataset=dataset)
     return out
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """hcdh with seeds 0, 1 and 2, hcdh with another lambda, lsh; on other images: several labels, and names that bite."""
+    """Runs of hcdh (three seeds, another lambda), lsh, multi-label images, and a hostile class name."""
     place = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hadahash.hasher.build_backbone", smallest_backbone)
-        toys = _dataset()
-        for seed in (0, 1, 2):
-            _run(place / f"s{seed}", toys, place / "toys", seed=seed)
-        _run(place / "weak", toys, place / "toys", lam=0.25)
-        _run(place / "lsh", toys, place / "toys", method="lsh")
-        _run(place / "many", _several_labels(), place / "many-photos")
-        _run(place / "evil", _dataset((EVIL, "green", "red", "yellow")), place / "evil-photos")
+    toys = _dataset()
+    for seed in (0, 1, 2):
+        _run(place / f"s{seed}", toys, place / "toys", seed=seed)
+    _run(place / "weak", toys, place / "toys", lam=0.25)
+    _run(place / "lsh", toys, place / "toys", method="lsh")
+    _run(place / "many", _several_labels(), place / "many-photos")
+    _run(place / "evil", _dataset((EVIL, "green", "red", "yellow")), place / "evil-photos")
     return place
 
 
 @pytest.fixture(autouse=True)
 def images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The images of the runs' folders, which are not on the disk."""
+    """Replace the images of the runs, which are not on disk."""
     known = {"toys": _dataset(), "many-photos": _several_labels(), "evil-photos": _dataset()}
     monkeypatch.setattr(
-        room, "open_dataset", lambda data, root, *, download: known[Path(data).name]
+        report_page, "open_dataset", lambda data, root, *, download: known[Path(data).name]
     )
 
 
 class Page(HTMLParser):
-    """What a browser would load, the names that links lead to, and the text, heading by heading."""
+    """Tags, loaded resources, anchors and text of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -126,37 +125,40 @@ class Page(HTMLParser):
         self.text += data
 
     def row(self, *words: str) -> str:
-        """The first line that has all these words."""
+        """The first line that contains all these words."""
         return next(line for line in self.text.splitlines() if all(word in line for word in words))
 
 
 # ------------------------------------------------------------------ groups
 
 
-def test_runs_that_differ_only_in_seed_are_one_group(runs):
-    (found,) = compare([read_evaluated(runs / name) for name in ("lsh", "s2", "weak", "s0", "s1")])
+def test_runs_that_differ_only_in_their_seed_form_a_group(runs):
+    (found,) = compare(
+        [read_evaluated_run(runs / name) for name in ("lsh", "s2", "weak", "s0", "s1")]
+    )
     groups = {group.name: group for group in found.groups}
     assert set(groups) == {"hcdh, 16 bits, lam 1", "hcdh, 16 bits, lam 0.25", "lsh, 16 bits"}
     own = groups["hcdh, 16 bits, lam 1"]
     assert own.seeds == [0, 1, 2] and [run.folder.name for run in own.runs] == ["s0", "s1", "s2"]
     maps = [
-        json.loads((runs / f"s{seed}" / "report.json").read_text())["map"] for seed in (0, 1, 2)
+        json.loads((runs / f"s{seed}" / "evaluation" / "report.json").read_text())["map"]
+        for seed in (0, 1, 2)
     ]
     assert own.map_text() == f"{np.mean(maps):.4f} ± {np.std(maps, ddof=1):.4f} (3)"
     assert (
         groups["lsh, 16 bits"].map_text().endswith(" (1)")
         and "±" not in groups["lsh, 16 bits"].map_text()
     )
-    means = [group.mean("map") for group in found.groups]
+    means = [group.mean_map for group in found.groups]
     assert means == sorted(means, reverse=True)
 
 
-def test_a_name_has_no_more_settings_than_it_takes(runs):
+def test_a_group_name_has_only_the_settings_that_distinguish_it(runs):
     from dataclasses import replace
 
-    first, weak, lsh = (read_evaluated(runs / name) for name in ("s0", "weak", "lsh"))
-    faster = replace(lsh, about=lsh.about | {"backbone": "other"})
-    weak = replace(weak, about=weak.about | {"settings": weak.about["settings"] | {"lr": 0.5}})
+    first, weak, lsh = (read_evaluated_run(runs / name) for name in ("s0", "weak", "lsh"))
+    faster = replace(lsh, record=lsh.record | {"backbone": "other"})
+    weak = replace(weak, record=weak.record | {"settings": weak.record["settings"] | {"lr": 0.5}})
     (found,) = compare([first, faster])
     assert {group.name for group in found.groups} == {"hcdh, 16 bits", "lsh, 16 bits"}
     (found,) = compare([first, weak, faster])
@@ -167,19 +169,19 @@ def test_a_name_has_no_more_settings_than_it_takes(runs):
     }
 
 
-def test_other_images_or_another_depth_are_another_comparison(runs, tmp_path):
+def test_runs_on_other_images_or_with_another_depth_are_not_compared(runs, tmp_path):
     shutil.copytree(runs / "s1", tmp_path / "deep")
-    report = json.loads((tmp_path / "deep" / "report.json").read_text())
-    (tmp_path / "deep" / "report.json").write_text(json.dumps(report | {"depth": 5}))
+    report = json.loads((tmp_path / "deep" / "evaluation" / "report.json").read_text())
+    (tmp_path / "deep" / "evaluation" / "report.json").write_text(json.dumps(report | {"depth": 5}))
     found = compare(
-        [read_evaluated(path) for path in (runs / "s0", tmp_path / "deep", runs / "many")]
+        [read_evaluated_run(path) for path in (runs / "s0", tmp_path / "deep", runs / "many")]
     )
     assert [len(comparison.groups) for comparison in found] == [1, 1, 1]
     assert [comparison.first.folder.name for comparison in found] == ["s0", "deep", "many"]
 
 
-def test_what_a_method_does_not_use_is_no_difference(runs):
-    hcdh, lsh = (settings_of(read_evaluated(runs / name)) for name in ("s0", "lsh"))
+def test_settings_that_a_method_does_not_use_are_ignored(runs):
+    hcdh, lsh = (settings_of(read_evaluated_run(runs / name)) for name in ("s0", "lsh"))
     assert (
         "lr" in hcdh and "lam" in hcdh and not {"lr", "lam", "epochs", "flip", "frozen"} & set(lsh)
     )
@@ -189,19 +191,23 @@ def test_what_a_method_does_not_use_is_no_difference(runs):
 # ------------------------------------------------------------------ figures
 
 
+def ap_of(run: EvaluatedRun) -> Any:
+    return Report.from_dict(run.report).average_precision
+
+
 def _evaluated(
     database: Codes, labels: list[Any], classes: tuple[str, ...], folder: Path
-) -> Evaluated:
+) -> EvaluatedRun:
     query = database[:1]
     values = query.signs().astype(np.float16)
     array = np.array(labels, np.int64)
-    report = {"ap": [0.5], "map": 0.5, "depth": None}
-    return Evaluated(
+    report = {"map": 0.5, "depth": None}
+    return EvaluatedRun(
         folder, {"seed": 0}, report, query, database, array[:1], array, classes, values
     )
 
 
-def test_correlations_and_majorities_are_those_of_slow_sums(tmp_path):
+def test_correlations_and_majority_codes_equal_slow_sums(tmp_path):
     random = np.random.default_rng(0)
     signs = np.where(random.normal(size=(40, 9)) + random.normal(size=(40, 1)) > 0, 1, -1)
     signs[:, 4] = 1
@@ -221,17 +227,17 @@ def test_correlations_and_majorities_are_those_of_slow_sums(tmp_path):
     ) and found.observed.mean_distance == pytest.approx(np.mean(distances))
 
 
-def test_the_majority_of_several_labels_counts_every_image_of_a_label(tmp_path):
+def test_majority_codes_of_multilabel_images_use_every_image_of_a_label(tmp_path):
     signs = np.array([[1] * 8, [-1] * 8, [1] * 4 + [-1] * 4])
     labels = [[1, 0], [0, 1], [1, 1]]
     found = measure(_evaluated(Codes(pack(signs), 8), labels, ("a", "b"), tmp_path))
     assert found.majority.tolist() == [[1] * 8, [1] * 4 + [-1] * 4]  # ties count as +1
 
 
-def test_the_codebook_is_read_from_the_saved_model(runs, tmp_path):
+def test_codebook_is_read_from_the_saved_model(runs, tmp_path):
     book = read_codebook(runs / "s1")
-    assert np.array_equal(book, codebook(4, 16, seed=1))
-    figures = measure(read_evaluated(runs / "s1"))
+    assert np.array_equal(book, codebook(4, 16, design="paper", seed=1))
+    figures = measure(read_evaluated_run(runs / "s1"))
     assert figures.book.minimum_distance == min(
         (book[a] != book[b]).sum() for a in range(4) for b in range(a)
     )
@@ -241,7 +247,7 @@ def test_the_codebook_is_read_from_the_saved_model(runs, tmp_path):
     assert read_codebook(tmp_path / "broken") is None
 
 
-def test_only_bounded_values_have_a_share_near_their_bounds():
+def test_saturation_is_defined_for_bounded_outputs_only():
     values = np.array([[0.95, -1.0], [0.2, 0.5]], np.float16)
     assert saturated(values) == 0.5 and saturated(values * 3) is None
 
@@ -249,8 +255,8 @@ def test_only_bounded_values_have_a_share_near_their_bounds():
 # ------------------------------------------------------------------ queries
 
 
-def test_the_hardest_come_first_and_the_others_are_drawn_by_the_seed():
-    ap = [0.9, 0.05, None, 0.5, 0.7, 0.01] + [0.95] * 30
+def test_hardest_queries_come_first_and_others_depend_on_the_seed():
+    ap = [0.9, 0.05, np.nan, 0.5, 0.7, 0.01] + [0.95] * 30
     hard, drawn = choose(ap, hardest=3, random=4, seed=1)
     assert hard == [5, 1, 3] and len(set(drawn)) == 4 and not set(drawn) & {5, 1, 3, 2}
     assert (
@@ -258,17 +264,17 @@ def test_the_hardest_come_first_and_the_others_are_drawn_by_the_seed():
         == drawn
         != choose(ap, hardest=3, random=4, seed=2)[1]
     )
-    assert choose([0.5, None]) == ([0], [])
+    assert choose([0.5, np.nan]) == ([0], [])
 
 
-def test_neighbours_are_by_distance_then_id_and_marked(runs):
-    run = read_evaluated(runs / "s0")
-    (row,) = neighbour_rows(run, Pictures(_dataset()), [3])
+def test_neighbours_are_ordered_by_distance_then_id(runs):
+    run = read_evaluated_run(runs / "s0")
+    (row,) = neighbour_rows(run, Pictures(_dataset()), [3], ap_of(run))
     distances = (run.query.signs()[3] != run.database.signs()).sum(axis=1)
     order = sorted(range(len(distances)), key=lambda i: (distances[i], run.database.ids[i]))[:10]
     labels = run.database_labels[order]
-    assert row[0].right is None and row[0].caption.startswith(run.classes[run.query_labels[3]])
-    assert [shown.right for shown in row[1:]] == (labels == run.query_labels[3]).tolist()
+    assert row[0].relevant is None and row[0].caption.startswith(run.classes[run.query_labels[3]])
+    assert [shown.relevant for shown in row[1:]] == (labels == run.query_labels[3]).tolist()
     marks = ["✓" if label == run.query_labels[3] else "✗" for label in labels]
     expected = [
         f"{run.classes[c]}\n{m} {distances[i]}"
@@ -279,25 +285,24 @@ def test_neighbours_are_by_distance_then_id_and_marked(runs):
     assert np.array_equal(row[1].pixels, _dataset().images[ids.index(run.database.ids[order[0]])])
 
 
-def test_with_several_labels_one_in_common_is_right(runs):
-    run = read_evaluated(runs / "many")
+def test_multilabel_images_are_relevant_if_they_share_a_label(runs):
+    run = read_evaluated_run(runs / "many")
     place = int(np.flatnonzero(run.query_labels[:, 2])[0])
-    (row,) = neighbour_rows(run, Pictures(_several_labels()), [place])
+    (row,) = neighbour_rows(run, Pictures(_several_labels()), [place], ap_of(run))
     assert row[0].caption.startswith("red, warm, bright +1\n")
     for shown in row[1:]:
-        assert shown.right == ("warm" in shown.caption)
+        assert shown.relevant == ("warm" in shown.caption)
 
 
-def test_what_a_query_and_its_find_share_stands_first(tmp_path):
-    """Of more labels than there is room for, the one that makes a find right must be seen."""
+def test_shared_labels_are_named_first(tmp_path):
     labels = [[0, 0, 0, 0, 1], [1, 1, 1, 0, 1], [1, 1, 1, 1, 0]]
     codes = Codes(pack(np.ones((3, 8), np.int8)), 8, np.array(["a", "b", "c"]))
     run = _evaluated(codes, labels, ("u", "v", "w", "x", "y"), tmp_path)
-    (row,) = neighbour_rows(run, Pictures(_dataset()), [0])
+    (row,) = neighbour_rows(run, Pictures(_dataset()), [0], np.array([0.5]))
     assert [shown.caption for shown in row[1:]] == ["y\n✓ 0", "y, u, v +1\n✓ 0", "u, v, w +1\n✗ 0"]
 
 
-def test_a_picture_that_is_gone_is_grey():
+def test_a_missing_image_is_a_grey_square():
     assert (Pictures(_dataset()).get("no such image") == 128).all()
 
 
@@ -309,14 +314,16 @@ def written(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Page,
     out = tmp_path_factory.mktemp("page") / "report.html"
     known = {"toys": _dataset(), "many-photos": _several_labels(), "evil-photos": _dataset()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "open_dataset", lambda data, root, *, download: known[Path(data).name])
+        patch.setattr(
+            report_page, "open_dataset", lambda data, root, *, download: known[Path(data).name]
+        )
         figures = write_report(
             [runs / name for name in ("s0", "s1", "s2", "weak", "lsh", "many", "evil")], out
         )
     return Page(out), figures
 
 
-def test_the_page_needs_nothing_from_outside(written):
+def test_page_is_self_contained(written):
     page, _ = written
     assert not {"script", "link", "iframe", "object", "embed"} & set(page.tags)
     assert all(source.startswith(("data:image/", "#")) for source in page.sources)
@@ -326,41 +333,42 @@ def test_the_page_needs_nothing_from_outside(written):
     assert len(page.html) < 3_000_000
 
 
-def test_names_are_text_and_never_tags(written):
+def test_names_are_escaped(written):
     page, _ = written
     assert "<script" not in page.html and "&lt;script&gt;" in page.html
     assert EVIL in page.text
 
 
-def test_the_page_says_what_differs_and_folds_what_agrees(written):
+def test_differing_settings_are_shown_and_equal_ones_folded(written):
     page, _ = written
     head = page.row("dataset", "seeds")
     assert "lam" in head and "method" in head and "lr" not in head and "backbone" not in head
     assert "0, 1, 2" in page.row("hcdh, 16 bits, lam 1", "toys")
     folded = page.html.split("<details>", 1)[1]
-    assert "<td>backbone<td>smallest" in folded
-    assert "<td>lr<td>0.1 (only: hcdh)" in folded
+    assert "<td>backbone</td><td>test_efficientnet</td>" in folded
+    assert "<td>lr</td><td>0.1 (only: hcdh)</td>" in folded
 
 
 def test_each_comparison_has_its_own_curves(written):
     page, figures = written
     assert [len(comparison["groups"]) for comparison in figures["comparisons"]] == [3, 1, 1]
-    curves = re.findall(r"aria-label='precision over recall: (.*?)'", page.html)
+    curves = re.findall(r'aria-label="precision over recall: (.*?)"', page.html)
     assert [len(re.findall(r"bits", names)) for names in curves] == [3, 1, 1]
     for part in (
         "Mean average precision",
         "Classes",
-        "Values before sign",
-        "Queries and what they found",
+        "Outputs before binarisation",
+        "Queries and their nearest images",
     ):
         assert page.html.count(f">{part}</h3>") == 3
 
 
-def test_the_figures_are_those_of_the_runs(written, runs):
+def test_numbers_are_those_of_the_runs(written, runs):
     page, figures = written
     group = next(own for own in figures["comparisons"][0]["groups"] if own["map"]["n"] == 3)
     maps = [
-        json.loads((runs / f"s{seed}" / "report.json").read_text())["map"] for seed in (0, 1, 2)
+        json.loads((runs / f"s{seed}" / "evaluation" / "report.json").read_text())["map"]
+        for seed in (0, 1, 2)
     ]
     assert group["map"]["mean"] == pytest.approx(np.mean(maps)) and group["map"][
         "sd"
@@ -371,100 +379,116 @@ def test_the_figures_are_those_of_the_runs(written, runs):
     json.dumps(figures)
 
 
-def test_classes_of_a_large_set_are_shown_at_both_ends_and_folded(runs):
+def test_of_many_classes_the_hardest_and_easiest_are_shown(runs):
     from dataclasses import replace
 
-    from hadahash.visuals.report.page import _classes
+    from hadahash.visuals.report.sections import class_content
 
-    run = read_evaluated(runs / "s0")
+    run = read_evaluated_run(runs / "s0")
     names = tuple(f"c{number:02d}" for number in range(30))
     run = replace(
         run, classes=names, report=run.report | {"per_class": {str(n): n / 30 for n in range(30)}}
     )
     (comparison,) = compare([run])
-    text = "".join(_classes(comparison.groups))
+    text = render("report/classes.html.j2", part=class_content(comparison.groups))
     assert (
         text.count("<td>c00<") == 2 and text.count("<td>c29<") == 2 and text.count("<td>c15<") == 1
     )
     assert text.index("c00") < text.index("c29") < text.index("<details>") < text.index("c15")
 
 
-def test_of_many_groups_only_the_best_have_pictures(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr("hadahash.visuals.report.page._SHEETS", 1)
+def test_only_the_best_of_many_groups_have_pictures(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr("hadahash.visuals.report.sections.SHEETS", 1)
     write_report([runs / "s0", runs / "weak", runs / "lsh"], tmp_path / "r.html")
     page = Page(tmp_path / "r.html")
-    assert (
-        page.text.count("hardest queries") == 1
-        and "best 1 are shown. For those of the 2 others" in page.text
-    )
+    assert page.text.count(
+        "hardest queries"
+    ) == 1 and "for the best 1 groups. For those of the other 2" in page.text.replace("\n", " ")
 
 
-def test_of_many_nearest_classes_the_others_are_counted(runs, tmp_path):
-    from hadahash.visuals.report.page import _word_card
+def test_further_equally_close_classes_are_counted(runs, tmp_path):
+    from hadahash.visuals.report.code_sections import distance_card
 
     signs = np.array([[1] * 8, [1] * 8, [1] * 8, [-1] * 8, [1] * 8])
     run = _evaluated(Codes(pack(signs), 8), [0, 1, 2, 3, 4], ("a", "b", "c", "d", "e"), tmp_path)
-    text = _word_card(run, measure(run))
-    assert text.count("<td>0") == 6 - 1 + 1 and "<td>and 1 more<td>0" in text
+    pairs = distance_card(run, measure(run))["pairs"]
+    assert [bits for _, bits in pairs] == [0] * 6 and pairs[-1] == ("and 1 more", 0)
 
 
-def test_columns_of_codebooks_need_a_codebook(runs, tmp_path):
+def test_codebook_columns_need_a_codebook(runs, tmp_path):
     write_report([runs / "lsh"], tmp_path / "without.html")
     write_report([runs / "lsh", runs / "s0"], tmp_path / "with.html")
     assert "smallest in the codebook" not in Page(tmp_path / "without.html").text
     assert "smallest in the codebook" in Page(tmp_path / "with.html").text
 
 
-def test_without_its_images_a_report_lacks_only_the_pictures(runs, tmp_path, monkeypatch):
+def test_report_without_images_lacks_only_the_pictures(runs, tmp_path, monkeypatch):
     from hadahash.data import open_dataset
 
-    monkeypatch.setattr(room, "open_dataset", open_dataset)  # the folder is there, and empty
+    monkeypatch.setattr(report_page, "open_dataset", open_dataset)  # the folder exists and is empty
     write_report([runs / "s0"], tmp_path / "r.html")
     page = Page(tmp_path / "r.html")
     assert "holds no images" in page.row("The images could not be opened")
     assert (
         "figure" not in page.tags
-        and "Values before sign" in page.text
+        and "Outputs before binarisation" in page.text
         and "hardest class" in page.text
     )
 
 
-def test_the_same_runs_make_the_same_page(runs, tmp_path):
+def test_moved_images_are_found_with_data(runs, tmp_path, monkeypatch):
+    opened = []
+
+    def open_dataset(data, root, *, download):
+        opened.append(data)
+        return _dataset()
+
+    monkeypatch.setattr(report_page, "open_dataset", open_dataset)
+    write_report([runs / "s0"], tmp_path / "r.html", data=tmp_path / "moved")
+    assert opened == [tmp_path / "moved"] and "figure" in Page(tmp_path / "r.html").tags
+
+
+def test_page_is_deterministic(runs, tmp_path):
     for name in ("a.html", "b.html"):
         write_report([runs / "s0", runs / "lsh", runs / "s0"], tmp_path / name)
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
     assert "report: 2 runs" in (tmp_path / "a.html").read_text("utf-8")
 
 
-# ------------------------------------------------------------------ charts
+def test_reports_of_version_0_1_are_read(runs, tmp_path):
+    shutil.copytree(runs / "s0", tmp_path / "old")
+    path = tmp_path / "old" / "evaluation" / "report.json"
+    report = json.loads(path.read_text())
+    old = {"ap": report["average_precision"], "empty": report["empty_queries"]} | {
+        name: report[name]
+        for name in (
+            *("map", "depth", "denominator", "queries", "database", "bits", "bit_balance"),
+            *("queries_without_relevant", "per_class", "precision_recall"),
+        )
+    }
+    old["precision_at"] = report["precision_at"] | {"1000": 0.25}
+    path.write_text(json.dumps(old))
+    write_report([tmp_path / "old"], tmp_path / "r.html")
+    text = Page(tmp_path / "r.html").text
+    assert f"{report['map']:.4f}" in text and "random ranking" not in text
+    assert "P@1000" not in text and "P@10" in text, "only k up to the size of the database"
 
 
-def test_lines_differ_in_more_than_colour():
-    strokes = [charts.swatch(number).split("stroke=")[1] for number in range(36)]
-    assert len(set(strokes)) == 36
-    dashes = [re.search(r"dasharray='(.*?)'", stroke)[1] for stroke in strokes]
-    assert all(len(set(dashes[start : start + 6])) == 6 for start in range(0, 36, 6))
+def test_page_has_a_plain_summary_and_the_chance_level(written, runs):
+    page, _ = written
+    report = Report.load(runs / "many" / "evaluation" / "report.json")
+    assert report.summary() in page.text and "by chance" in report.summary()
+    assert page.text.count("random ranking") == 3
+    assert f"{report.chance:.4f}" in page.text and "distinct codes" in page.text
 
 
-def test_bars_of_bits_go_up_and_down_from_one_half():
-    heights = [
-        float(h)
-        for h in re.findall(r"<rect .*?height=([\d.]+)", charts.bit_bars([0.5, 1.0, 0.0, 0.75]))
-    ]
-    assert heights[1] == heights[2] == pytest.approx(2 * heights[3], abs=0.2) and heights[0] < 1
+# ------------------------------------------------------------------ errors
 
 
-def test_markup_is_taken_as_it_is_and_text_is_escaped():
-    assert "<td><b>x</b><td>&lt;b&gt;" in table(["head"], [(Markup("<b>x</b>"), "<b>")])
-
-
-# ------------------------------------------------------------------ what can be wrong
-
-
-def test_runs_that_were_not_evaluated_are_all_named_with_the_remedy(runs, tmp_path):
+def test_all_runs_without_an_evaluation_are_named(runs, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(runs / "s0", tmp_path / name)
-        (tmp_path / name / "report.json").unlink()
+        (tmp_path / name / "evaluation" / "report.json").unlink()
     with pytest.raises(
         StorageError, match=r"a has not been evaluated. Do it with: hadahash evaluate .*a$"
     ) as caught:
@@ -482,18 +506,18 @@ def test_runs_that_were_not_evaluated_are_all_named_with_the_remedy(runs, tmp_pa
 
 
 @pytest.mark.parametrize("damage", ["report", "labels"])
-def test_a_damaged_evaluation_is_one_line(runs, tmp_path, damage):
+def test_a_damaged_evaluation_is_a_one_line_error(runs, tmp_path, damage):
     shutil.copytree(runs / "s0", tmp_path / "run")
     if damage == "report":
-        (tmp_path / "run" / "report.json").write_text('{"map": 1}')
+        (tmp_path / "run" / "evaluation" / "report.json").write_text('{"map": 1}')
     else:
         np.savez(
-            tmp_path / "run" / "codes" / "labels.npz",
+            tmp_path / "run" / "evaluation" / "labels.npz",
             query=np.zeros(1, int),
             database=np.zeros(1, int),
             classes=["a"],
         )
-    with pytest.raises(StorageError, match="Do it again: hadahash evaluate") as caught:
+    with pytest.raises(StorageError, match="Repeat it: hadahash evaluate") as caught:
         read_runs([tmp_path / "run"])
     one_line(caught.value)
 
@@ -511,7 +535,7 @@ def _call(
     return int(ended.value.code or 0), captured.out, captured.err
 
 
-def test_the_command_writes_the_page_and_says_where(runs, tmp_path, monkeypatch, capsys):
+def test_command_writes_the_page_and_prints_its_address(runs, tmp_path, monkeypatch, capsys):
     out = tmp_path / "deep" / "r.html"
     code, text, _ = _call(monkeypatch, capsys, runs / "s0", runs / "s1", "--out", out)
     assert code == 0 and out.exists() and out.as_uri() in text and " (2)  hcdh, 16 bits" in text

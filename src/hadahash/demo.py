@@ -1,4 +1,4 @@
-"""The demonstration: real images, a model trained in a minute on a CPU, an honest number and a page to look at."""
+"""`hadahash demo`: train on real images in a minute on a CPU, evaluate, and write a page."""
 
 from __future__ import annotations
 
@@ -10,94 +10,125 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-from .codebooks import codebook, codebook_quality
+from .building import make_config
 from .codes import Codes
 from .data import LabelledImages, open_dataset
 from .encoding import FeatureCache
 from .errors import HadaHashError
 from .evaluation import Report
-from .hasher import Hasher
+from .model import HashModel
 from .photos import PhotoIndex
-from .runs import Source, evaluate_run, read_evaluated, train_run
-from .visuals.html import bit_picture, heading, paragraph, sheet, table, write_page
+from .runs import DataSpec, evaluate_run, read_evaluated_run, train_run
+from .visuals.demo_page import DemoResult, write_demo_page
 from .visuals.report.neighbours import Pictures, neighbour_rows
 
-Say = Callable[[str], object]
+Info = Callable[[str], object]
 
-ROWS = 20  # of the sheet of pictures
+QUERIES = 20  # queries on the page
 INDEX = "photos.index"
 
 
 @dataclass(frozen=True)
 class DemoSettings:
+    """Settings of the demo.
+
+    Attributes:
+        out: Folder for the runs, the index and the page.
+        root: Folder that holds CIFAR-10; None: the cache.
+        bits: Code length.
+        size: Input size of the network in pixels: small, since the demo is meant for CPUs.
+        seed: Random seed.
+    """
+
     out: Path = Path("demo")
-    root: Path | None = None  # where CIFAR-10 is; None: the cache
+    root: Path | None = None
     bits: int = 64
-    size: int = 128  # pixels of the network's input: small, since this is meant for CPUs
+    size: int = 128
     seed: int = 0
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """A method that takes part, as the page names it."""
+class ComparedMethod:
+    """A method in the comparison.
+
+    Attributes:
+        method: Name in the registry.
+        title: Name on the page.
+        settings: Settings that differ from the defaults.
+    """
 
     method: str
     title: str
     settings: dict[str, Any]
 
 
-CONTESTANTS = (
-    Contestant(
-        "hcdh", "HCDH, a head trained on the features", {"frozen": True, "epochs": 60, "lr": 0.3}
+COMPARED_METHODS = (
+    ComparedMethod(
+        "hcdh",
+        "HCDH, a head trained on frozen features",
+        {"frozen": True, "epochs": 60, "lr": 0.3},
     ),
-    Contestant("lsh", "LSH, random projections of the same features", {}),
+    ComparedMethod("lsh", "LSH, random projections of the same features", {}),
 )
 
 
-def run_demo(settings: DemoSettings, say: Say) -> Path:
-    """Train, encode, evaluate and write the page; answers where it is."""
+def run_demo(settings: DemoSettings, info: Info) -> Path:
+    """Train, encode and evaluate the compared methods, build an index and write a page.
+
+    Args:
+        settings: Settings of the demo.
+        info: Called with lines about the progress.
+
+    Returns:
+        The page.
+
+    Raises:
+        HadaHashError: If a step fails. Without CIFAR-10 the demo uses scikit-learn's digits.
+    """
     started = time.monotonic()
-    dataset, source = _images(settings, say)
-    cache, reports, hashers = FeatureCache(), {}, []
-    for contestant in CONTESTANTS:
-        say(f"{contestant.title} ...")
-        hasher = Hasher(
-            contestant.method,
+    dataset, spec = _open_images(settings, info)
+    cache, reports, models = FeatureCache(), {}, []
+    for compared in COMPARED_METHODS:
+        info(f"{compared.title} ...")
+        run = settings.out / compared.method
+        config = make_config(
+            compared.method,
             bits=settings.bits,
             seed=settings.seed,
-            size=settings.size,
-            **contestant.settings,
+            settings=compared.settings | {"size": settings.size},
         )
-        run = settings.out / contestant.method
-        train_run(hasher, source, run, dataset=dataset, cache=cache)
-        reports[contestant.title] = evaluate_run(run, hasher=hasher, dataset=dataset, cache=cache)
-        say(f"  mAP {reports[contestant.title].map:.4f}")
-        hashers.append(hasher)
+        known: Any = {"dataset": dataset, "cache": cache}
+        model = train_run(config, spec, run, overwrite=True, **known)
+        reports[compared.title] = evaluate_run(run, model=model, **known)
+        report = reports[compared.title]
+        info(f"  mAP {report.map:.4f}. {report.summary()}")
+        models.append(model)
     page = settings.out / "index.html"
-    _write(page, settings, dataset, reports)
-    _build_index(settings.out, dataset, hashers[0])
-    say(f"done in {time.monotonic() - started:.0f} s")
+    _write_page(page, settings, dataset, reports, models[0].codewords())
+    _build_index(settings.out, dataset, models[0])
+    info(f"done in {time.monotonic() - started:.0f} s")
     return page
 
 
-def _build_index(out: Path, dataset: LabelledImages, hasher: Hasher) -> None:
-    """Put the database into an index, with its images as files, so that it can be searched and served."""
-    run = out / CONTESTANTS[0].method
-    codes, images, folder = Codes.load(run / "codes" / "database.npz"), out / "images", out / INDEX
+def _build_index(out: Path, dataset: LabelledImages, model: HashModel) -> None:
+    """Index the database, with its images as files, so that it can be searched and served."""
+    run, images, folder = out / COMPARED_METHODS[0].method, out / "images", out / INDEX
+    codes = read_evaluated_run(run).database
     row_of = {name: row for row, name in enumerate(dataset.ids)}
     rows = [row_of[name] for name in codes.ids]
     labels = [dataset.classes[label] for label in dataset.labels.take(rows).array]
     names = [
-        f"{label}/{name.replace('/', '-')}.png"
+        f"{label}/{str(name).replace('/', '-')}.png"
         for label, name in zip(labels, codes.ids, strict=True)
     ]
     for row, name in zip(rows, names, strict=True):
         (images / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(dataset.images[row]).save(images / name)
     shutil.rmtree(folder, ignore_errors=True)
-    index = PhotoIndex.create(folder, hasher, run, images, engine="routed").index
+    index = PhotoIndex.create(folder, model, run, images, engine="routed").index
     index.update(
         Codes(codes.packed, codes.bits, np.array(names)),
         labels,
@@ -106,55 +137,37 @@ def _build_index(out: Path, dataset: LabelledImages, hasher: Hasher) -> None:
     index.save(folder)
 
 
-def _images(settings: DemoSettings, say: Say) -> tuple[LabelledImages, Source]:
-    """CIFAR-10 under a small protocol, or scikit-learn's digits where it cannot be had."""
+def _open_images(settings: DemoSettings, info: Info) -> tuple[LabelledImages, DataSpec]:
+    """CIFAR-10 with a small protocol, or scikit-learn's digits if it is not available."""
     try:
-        return open_dataset("cifar10", settings.root, info=say), Source(
-            "cifar10", protocol="cifar10-demo"
-        )
+        dataset = open_dataset("cifar10", settings.root, info=info)
+        return dataset, DataSpec("cifar10", _root(settings), protocol="cifar10-demo")
     except HadaHashError as error:
-        say(f"CIFAR-10 could not be had: {error}")
-        say("Going on with scikit-learn's digits: 1,797 images of 8 x 8 pixels.")
-        return open_dataset("digits"), Source("digits")
+        info(f"CIFAR-10 is not available: {error}")
+        info("Using scikit-learn's digits instead: 1,797 images of 8 x 8 pixels.")
+        return open_dataset("digits"), DataSpec("digits")
 
 
-def _write(
-    page: Path, settings: DemoSettings, dataset: LabelledImages, reports: dict[str, Report]
+def _root(settings: DemoSettings) -> str | None:
+    return None if settings.root is None else str(settings.root)
+
+
+def _write_page(
+    page: Path,
+    settings: DemoSettings,
+    dataset: LabelledImages,
+    reports: dict[str, Report],
+    codewords: NDArray[np.int8] | None,
 ) -> None:
-    book = codebook(len(dataset.classes), settings.bits, seed=settings.seed)
-    first, shown = (
-        next(iter(reports.values())),
-        read_evaluated(settings.out / CONTESTANTS[0].method),
+    run = read_evaluated_run(settings.out / COMPARED_METHODS[0].method)
+    shown = np.linspace(0, len(run.query) - 1, QUERIES).astype(int)
+    ap = next(iter(reports.values())).average_precision
+    result = DemoResult(
+        dataset=dataset.name,
+        description=f"Features of EfficientNet-Lite0 at {settings.size} px, seed {settings.seed}.",
+        reports=reports,
+        rows=neighbour_rows(run, Pictures(dataset, photo=False), shown.tolist(), ap),
+        codebook=codewords,
+        classes=dataset.classes,
     )
-    measured = [
-        (title, f"{report.map:.4f}", *(f"{report.precision_at[k]:.4f}" for k in (1, 10, 100)))
-        for title, report in reports.items()
-    ]
-    figures = [
-        (name.replace("_", " "), f"{value:.4g}")
-        for name, value in codebook_quality(book).to_dict().items()
-    ]
-    sections = [
-        paragraph(
-            f"{dataset.name}: {first.queries:,} queries searched in {first.database:,} images by codes of {first.bits} bits; "
-            f"features of EfficientNet-Lite0 at {settings.size} px, seed {settings.seed}. mAP is the exact expectation over "
-            "the order of images at equal distance."
-        ),
-        heading("How well it finds"),
-        table(("method", "mAP", "P@1", "P@10", "P@100"), measured),
-        heading("The nearest images (HCDH)"),
-        paragraph(
-            "The query stands first, with its average precision. ✓ and a solid frame: of the query's class; ✗ and a dashed "
-            "frame: not. Under each its class and the bits that differ."
-        ),
-        sheet(
-            neighbour_rows(
-                shown, Pictures(dataset), np.linspace(0, len(shown.query) - 1, ROWS).astype(int)
-            )
-        ),
-        heading("The codebook"),
-        paragraph("One codeword for each class, which the codes of its images are pulled to."),
-        bit_picture(book, dataset.classes),
-        table(("figure", "value"), figures),
-    ]
-    write_page(page, "HadaHash: a first look", sections)
+    write_demo_page(page, result)

@@ -1,4 +1,4 @@
-"""The benchmark runs, at a size that takes a moment."""
+"""The benchmark of evaluation runs at a small size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 
-def test_the_benchmark_measures_both_ways(tmp_path, capsys):
+def test_benchmark_measures_both_ways(tmp_path, capsys):
     path = Path(__file__).parents[2] / "bench" / "evaluation.py"
     specification = importlib.util.spec_from_file_location("bench_evaluation", path)
     bench = importlib.util.module_from_spec(specification)

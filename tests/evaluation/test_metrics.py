@@ -1,4 +1,4 @@
-"""The closed forms against the slow definitions."""
+"""The closed forms agree with the slow definitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DENOMINATORS = ["found", "possible"]
 
 
 def tables(distances, relevant, bits):
-    """total and relevant, (1, bits + 1) each"""
+    """total and relevant, (1, bits + 1) each."""
     distances, relevant = np.asarray(distances), np.asarray(relevant, bool)
     return tuple(np.bincount(d, minlength=bits + 1)[None] for d in (distances, distances[relevant]))
 
@@ -44,18 +44,18 @@ def test_tiny_cases_equal_the_exact_mean_over_all_orders(denominator):
         for depth in (None, *range(1, len(distances) + 2)):
             options = {"depth": depth, "denominator": denominator}
             exact = reference.expected_by_orders(distances, relevant, **options)
-            assert same(exact, reference.expected_by_places(distances, relevant, **options), 1e-14)
+            assert same(exact, reference.expected_by_ranks(distances, relevant, **options), 1e-14)
             assert same(exact, closed_form(distances, relevant, **options), 1e-14)
 
 
 @pytest.mark.parametrize("denominator", DENOMINATORS)
-def test_random_cases_equal_the_sum_over_places(denominator):
+def test_random_cases_equal_the_sum_over_ranks(denominator):
     rng = np.random.default_rng(2)
     for _ in range(300):
         distances, relevant = random_case(rng, 400, 20)
         depth = rng.choice([None, 1, int(rng.integers(1, 500)), 1000])
         options = {"depth": depth, "denominator": denominator}
-        slow = reference.expected_by_places(distances, relevant, **options)
+        slow = reference.expected_by_ranks(distances, relevant, **options)
         assert same(slow, closed_form(distances, relevant, **options)), (
             distances,
             relevant,
@@ -71,12 +71,12 @@ def test_large_counts_keep_twelve_digits(n, relevant):
     share = rng.dirichlet(np.full(65, 0.3))
     total = rng.multinomial(n, share)
     hits = rng.multivariate_hypergeometric(total, relevant, method="marginals")
-    places, before, hits_before = [], 0, 0
+    terms, before, hits_before = [], 0, 0
     for size, r in zip(total.tolist(), hits.tolist(), strict=True):
-        places.extend(reference._places(size, r, size, before, hits_before))
+        terms.extend(reference._tie_terms(size, r, size, before, hits_before))
         before, hits_before = before + size, hits_before + r
     value = metrics.average_precision(total[None], hits[None])[0]
-    assert abs(value - math.fsum(places) / relevant) < 1e-12
+    assert abs(value - math.fsum(terms) / relevant) < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_a_large_cut_tie_equals_the_exact_sum(n, r, m):
     distances = [0] * 50 + [1] * n + [2] * 7
     hits = [i < 20 for i in range(50)] + [i < r for i in range(n)] + [True] * 7
     value = metrics.average_precision(total, relevant, depth=50 + m)[0]
-    assert abs(value - reference.expected_by_places(distances, hits, depth=50 + m)) < 1e-12
+    assert abs(value - reference.expected_by_ranks(distances, hits, depth=50 + m)) < 1e-12
 
 
 @pytest.mark.parametrize(
     "n, r, m", [(10**6, 2000, 1000), (10**6, 300, 10), (5000, 2500, 2500), (10**5, 99_990, 500)]
 )
-def test_hypergeometric_leaves_out_only_what_does_not_count(n, r, m):
+def test_hypergeometric_leaves_out_only_negligible_values(n, r, m):
     x, probability = metrics._hypergeometric(n, r, m)
     assert x[0] == max(0, m + r - n) or probability[0] < 1e-16
     assert x[-1] == min(m, r) or probability[-1] < 1e-16
@@ -218,7 +218,7 @@ def test_precision_recall_equals_a_plain_loop():
     assert curve.radius.tolist() == list(range(9))
 
 
-def test_precision_recall_with_nothing_relevant():
+def test_precision_and_recall_are_zero_without_relevant_items():
     curve = metrics.precision_recall(np.array([[0, 2]]), np.array([[0, 0]]))
     assert (
         curve.precision.tolist() == curve.recall.tolist() == curve.micro_recall.tolist() == [0, 0]
@@ -226,6 +226,6 @@ def test_precision_recall_with_nothing_relevant():
 
 
 @pytest.mark.parametrize("module", [metrics, reference])
-def test_examples_in_the_docstrings(module):
+def test_docstring_examples(module):
     outcome = doctest.testmod(module)
     assert outcome.attempted > 2 and outcome.failed == 0

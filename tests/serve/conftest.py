@@ -19,7 +19,7 @@ from serving import Place, Running, opened, running
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory, fitted: Hasher) -> Place:
-    """48 images of 4 classes, their model and index, and beside them a secret with links to it. Tests only read it."""
+    """48 images of 4 classes, their model and index, and a secret file with links to it. Read-only."""
     root = tmp_path_factory.mktemp("served")
     photos = write_folder(root / "photos", *make_toy(48, seed=2))
     fitted.save(root / "run")
@@ -34,7 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, fitted: Hasher) -> Place:
 
 @pytest.fixture
 def own_place(place: Place, tmp_path: Path) -> Place:
-    """The same, to be changed."""
+    """A copy that a test can change."""
     shutil.copytree(place.root, tmp_path / "own", symlinks=True)
     return Place(tmp_path / "own")
 

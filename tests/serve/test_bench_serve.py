@@ -1,4 +1,4 @@
-"""The benchmark runs, at a size that takes a moment."""
+"""The benchmark of the service, at a small size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from serving import Sources, in_thread
+from serving import ServeConfig, in_thread
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -20,13 +20,13 @@ def test_the_benchmark_measures_uploads_and_ids(tmp_path, capsys, monkeypatch):
     bench = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(bench)
 
-    class Here:
+    class BenchPlace:
         def __init__(self, folder):
-            self.sources = Sources(folder / "index", folder / "run")
+            self.config = ServeConfig(folder / "index", folder / "run")
 
     @contextmanager
-    def quick_server(folder):  # a process of its own takes seconds to start
-        with in_thread(Here(folder)) as address:
+    def quick_server(folder):  # another process would take seconds to start
+        with in_thread(BenchPlace(folder)) as address:
             yield int(address.rsplit(":", 1)[1])
 
     monkeypatch.setattr(bench, "server", quick_server)

@@ -1,4 +1,4 @@
-"""The container cannot be built everywhere; what its files promise can be read everywhere."""
+"""The container files, which cannot be built everywhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_image_runs_as_nobody_and_says_how_it_is():
+def test_the_image_has_an_unprivileged_user_and_a_health_check():
     lines = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text()).splitlines()
     words = [line.split()[0] for line in lines if line.strip() and not line.startswith(("#", " "))]
     assert set(words) <= {
@@ -42,7 +42,7 @@ def test_the_image_runs_as_nobody_and_says_how_it_is():
     )
 
 
-def test_the_composition_is_closed():
+def test_compose_publishes_the_loopback_address_only():
     yaml = pytest.importorskip("yaml")
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     ours = services["hadahash"]

@@ -1,4 +1,4 @@
-"""The answers: what is found, what is refused, and in which words."""
+"""The API: results, errors and changes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def upload(client, content, path="/v1/search", **fields):
 
 
 def error_of(response, status):
-    """The error's code; every error has this form."""
+    """The code of an error; every error has this form."""
     assert response.status_code == status, response.text
     error = response.json()["error"]
     assert set(error) == {"code", "message", "hint"} and all(error.values())
     return error["code"]
 
 
-# ---- finding ---------------------------------------------------------------------------------------------------------
+# ---- searching ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_image_of_the_collection_finds_itself(client, place, fitted):
@@ -56,7 +56,7 @@ def test_an_image_of_the_collection_finds_itself(client, place, fitted):
     )
 
 
-def test_three_ways_to_ask_give_one_answer(client, place):
+def test_form_body_code_and_id_give_the_same_results(client, place):
     by_form = upload(client, place.image(RED), k=7).json()
     by_body = client.post(
         "/v1/search?k=7", content=place.image(RED), headers={"Content-Type": "image/png"}
@@ -68,7 +68,7 @@ def test_three_ways_to_ask_give_one_answer(client, place):
     assert by_id["took_ms"]["decode"] == by_id["took_ms"]["encode"] == 0
 
 
-def test_hits_carry_labels_names_and_codes(client, place):
+def test_hits_have_labels_names_and_codes(client, place):
     codes = dict(zip(place.index.ids.tolist(), place.index.codes().packed, strict=True))
     answer = search(client, id=RED, k=48).json()
     own = np.frombuffer(bytes.fromhex(answer["query"]["code"]), np.uint8)[None]
@@ -127,7 +127,7 @@ def test_stats_and_map(client, place):
     assert max(map(abs, points["x"] + points["y"])) == 1
 
 
-def test_metrics_speak_prometheus(client):
+def test_metrics_are_in_prometheus_format(client):
     search(client, id=RED)
     text = client.get("/metrics").text
     assert re.search(r'hadahash_requests_total\{route="/v1/search",status="200"\} \d', text)
@@ -137,7 +137,7 @@ def test_metrics_speak_prometheus(client):
     )
 
 
-# ---- refusing --------------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_bad_parameters(client, parameters, status):
     error_of(search(client, **parameters), status)
 
 
-def test_bodies_that_are_not_what_they_say(client, place):
+def test_malformed_bodies(client, place):
     as_json = {"Content-Type": "application/json"}
     assert error_of(client.post("/v1/search", content=b"{", headers=as_json), 400) == "bad_json"
     assert (
@@ -223,11 +223,11 @@ def test_too_many_files_or_fields(client, place):
         (png(8_000, 5_001, 8, 2, b"\0" * 1000), 413, "image_too_large"),
     ],
 )
-def test_images_that_cannot_be_used(client, content, status, code):
+def test_unusable_images(client, content, status, code):
     assert error_of(upload(client, content), status) == code
 
 
-def test_the_limit_in_bytes_is_exact(client):
+def test_the_size_limit_is_exact(client):
     def padded(size: int) -> bytes:
         image = to_file(picture(), "PNG")
         return image + b"\0" * (size - len(image))
@@ -243,9 +243,9 @@ def test_the_limit_in_bytes_is_exact(client):
     )
 
 
-def test_uploads_never_reach_the_disk(client, place, monkeypatch):
+def test_uploads_are_not_written_to_disk(client, place, monkeypatch):
     def forbidden(*arguments, **options):
-        raise AssertionError("a file was made")
+        raise AssertionError("a file was created")
 
     monkeypatch.setattr(tempfile, "_mkstemp_inner", forbidden)
     monkeypatch.setattr(tempfile, "TemporaryFile", forbidden)
@@ -253,10 +253,10 @@ def test_uploads_never_reach_the_disk(client, place, monkeypatch):
     assert upload(client, image).status_code == 200
 
 
-# ---- pictures --------------------------------------------------------------------------------------------------------
+# ---- images --------------------------------------------------------------------------------------------------------
 
 
-def test_pictures_hold_nothing_but_pixels(own_place):
+def test_images_are_sent_without_metadata(own_place):
     exif = Image.Exif()
     exif[0x010E] = "a secret note"
     exif[0x0112] = 6
@@ -273,10 +273,10 @@ def test_pictures_hold_nothing_but_pixels(own_place):
                 and b"secret" not in response.content
             )
             assert len(shown.getexif()) == 0 and "comment" not in shown.info
-            assert max(shown.size) == longest and shown.height > shown.width, "turned upright"
+            assert max(shown.size) == longest and shown.height > shown.width, "rotated upright"
 
 
-def test_small_pictures_stay_sharp(client, place):
+def test_small_images_are_lossless(client, place):
     response = client.get(f"/v1/images/{RED}")
     assert response.headers["content-type"] == "image/png"
     assert np.array_equal(
@@ -285,7 +285,7 @@ def test_small_pictures_stay_sharp(client, place):
     )
 
 
-def test_pictures_that_are_gone_or_broken(own_place):
+def test_missing_and_broken_image_files(own_place):
     photos = own_place.root / "photos"
     (photos / "red/002.png").unlink()
     (photos / "red/006.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
@@ -297,7 +297,7 @@ def test_pictures_that_are_gone_or_broken(own_place):
         assert [hit["id"] for hit in hits if not hit["has_image"]] == ["red/002.png"]
 
 
-# ---- changing --------------------------------------------------------------------------------------------------------
+# ---- changes --------------------------------------------------------------------------------------------------------
 
 
 def test_add_and_remove(own_place):
@@ -322,13 +322,13 @@ def test_add_and_remove(own_place):
         )
         hits = upload(client, image, k=2).json()["hits"]
         assert {"new/one", "by code"} == {hit["id"] for hit in hits} and not hits[0]["has_image"]
-        assert len(own_place.index) == 50, "it is on the disk"
+        assert len(own_place.index) == 50, "saved to disk"
         assert client.delete("/v1/items/new/one", headers=auth).status_code == 204
         assert error_of(client.delete("/v1/items/new/one", headers=auth), 404) == "unknown_id"
         assert client.get("/v1/stats").json()["items"] == len(own_place.index) == 49
 
 
-def test_numbers_as_ids(own_place, fitted):
+def test_integer_ids(own_place, fitted):
     from hadahash import Index
 
     codes = own_place.index.codes()
@@ -351,16 +351,15 @@ def test_numbers_as_ids(own_place, fitted):
             == error_of(client.get("/v1/images/x"), 404)
             == "unknown_id"
         )
-        assert client.post("/v1/items", json={"id": "77", "code": "0000"}, headers=auth).json()[
-            "id"
-        ] in ("77", 77)
-        assert error_of(
-            client.post("/v1/items", json={"id": "x", "code": "0000"}, headers=auth), 422
-        )
+        added = client.post("/v1/items", json={"id": "77", "code": "0000"}, headers=auth)
+        assert added.json()["id"] == 77, "the id as it is stored"
+        for bad in ("x", " 78 ", "7_8", "9223372036854775808", "9" * 200, 7.5, True):
+            sent = {"id": bad, "code": "0000"}
+            assert error_of(client.post("/v1/items", json=sent, headers=auth), 422)
         assert client.delete("/v1/items/77", headers=auth).status_code == 204
 
 
-def test_an_empty_index_is_served(own_place):
+def test_an_empty_index(own_place):
     from hadahash import Index
 
     index = Index.open(own_place.root / "photos.index")
@@ -381,8 +380,8 @@ def test_an_empty_index_is_served(own_place):
         assert search(client, code="0001").json()["hits"][0]["distance"] == 1
 
 
-def test_what_the_library_raises_stays_in_the_log(own_place, caplog):
-    """A message may name paths of this machine; a client is told no more than that it may come back, or not."""
+def test_messages_of_the_library_stay_in_the_log(own_place, caplog):
+    """A message can contain paths of this machine, which clients must not see."""
     with opened(own_place) as client:
         service, secret = client.app.state.service, "/home/someone/photos.index is damaged."
         for error, status in ((StorageError(secret), 503), (UsageError(secret), 500)):
@@ -396,7 +395,7 @@ def test_what_the_library_raises_stays_in_the_log(own_place, caplog):
         assert search(client, id=RED).status_code == 200
 
 
-def test_thumbnails_are_kept_up_to_a_limit(own_place):
+def test_the_thumbnail_cache_is_limited(own_place):
     with opened(own_place, cache_bytes=20_000) as client:
         service = client.app.state.service
         for name in own_place.index.ids.tolist():
@@ -404,11 +403,11 @@ def test_thumbnails_are_kept_up_to_a_limit(own_place):
                 client.get(f"/v1/thumbnails/{name}").content
                 == client.get(f"/v1/thumbnails/{name}").content
             )
-        kept = [len(picture.content) for picture in service._thumbnails.values()]
-        assert 0 < sum(kept) == service._kept_bytes <= 20_000
+        kept = service.media._thumbnails
+        assert 0 < sum(len(image.content) for image in kept.values()) == kept.currsize <= 20_000
 
 
-def test_the_page_names_no_outside_resource(client):
+def test_the_page_uses_no_external_resource(client):
     files = Path(__file__).parents[2] / "src/hadahash/serve/static"
     assert {"index.html", "app.js", "style.css"} <= {file.name for file in files.iterdir()}
     for file in files.iterdir():

@@ -1,4 +1,4 @@
-"""Who may ask what, and that nothing leads out of the folder of images."""
+"""Tokens, hosts, headers, and paths outside of the image folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from serving import READ, WRITE, opened
 
 from hadahash.codes import Codes
 
-# As they stand in the request line; %-signs are as sent.
+# As in the request line; percent signs are sent as they are.
 TRAVERSALS = [
     "../secret.png",
     "../../secret.png",
@@ -51,7 +51,7 @@ TRAVERSALS = [
 ]
 
 
-def test_nothing_leads_out(server):
+def test_no_path_leads_out_of_the_image_folder(server):
     assert len(TRAVERSALS) >= 30
     for payload in TRAVERSALS:
         for kind in ("images", "thumbnails"):
@@ -64,7 +64,7 @@ def test_nothing_leads_out(server):
             ), payload
 
 
-def test_even_an_index_that_names_outside_files_shows_none(own_place):
+def test_an_index_that_names_files_outside_of_the_folder_shows_none(own_place):
     from hadahash import Index
 
     codes = Codes(
@@ -87,7 +87,7 @@ def test_even_an_index_that_names_outside_files_shows_none(own_place):
         )
 
 
-def test_an_id_that_a_client_chose_opens_no_file(own_place):
+def test_an_id_chosen_by_a_client_opens_no_file(own_place):
     (own_place.root / "photos" / "private.png").write_bytes(own_place.image("red/002.png"))
     auth = {"Authorization": f"Bearer {WRITE}"}
     with opened(own_place, write_token=WRITE) as client:
@@ -101,7 +101,7 @@ def test_an_id_that_a_client_chose_opens_no_file(own_place):
             assert client.get(f"/v1/images/{name}").status_code == 404
 
 
-def test_every_answer_has_the_headers(client):
+def test_every_response_has_security_headers(client):
     for path in (
         "/",
         "/docs",
@@ -126,7 +126,7 @@ def test_every_answer_has_the_headers(client):
         assert headers["x-frame-options"] == "DENY" and "server" not in headers
 
 
-def test_no_other_origin_is_let_in(client):
+def test_there_is_no_cors(client):
     for method in ("GET", "OPTIONS"):
         headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
         response = client.request(method, "/v1/stats", headers=headers)
@@ -136,17 +136,17 @@ def test_no_other_origin_is_let_in(client):
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8000", "192.168.0.9", "127.0.0.1.evil.example", ""]
 )
-def test_a_name_that_points_here_from_elsewhere_is_refused(client, host):
+def test_other_host_names_are_refused(client, host):
     response = client.get("/v1/stats", headers={"Host": host})
     assert response.status_code == 421 and response.json()["error"]["code"] == "wrong_host"
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "LOCALHOST", "127.0.0.1:1", "[::1]:8000"])
-def test_own_names_are_answered(client, host):
+def test_loopback_host_names_are_answered(client, host):
     assert client.get("/v1/stats", headers={"Host": host}).status_code == 200
 
 
-def test_without_a_write_token_nothing_changes(client):
+def test_the_service_is_read_only_without_a_write_token(client):
     for method, path in (
         ("POST", "/v1/items"),
         ("DELETE", "/v1/items/red/002.png"),
@@ -156,7 +156,7 @@ def test_without_a_write_token_nothing_changes(client):
         assert response.status_code == 403 and response.json()["error"]["code"] == "read_only"
 
 
-def test_tokens(own_place, monkeypatch):
+def test_tokens_are_required_and_compared_in_constant_time(own_place, monkeypatch):
     compared = []
     real = hmac.compare_digest
     monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(1) or real(a, b))
@@ -196,7 +196,7 @@ def test_tokens(own_place, monkeypatch):
     assert len(compared) > 20
 
 
-def test_ten_thousand_ranges(client):
+def test_range_headers_are_ignored(client):
     ranges = "bytes=" + ",".join(f"{n}-{n + 1}" for n in range(5000))
     for path in ("/static/app.js", "/v1/thumbnails/red/002.png"):
         started = time.perf_counter()
@@ -204,7 +204,7 @@ def test_ten_thousand_ranges(client):
         assert time.perf_counter() - started < 0.5
 
 
-def test_file_names_are_only_text(own_place, tmp_path):
+def test_file_names_are_sent_as_json(own_place, tmp_path):
     from hadahash import Index
 
     name = "<img src=x onerror=alert(1)>.png"

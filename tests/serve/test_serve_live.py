@@ -1,4 +1,4 @@
-"""A real server: streams without end, slow and absent clients, crowds, signals, and an index that changes under it."""
+"""A real server: endless streams, slow and vanishing clients, load, signals, and index changes."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from serving import WRITE, in_thread, running, wait_for
 from toys import one_line
 
 from hadahash.errors import HadaHashError
-from hadahash.serve.app import create_app
-from hadahash.serve.collection import Sources
-from hadahash.serve.run import serve
-from hadahash.serve.service import Service
+from hadahash.serve.core.collection import ServeConfig
+from hadahash.serve.core.handle import IndexHandle
+from hadahash.serve.core.service import Service
+from hadahash.serve.http.app import create_app
+from hadahash.serve.server import _announcement, serve
 from hadahash.serve.settings import ServeSettings
 
 HEAD = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"
 
 
 def answer_of(connection: socket.socket) -> tuple[int, dict]:
-    """Status and JSON of what comes until the server closes."""
+    """Status and JSON of the response; reads until the server closes the connection."""
     received = b""
     try:
         while part := connection.recv(65_536):
             received += part
     except ConnectionError:
-        assert received, "reset without an answer"
+        assert received, "reset without a response"
     head, _, body = received.partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)
 
@@ -45,10 +46,10 @@ def memory(server) -> int:
     return process.memory_info().rss
 
 
-# ---- too much --------------------------------------------------------------------------------------------------------
+# ---- large requests --------------------------------------------------------------------------------------------------------
 
 
-def test_a_gigabyte_in_chunks_is_cut_at_the_limit(server):
+def test_a_stream_of_a_gigabyte_is_cut_at_the_limit(server):
     before, sent = memory(server), 0
     with server.connect() as connection:
         connection.sendall((HEAD + "Transfer-Encoding: chunked\r\n\r\n").encode())
@@ -61,7 +62,7 @@ def test_a_gigabyte_in_chunks_is_cut_at_the_limit(server):
             pass
     assert sent < 60_000_000
     assert memory(server) - before < 20_000_000
-    with server.connect() as connection:  # who stops to listen hears why
+    with server.connect() as connection:  # a client that stops and reads gets the reason
         connection.sendall((HEAD + "Transfer-Encoding: chunked\r\n\r\n").encode())
         for _ in range(40):
             connection.sendall(block)
@@ -69,15 +70,15 @@ def test_a_gigabyte_in_chunks_is_cut_at_the_limit(server):
     assert status == 413 and answer["error"]["code"] == "too_large"
 
 
-def test_a_declared_length_above_the_limit_is_refused_unread(server):
+def test_a_content_length_above_the_limit_is_refused_without_reading(server):
     with server.connect() as connection:
         connection.sendall((HEAD + "Content-Length: 1000000000\r\n\r\n").encode() + b"\0" * 1000)
         assert answer_of(connection)[0] == 413
 
 
 @pytest.mark.parametrize("multipart", [False, True])
-def test_a_length_that_lies(server, multipart):
-    """Less declared than sent: only what was declared is read; the rest is no request."""
+def test_a_wrong_content_length(server, multipart):
+    """Only the declared bytes are read; the rest is not a request."""
     kind = "multipart/form-data; boundary=b" if multipart else "image/png"
     with server.connect() as connection:
         connection.sendall(
@@ -88,8 +89,8 @@ def test_a_length_that_lies(server, multipart):
     assert httpx.get(f"{server.url}/healthz").status_code == 200
 
 
-def test_a_short_answer_is_sent_at_once(server):
-    """Head and body are two writes: without TCP_NODELAY the second waits for the client to confirm the first."""
+def test_a_short_response_is_sent_at_once(server):
+    """Head and body are two writes: without TCP_NODELAY the second waits for an acknowledgement."""
     import http.client
 
     connection, took = http.client.HTTPConnection("127.0.0.1", server.port), []
@@ -101,14 +102,14 @@ def test_a_short_answer_is_sent_at_once(server):
     assert min(took) < 0.02
 
 
-# ---- too slow --------------------------------------------------------------------------------------------------------
+# ---- slow clients --------------------------------------------------------------------------------------------------------
 
 
-def test_slow_clients_are_left_and_do_not_hold_up_others(server, place):
-    """Server of these tests: 2 s for a head, 3 s for a body."""
+def test_slow_clients_are_disconnected_and_do_not_delay_others(server, place):
+    """More slow uploads than the queue has slots. The server allows 2 s for headers, 3 s for a body."""
     started = time.monotonic()
     heads = [server.connect() for _ in range(20)]
-    bodies = [server.connect() for _ in range(20)]
+    bodies = [server.connect() for _ in range(80)]
     for connection in heads:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")
     for connection in bodies:
@@ -131,17 +132,17 @@ def test_slow_clients_are_left_and_do_not_hold_up_others(server, place):
         status, answer = answer_of(connection)
         assert status == 408 and answer["error"]["code"] == "too_slow"
     assert time.monotonic() - started < 15
-    wait_for(lambda: httpx.get(f"{server.url}/v1/stats").json()["waiting"] == 0)
+    wait_for(lambda: in_progress(server) == 0)
 
 
-def test_clients_that_vanish_free_their_place(server):
+def test_clients_that_vanish_free_their_slots(server):
     for _ in range(30):
         with server.connect() as connection:
             connection.sendall((HEAD + "Content-Length: 100000\r\n\r\n").encode() + b"\0" * 1000)
-    wait_for(lambda: httpx.get(f"{server.url}/v1/stats").json()["waiting"] == 0, seconds=15)
+    wait_for(lambda: in_progress(server) == 0, seconds=15)
 
 
-# ---- too many --------------------------------------------------------------------------------------------------------
+# ---- many clients --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +151,7 @@ def busy_server(place):
         yield server
 
 
-def test_two_hundred_clients_get_answers_or_are_told_to_wait(busy_server):
+def test_two_hundred_clients_get_results_or_retry_after(busy_server):
     server = busy_server
     image = encode(picture(), "PNG")
     seen, health, stop = [], [], threading.Event()
@@ -185,40 +186,53 @@ def test_two_hundred_clients_get_answers_or_are_told_to_wait(busy_server):
     assert len(seen) == 200 and set(statuses) == {200, 503} and statuses.count(200) >= 32
     assert all("retry-after: 1" in head for status, head, _ in seen if status == 503)
     assert len({json.dumps(body["hits"]) for status, _, body in seen if status == 200}) == 1, (
-        "all the same answer"
+        "all have the same hits"
     )
-    assert sorted(health)[len(health) // 2] < 0.05 and max(health) < 3, "health answers throughout"
+    assert sorted(health)[len(health) // 2] < 0.05 and max(health) < 3, (
+        "/healthz responds throughout"
+    )
     metrics = httpx.get(f"{server.url}/metrics").text
     batches = float(metrics.split('hadahash_batch_queries_count{stage="encode"} ')[1].split()[0])
-    assert batches < statuses.count(200), "queries were encoded together"
+    assert batches < statuses.count(200), "queries were encoded in batches"
 
 
-# ---- beginning and end -----------------------------------------------------------------------------------------------
+# ---- start and stop -----------------------------------------------------------------------------------------------
 
 
-def test_sigterm_lets_requests_end(busy_server, place):
+def test_sigterm_lets_running_requests_finish(busy_server, place):
     server = busy_server
     with server.connect() as connection:
         image = place.image("red/002.png")
         connection.sendall((HEAD + f"Content-Length: {len(image)}\r\n\r\n").encode() + image[:-10])
-        wait_for(lambda: httpx.get(f"{server.url}/v1/stats").json()["waiting"] == 1)
+        wait_for(lambda: in_progress(server) == 1)
         reloads = _reloads(server)
         server.process.send_signal(signal.SIGHUP)
         wait_for(lambda: _reloads(server) == reloads + 1)
         children = psutil.Process(server.process.pid).children()
         assert len(children) >= 2
-        told = time.monotonic()
+        stopped = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
-        assert server.process.poll() is None, "it waits"
-        with pytest.raises(OSError):
-            server.connect()
+        wait_for(lambda: refuses_connections(server))
+        assert server.process.poll() is None, "it waits for the request"
         connection.sendall(image[-10:])
         status, answer = answer_of(connection)
         assert status == 200 and len(answer["hits"]) == 10
-        assert server.process.wait(10) == 0 and time.monotonic() - told < 10
+        assert server.process.wait(10) == 0 and time.monotonic() - stopped < 10
         _, alive = psutil.wait_procs(children, timeout=5)
-        assert not alive, "its helpers ended with it"
+        assert not alive, "its decoder processes ended"
+
+
+def in_progress(server) -> int:
+    stats = httpx.get(f"{server.url}/v1/stats").json()
+    return stats["waiting"] + stats["receiving"]
+
+
+def refuses_connections(server) -> bool:
+    try:
+        server.connect().close()
+    except OSError:
+        return True
+    return False
 
 
 def _reloads(server) -> float:
@@ -229,7 +243,7 @@ def _reloads(server) -> float:
     )
 
 
-def test_the_index_is_opened_again_without_a_dropped_request(own_place):
+def test_the_index_is_reloaded_without_a_dropped_request(own_place):
     from hadahash import Index
 
     folder = own_place.root / "photos.index"
@@ -250,11 +264,11 @@ def test_the_index_is_opened_again_without_a_dropped_request(own_place):
             return httpx.get(f"{address}/v1/stats").json()["items"]
 
         index = Index.open(folder)
-        for left, name in ((47, "blue/000.png"), (46, "blue/004.png")):  # noticed by itself
+        for left, name in ((47, "blue/000.png"), (46, "blue/004.png")):  # noticed by the watcher
             index.remove([name])
             index.save(folder)
             wait_for(lambda wanted=left: items() == wanted)
-        for _ in range(5):  # told to
+        for _ in range(5):  # on request
             auth = {"Authorization": f"Bearer {WRITE}"}
             assert httpx.post(f"{address}/v1/reload", headers=auth).json() == {"items": 46}
         stop.set()
@@ -262,16 +276,15 @@ def test_the_index_is_opened_again_without_a_dropped_request(own_place):
             asker.join()
         assert len(answers) > 20 and set(answers) == {(200, 3)}
         (folder / "index.json").write_text("{}")
-        time.sleep(0.7)
-        assert items() == 46, "a broken index does not take the place of a good one"
+        wait_for(lambda: httpx.get(f"{address}/readyz").json()["problem"] is not None)
+        assert items() == 46, "a broken index does not replace a good one"
 
 
 def test_ready_only_when_loaded(place, monkeypatch):
     loaded = threading.Event()
-    monkeypatch.setattr(
-        Service, "_open", lambda self, whole=Service._open: loaded.wait(30) and whole(self)
-    )
-    service = Service(place.sources, ServeSettings())
+    real = IndexHandle._open
+    monkeypatch.setattr(IndexHandle, "_open", lambda handle: loaded.wait(30) and real(handle))
+    service = Service(place.config, ServeSettings())
     with TestClient(create_app(service), base_url="http://127.0.0.1") as client:
         assert client.get("/healthz").status_code == 200
         for answer in (
@@ -284,16 +297,16 @@ def test_ready_only_when_loaded(place, monkeypatch):
         wait_for(lambda: client.get("/readyz").status_code == 200)
 
 
-def test_a_start_that_fails_late_ends_the_server(place, tmp_path):
-    sources, said = Sources(place.root / "photos.index", tmp_path, ()), []
+def test_a_start_that_fails_ends_the_server(place, tmp_path):
+    config, announced = ServeConfig(place.root / "photos.index", tmp_path, ()), []
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(HadaHashError, match="holds no trained model"):
-        serve(sources, ServeSettings(port=0), said.append)
+    with pytest.raises(HadaHashError, match="no trained model"):
+        serve(config, ServeSettings(port=0), announced.append)
     signal.signal(signal.SIGTERM, before)
-    assert len(said) == 1
+    assert len(announced) == 1 and announced[0].startswith("Open http://127.0.0.1:")
 
 
-def test_starts_that_cannot_be(place, tmp_path):
+def test_invalid_options_are_refused_in_one_line(place, tmp_path):
     from typer.testing import CliRunner
 
     from hadahash.cli.app import app
@@ -314,3 +327,14 @@ def test_starts_that_cannot_be(place, tmp_path):
                 and error.exit_code == code
                 and words in one_line(error)
             )
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_the_announcement_names_a_reachable_address_and_the_image_folder(place, host):
+    with socket.create_server((host, 0)) as listener:
+        port = listener.getsockname()[1]
+        address, images = _announcement(listener, place.config)
+        url = address.split()[1]
+        assert url.endswith(f":{port}/") and "0.0.0.0" not in url
+        socket.create_connection((url.split("/")[2].split(":")[0], port), timeout=10).close()
+    assert str(place.root / "photos") in images

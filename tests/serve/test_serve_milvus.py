@@ -1,4 +1,4 @@
-"""The service answers the same on Milvus."""
+"""The service with an index on Milvus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
 
 
-def test_the_same_answers_as_from_a_folder(client, place, tmp_path):
+def test_milvus_gives_the_same_results_as_a_local_index(client, place, tmp_path):
     root, exact = tmp_path / "own", place.index
     shutil.copytree(place.root, root, symlinks=True)
     shutil.rmtree(root / "photos.index")
@@ -29,13 +29,13 @@ def test_the_same_answers_as_from_a_folder(client, place, tmp_path):
     index.save(root / "photos.index")
     auth = {"Authorization": f"Bearer {WRITE}"}
     with opened(Place(root), write_token=WRITE) as on_milvus:
-        for asked in (
+        for query in (
             {"id": "red/002.png", "k": 30},
             {"code": "abcd", "radius": 7, "k": 48},
             {"code": "0000", "label": ["blue"]},
         ):
             one, other = (
-                each.post("/v1/search", json=asked).json() for each in (client, on_milvus)
+                each.post("/v1/search", json=query).json() for each in (client, on_milvus)
             )
             assert one["hits"] == other["hits"] and one["exact"] and other["exact"]
         assert on_milvus.get("/v1/stats").json()["engine"] == "milvus"
@@ -51,7 +51,7 @@ def test_the_same_answers_as_from_a_folder(client, place, tmp_path):
         assert (hit["id"], hit["distance"]) == ("new", 0)
         assert on_milvus.delete("/v1/items/new", headers=auth).status_code == 204
         assert on_milvus.get("/v1/stats").json()["items"] == 48
-        index.remove(["red/002.png"])  # by someone else
+        index.remove(["red/002.png"])  # by another program
         assert (
             on_milvus.post("/v1/search", json={"code": "0000", "k": 48}).json()["hits"][-1]["id"]
             != "red/002.png"

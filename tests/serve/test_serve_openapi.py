@@ -1,4 +1,4 @@
-"""The service keeps what its OpenAPI description promises, whatever it is sent."""
+"""The service conforms to its OpenAPI description."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ BOUNDED = settings(
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
-def test_answers_are_as_described(address, mode):
-    """What fits the description, and what does not, gets an answer that fits it."""
+def test_responses_match_the_description(address, mode):
+    """Valid and invalid requests get responses that the description has."""
     described = schemathesis.openapi.from_url(f"{address}/openapi.json")
     for found in described.get_all_operations():
         operation = found.ok()
@@ -62,11 +62,11 @@ def test_answers_are_as_described(address, mode):
         def check(case):
             case.call_and_validate(checks=CHECKS, headers={"Authorization": f"Bearer {WRITE}"})
 
-        with suppress(Unsatisfiable):  # some operations cannot be asked wrongly
+        with suppress(Unsatisfiable):  # some operations have no invalid requests
             check()
 
 
-def test_everything_is_described(address):
+def test_every_route_is_described(address):
     paths = httpx.get(f"{address}/openapi.json").json()["paths"]
     assert set(paths) == {
         "/v1/search",

@@ -1,3 +1,5 @@
+"""The command `hadahash report`."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -5,29 +7,35 @@ from typing import Annotated
 
 import typer
 
-from ..visuals import report as room
 from . import options, output
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs that have been evaluated.")],
-    out: Annotated[Path, typer.Option(help="The page that is written.")] = Path("report.html"),
+    runs: Annotated[list[Path], typer.Argument(help="Folders of evaluated runs.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    data: Annotated[
+        Path | None, typer.Option(help="Where the images are now, if they have moved.")
+    ] = None,
     data_root: options.Root = None,
     json: options.Json = False,
 ) -> None:
-    """Compare evaluated runs on one page that opens offline: mAP with spread, curves, classes, bits, queries with neighbours.
+    """Compare evaluated runs on one page that opens offline.
+
+    The page shows mAP over seeds, precision-recall curves, classes, bits, and queries with their
+    nearest images.
 
     Example: hadahash report runs/hcdh runs/lsh --out report.html
     """
-    figures = room.write_report(runs, out, root=data_root)
+    from ..visuals.report import write_report
+
+    numbers = write_report(runs, out, data=data, root=data_root)
     if json:
-        output.as_json(figures)
+        output.as_json(numbers)
         return
-    for comparison in figures["comparisons"]:
+    for comparison in numbers["comparisons"]:
         output.result(f"{comparison['dataset']}, protocol {comparison['protocol']}")
         for group in comparison["groups"]:
-            spread = f" ± {group['map']['sd']:.4f}" if group["map"]["n"] > 1 else ""
-            output.result(
-                f"  mAP {group['map']['mean']:.4f}{spread} ({group['map']['n']})  {group['name']}"
-            )
+            score = group["map"]
+            deviation = f" ± {score['sd']:.4f}" if score["n"] > 1 else ""
+            output.result(f"  mAP {score['mean']:.4f}{deviation} ({score['n']})  {group['name']}")
     output.result(f"Open this page in a browser: {out.resolve().as_uri()}")

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from . import options, output
-
-if TYPE_CHECKING:
-    from ..photos import SearchHit
-    from ..visuals.html import Shown
-
-_SIDE = 132  # pixels of a picture on a sheet
 
 
 def search(
@@ -50,7 +44,10 @@ def search(
         labels=label or (),
     )
     if page is not None:
-        _write_sheet(page, image, found)
+        from ..visuals.search_sheet import write_search_sheet
+
+        for problem in write_search_sheet(page, image, found, bits=opened.bits):
+            output.info(f"not on the sheet: {problem}")
     if json:
         output.as_json({"image": str(image), "hits": [hit._asdict() for hit in found]})
         return
@@ -61,28 +58,3 @@ def search(
         )
     if page is not None:
         output.info(f"pictures in {page}")
-
-
-def _write_sheet(page: Path, image: Path, found: list[SearchHit]) -> None:
-    from ..errors import ImageError
-    from ..visuals.html import paragraph, sheet, write_page
-
-    shown = [_picture(image, image.name)]
-    for hit in found:
-        caption = " ".join([*map(str, hit.labels), str(hit.distance)])
-        try:
-            shown.append(_picture(Path(hit.path or str(hit.id)), caption, right=True))
-        except ImageError as error:
-            output.info(f"not on the sheet: {error}")
-    note = (
-        f"The {len(found)} images most similar to {image.name}, which comes first. "
-        "Below each: its label and the number of bits that differ."
-    )
-    write_page(page, f"Similar to {image.name}", [paragraph(note), sheet([shown])])
-
-
-def _picture(path: Path, caption: str, *, right: bool | None = None) -> Shown:
-    from ..data import open_image, shrink_to_square
-    from ..visuals.html import Shown
-
-    return Shown(shrink_to_square(open_image(path), _SIDE), caption, right)

@@ -1,3 +1,5 @@
+"""`hadahash serve`."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -6,34 +8,36 @@ from typing import Annotated, Optional
 import typer
 
 from ..errors import MissingExtraError
-from ..settings import make, parse_assignments
+from ..settings import from_mapping, parse_assignments
 from . import options, output
 
 
 def serve(
-    index: Annotated[Path, typer.Argument(help="Folder of an index.")],
+    index: Annotated[Path, typer.Argument(help="Folder of the index.")],
     run: options.Run = None,
     images: Annotated[
         Optional[list[Path]],  # noqa: UP045
         typer.Option(
-            help="Folder whose images may be shown, instead of the one that was indexed. May be repeated."
+            help="Folder of the images; default: the folder that was indexed. Can be repeated."
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others than 127.0.0.1 need a read token.")
+        str, typer.Option(help="Address to listen on; other than loopback needs a read token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: a free one.")] = 8000,
     read_token: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            envvar="HADAHASH_READ_TOKEN", help="Who searches must show it.", show_default=False
+            envvar="HADAHASH_READ_TOKEN",
+            help="Bearer token required for search requests.",
+            show_default=False,
         ),
     ] = None,
     write_token: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
             envvar="HADAHASH_WRITE_TOKEN",
-            help="Who adds and removes must show it.",
+            help="Bearer token required to change the index.",
             show_default=False,
         ),
     ] = None,
@@ -43,13 +47,13 @@ def serve(
         options.changes("Change a limit, for example --set queue=128"),
     ] = None,
 ) -> None:
-    """Search in the browser: a page and an HTTP API on an index. Reachable from this machine only, unless a token is set.
+    """Serve an index: a web page and an HTTP API, reachable from this machine by default.
 
     Example: hadahash serve photos.index
     """
     try:
-        from ..serve.collection import open_collection
-        from ..serve.run import serve as start
+        from ..serve.core.collection import resolve_config
+        from ..serve.server import serve as run_server
         from ..serve.settings import ServeSettings
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "serve") from None
@@ -60,5 +64,5 @@ def serve(
         "write_token": write_token or None,
         "device": device,
     }
-    settings = make(ServeSettings, given | parse_assignments(set_ or []))
-    start(open_collection(index, run, images or ()), settings, output.result)
+    settings = from_mapping(ServeSettings, given | parse_assignments(set_ or []))
+    run_server(resolve_config(index, run, images or ()), settings, output.result)

@@ -1,4 +1,4 @@
-"""Measuring retrieval: mean average precision that no order of ties can bend, precision and recall, balance of bits."""
+"""Retrieval metrics that do not depend on the order of tied results: mAP, precision, recall."""
 
 from __future__ import annotations
 

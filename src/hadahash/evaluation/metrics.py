@@ -1,16 +1,18 @@
-"""The measures of retrieval, as pure functions of counts.
+"""Retrieval metrics as pure functions of counts per distance.
 
-A ranking by Hamming distance is full of ties, and nothing says which order a tie has; yet that order moves the mean
-average precision by 6 to 20 points at 16 to 32 bits. So every measure here is the exact expectation over all orders of
-the ties. It follows from two tables, and no ranking is ever sorted:
+A ranking by Hamming distance has many ties, and their order is arbitrary; yet that order moves mean
+average precision by 6 to 20 points at 16 to 32 bits. Every metric here is therefore the exact
+expectation over all orders of the ties. It follows from two tables; no ranking is ever sorted:
 
-    total     # int64 (q, K + 1): how many items lie at each distance 0..K from each query
-    relevant  # int64 (q, K + 1): how many of these are relevant
+    total     # int64 (q, K + 1): number of items at each distance 0..K from each query
+    relevant  # int64 (q, K + 1): number of relevant ones among them
 
-In a tie of n items, r of them relevant, that follows N items with R relevant ones, place i is relevant with probability
-r/n, and then the places before it in the tie hold (i-1)(r-1)/(n-1) relevant ones on average. The first m places add
+Take a tie of n items, r of them relevant, that follows N items with R relevant ones. Its position i
+is relevant with probability r/n, and then the positions before it in the tie hold
+(i-1)(r-1)/(n-1) relevant items on average. The first m positions add
 
-    sum_{i=1..m} (r/n) (R + 1 + (i-1) s) / (N + i)  =  (r/n) (m s + (R + 1 - (N+1) s) (H(N+m) - H(N)))
+    sum_{i=1..m} (r/n) (R + 1 + (i-1) s) / (N + i)
+        =  (r/n) (m s + (R + 1 - (N+1) s) (H(N+m) - H(N)))
 
 to the sum of precisions, with s = (r-1)/(n-1) and H(x) = 1 + 1/2 + ... + 1/x.
 """
@@ -29,30 +31,37 @@ Denominator = Literal["found", "possible"]
 
 _SMALL = 32  # from here on the series of H is exact to the last bit
 _HARMONIC = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, _SMALL + 1))])
-_SERIES = (
-    1 / 24,
-    -7 / 960,
-    31 / 8064,
-    -127 / 30720,
-)  # H(x) = ln(y) + Euler's constant + sum c_j / y^(2j), y = x + 1/2
+# H(x) = ln(y) + Euler's constant + sum c_j / y^(2j), y = x + 1/2
+_SERIES = (1 / 24, -7 / 960, 31 / 8064, -127 / 30720)
 
 
 def average_precision(
     total: Counts, relevant: Counts, *, depth: int | None = None, denominator: Denominator = "found"
 ) -> Reals:
-    """The expected average precision of each query: float (q,). NaN marks a query whose denominator is certainly 0.
+    """Expected average precision of each query.
 
-    The sum of the precisions at the relevant items among the first `depth` (None: all) is divided by
-    "found": the number of relevant items among the first `depth`, as most of the field does; where the depth cuts a
-    tie, that number is random, and the expectation is of the whole ratio; or
-    "possible": the number there could be, min(depth, all relevant).
+    The sum of the precisions at the relevant items among the first `depth` is divided by the
+    number of relevant items: those found among the first `depth`, as most of the field does, or
+    those that could be found there. Where `depth` cuts a tie, the number found is random, and the
+    expectation is that of the whole ratio.
 
-    Three items at distances 0, 1, 1; the first of the tie is the relevant one or not: (1/2 + 1/3) / 2.
+    Args:
+        total: int64 (q, K + 1), number of items at each distance.
+        relevant: int64 (q, K + 1), number of relevant items at each distance.
+        depth: Rank cut-off; None: the whole ranking.
+        denominator: "found", or "possible": min(depth, all relevant items).
 
-    >>> average_precision(np.array([[1, 2]]), np.array([[0, 1]])).round(4).tolist()
-    [0.4167]
-    >>> average_precision(np.array([[1, 2]]), np.array([[0, 1]]), depth=2).tolist()
-    [0.25]
+    Returns:
+        float (q,); NaN for a query whose denominator is certainly 0.
+
+    Example:
+        Three items at distances 0, 1, 1; the relevant one is the first of the tie or the second:
+        (1/2 + 1/3) / 2.
+
+        >>> average_precision(np.array([[1, 2]]), np.array([[0, 1]])).round(4).tolist()
+        [0.4167]
+        >>> average_precision(np.array([[1, 2]]), np.array([[0, 1]]), depth=2).tolist()
+        [0.25]
     """
     depth = int(total.sum(axis=1).max()) if depth is None else depth
     before, hits_before = _before(total), _before(relevant)
@@ -69,43 +78,114 @@ def average_precision(
     return result
 
 
-def expected_hits(total: Counts, relevant: Counts, places: int) -> Reals:
-    """The expected number of relevant items among the first `places`: float (q,)
+def expected_hits(total: Counts, relevant: Counts, k: int) -> Reals:
+    """Expected number of relevant items among the first `k`.
 
-    >>> expected_hits(np.array([[1, 4]]), np.array([[1, 1]]), 3).tolist()
-    [1.5]
+    Args:
+        total: int64 (q, K + 1), number of items at each distance.
+        relevant: int64 (q, K + 1), number of relevant items at each distance.
+        k: Rank cut-off.
+
+    Returns:
+        float (q,).
+
+    Example:
+        >>> expected_hits(np.array([[1, 4]]), np.array([[1, 1]]), 3).tolist()
+        [1.5]
     """
-    taken = np.clip(places - _before(total), 0, total)
+    taken = np.clip(k - _before(total), 0, total)
     return np.asarray((taken * (relevant / np.maximum(total, 1))).sum(axis=1))
 
 
-def precision_at(total: Counts, relevant: Counts, places: int) -> float:
-    """The mean expected precision among the first `places`, or among all items where there are fewer."""
-    size = np.minimum(total.sum(axis=1), places)
-    return float(np.mean(expected_hits(total, relevant, places) / size))
+def precision_at(total: Counts, relevant: Counts, k: int) -> float:
+    """Mean expected precision among the first `k` items, or among all if there are fewer.
+
+    Args:
+        total: int64 (q, K + 1), number of items at each distance.
+        relevant: int64 (q, K + 1), number of relevant items at each distance.
+        k: Rank cut-off.
+
+    Returns:
+        The mean over queries.
+    """
+    size = np.minimum(total.sum(axis=1), k)
+    return float(np.mean(expected_hits(total, relevant, k) / size))
+
+
+def precision_within(total: Counts, relevant: Counts, radius: int) -> float:
+    """Mean precision of the items within a Hamming radius; an empty ball counts as 0.
+
+    Args:
+        total: int64 (q, K + 1), number of items at each distance.
+        relevant: int64 (q, K + 1), number of relevant items at each distance.
+        radius: Largest distance of an item in the ball.
+
+    Returns:
+        The mean over queries.
+
+    Example:
+        >>> precision_within(np.array([[1, 3], [0, 2]]), np.array([[1, 0], [0, 2]]), 0)
+        0.5
+    """
+    items, hits = (table[:, : radius + 1].sum(axis=1) for table in (total, relevant))
+    return float(np.mean(hits / np.maximum(items, 1)))
+
+
+def nonempty_within(total: Counts, radius: int) -> float:
+    """Fraction of queries with at least one item within a Hamming radius.
+
+    Args:
+        total: int64 (q, K + 1), number of items at each distance.
+        radius: Largest distance of an item in the ball.
+
+    Returns:
+        A fraction in [0, 1].
+
+    Example:
+        >>> nonempty_within(np.array([[1, 3], [0, 2]]), 0)
+        0.5
+    """
+    return float(np.mean(total[:, : radius + 1].any(axis=1)))
 
 
 @dataclass(frozen=True, eq=False)
 class PrecisionRecall:
-    """Precision and recall of all items within each Hamming radius. A radius that holds no item has precision 0.
+    """Precision and recall of all items within each Hamming radius.
 
-    Macro: the mean over queries (recall: over those that have a relevant item). Micro: all queries' items in one pot.
+    An empty ball has precision 0. Macro values are means over queries (recall: over queries that
+    have a relevant item); micro values are pooled over queries.
+
+    Attributes:
+        radius: int64 (K + 1,), 0..K.
+        precision: float (K + 1,), macro.
+        recall: float (K + 1,), macro.
+        micro_precision: float (K + 1,).
+        micro_recall: float (K + 1,).
     """
 
-    radius: NDArray[np.int64]  # 0..K
-    precision: Reals  # (K + 1,), macro
+    radius: NDArray[np.int64]
+    precision: Reals
     recall: Reals
     micro_precision: Reals
     micro_recall: Reals
 
 
 def precision_recall(total: Counts, relevant: Counts) -> PrecisionRecall:
-    """
-    >>> curve = precision_recall(np.array([[1, 1], [0, 2]]), np.array([[1, 0], [0, 2]]))
-    >>> curve.precision.tolist(), curve.recall.tolist()
-    ([0.5, 0.75], [0.5, 1.0])
-    >>> curve.micro_precision.tolist(), curve.micro_recall.round(2).tolist()
-    ([1.0, 0.75], [0.33, 1.0])
+    """Precision and recall at each Hamming radius.
+
+    Args:
+        total: int64 (q, K + 1), number of items at each distance.
+        relevant: int64 (q, K + 1), number of relevant items at each distance.
+
+    Returns:
+        The curves.
+
+    Example:
+        >>> curve = precision_recall(np.array([[1, 1], [0, 2]]), np.array([[1, 0], [0, 2]]))
+        >>> curve.precision.tolist(), curve.recall.tolist()
+        ([0.5, 0.75], [0.5, 1.0])
+        >>> curve.micro_precision.tolist(), curve.micro_recall.round(2).tolist()
+        ([1.0, 0.75], [0.33, 1.0])
     """
     items, hits = np.cumsum(total, axis=1), np.cumsum(relevant, axis=1)
     wanted = hits[:, -1:]
@@ -124,10 +204,19 @@ def precision_recall(total: Counts, relevant: Counts) -> PrecisionRecall:
 def harmonic_difference(start: NDArray[np.int64], count: NDArray[np.int64]) -> Reals:
     """1/(start+1) + ... + 1/(start+count), to nearly the last bit for any size.
 
-    The difference of two stored harmonic numbers would lose the digits that the closed form multiplies by `start`.
+    The difference of two stored harmonic numbers would lose the digits that the closed form
+    multiplies by `start`.
 
-    >>> harmonic_difference(np.array([0, 1]), np.array([2, 2])).round(4).tolist()
-    [1.5, 0.8333]
+    Args:
+        start: Number of leading terms left out.
+        count: Number of terms.
+
+    Returns:
+        The sums.
+
+    Example:
+        >>> harmonic_difference(np.array([0, 1]), np.array([2, 2])).round(4).tolist()
+        [1.5, 0.8333]
     """
     end = start + count
     near = _HARMONIC[np.minimum(end, _SMALL)] - _HARMONIC[np.minimum(start, _SMALL)]
@@ -139,33 +228,33 @@ def harmonic_difference(start: NDArray[np.int64], count: NDArray[np.int64]) -> R
 
 
 def _tie_sum(n: Counts, r: Counts, before: Counts, hits_before: Counts, taken: Counts) -> Reals:
-    """The expected sum of precisions at the relevant items among the first `taken` places of each tie."""
+    """Expected sum of precisions at the relevant items among the first `taken` of each tie."""
     s = np.maximum(r - 1, 0) / np.maximum(n - 1, 1)
     inner = taken * s + (hits_before + 1 - (before + 1) * s) * harmonic_difference(before, taken)
     return np.asarray(r / np.maximum(n, 1) * inner)
 
 
 def _cut_tie(known: float, n: int, r: int, m: int, before: int, hits_before: int) -> float:
-    """E[(known + the first m places of the tie) / (hits_before + x)], over the number x of relevant ones among the m.
+    """E[(known + sum over the first m of the tie) / (hits_before + x)], x relevant among the m.
 
-    Given x, the relevant ones lie anywhere among the m places: that is a whole tie of m items with x relevant.
+    Given x, the relevant items are anywhere among the m: that is a whole tie of m items, x of them
+    relevant.
     """
     x, probability = _hypergeometric(n, r, m)
     if x[-1] + hits_before == 0:
         return float("nan")
-    places = np.full_like(x, m)
-    sums = known + _tie_sum(
-        places, x, np.full_like(x, before), np.full_like(x, hits_before), places
-    )
+    size = np.full_like(x, m)
+    earlier, hits_earlier = np.full_like(x, before), np.full_like(x, hits_before)
+    sums = known + _tie_sum(size, x, earlier, hits_earlier, size)
     return float(probability @ (sums / np.maximum(hits_before + x, 1)))
 
 
 def _hypergeometric(n: int, r: int, m: int) -> tuple[NDArray[np.int64], Reals]:
-    """The number of relevant items among m of n, r of them relevant: its values and their probabilities.
+    """Number of relevant items among m drawn from n, r of them relevant: values, probabilities.
 
-    Values further from the mean than Bernstein's inequality allows with probability e^-40 are left out. Neighbouring
-    probabilities have a simple ratio, so they are multiplied up from the likeliest value and normalised: unlike with
-    factorials, no digit is lost.
+    Values further from the mean than Bernstein's inequality allows with probability e^-40 are left
+    out. Neighbouring probabilities have a simple ratio, so they are multiplied up from the mode and
+    normalised: unlike with factorials, no digit is lost.
     """
     likely = (m + 1) * (r + 1) // (n + 2)
     reach = 30 + int(9 * np.sqrt(m * r / n * (1 - r / n)))
@@ -179,7 +268,7 @@ def _hypergeometric(n: int, r: int, m: int) -> tuple[NDArray[np.int64], Reals]:
 
 
 def _before(counts: Counts) -> Counts:
-    """How many come before each column."""
+    """Number of items in the columns before each column."""
     return np.asarray(np.cumsum(counts, axis=1) - counts)
 
 

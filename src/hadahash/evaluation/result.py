@@ -1,65 +1,204 @@
-"""What an evaluation found out."""
+"""The result of an evaluation."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from .. import files
+from ..errors import StorageError
 from .metrics import Denominator, PrecisionRecall, Reals
 
-Empty = Literal["zero", "skip"]
+EmptyQueries = Literal["zero", "skip", "error"]
+
+_NAN = float("nan")
+_RENAMED = {"ap": "average_precision", "empty": "empty_queries"}  # names of version 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All measures of one retrieval experiment, with the policies under which they hold."""
+    """All metrics of one retrieval experiment and the policies they were computed under.
 
-    map: float  # the mean of `ap`; exact expectation over the order of ties
-    depth: int | None  # how far down the ranking precision is averaged; None: to the end
-    denominator: Denominator  # of average precision, see metrics.average_precision
-    empty: Empty  # what becomes of queries whose denominator is 0: AP 0, or left out
+    Every value is the exact expectation over the order of items at equal distance.
+
+    Attributes:
+        map: Mean of `average_precision`.
+        depth: Rank cut-off R of mAP@R; None: the whole ranking.
+        denominator: What average precision divides by, see `metrics.average_precision`.
+        empty_queries: Treatment of queries whose denominator is 0: AP 0, left out, or an error.
+        queries: Number of queries.
+        database: Number of database items.
+        bits: Code length.
+        queries_without_relevant: Number of queries without a relevant item in the database.
+        average_precision: float (queries,), NaN where a query was left out.
+        per_class: Mean average precision of the queries of each class.
+        precision_recall: Precision and recall at each Hamming radius.
+        precision_at: Mean precision among the first k results, for each k.
+        bit_balance: float (bits,), fraction of database codes in which the bit is +1.
+        chance: mAP of a random ranking under the same policies.
+        prevalence: Mean fraction of the database that is relevant: precision of a random ranking.
+        map_by_denominator: mAP for both denominators; they differ only where `depth` is set.
+        precision_radius_2: Mean precision within Hamming radius 2, 0 for an empty ball.
+        nonempty_radius_2: Fraction of queries with at least one item within Hamming radius 2.
+        distinct_codes: Number of distinct codes in the database; None in reports of version 0.1.
+        skipped: Number of images that could not be read and therefore were not evaluated.
+    """
+
+    map: float
+    depth: int | None
+    denominator: Denominator
+    empty_queries: EmptyQueries
     queries: int
     database: int
     bits: int
-    queries_without_relevant: int  # in the whole database
-    ap: Reals  # (queries,); NaN where left out
-    per_class: dict[int, float]  # the mean AP of the queries of each class
+    queries_without_relevant: int
+    average_precision: Reals
+    per_class: dict[Any, float]
     precision_recall: PrecisionRecall
     precision_at: dict[int, float]
-    bit_balance: Reals  # (bits,): the share of database codes in which the bit is +1
-    skipped: int = 0  # images that could not be read
+    bit_balance: Reals
+    chance: float = _NAN
+    prevalence: float = _NAN
+    map_by_denominator: dict[str, float] = field(default_factory=dict)
+    precision_radius_2: float = _NAN
+    nonempty_radius_2: float = _NAN
+    distinct_codes: int | None = None
+    skipped: int = 0
+
+    def summary(self) -> str:
+        """One plain sentence: how many of the nearest images share a label with the query.
+
+        Returns:
+            Text such as "Of the 10 nearest images, 9.0 share a label with the query (by chance:
+            1.7)."
+        """
+        places = [k for k in self.precision_at if k <= 10] or list(self.precision_at)
+        if not places:
+            return f"mAP is {self.map:.4f} (by chance: {self.chance:.4f})."
+        k = max(places) if max(places) <= 10 else min(places)
+        precision = self.precision_at[k]
+        if k == 1:
+            text = f"The nearest image shares a label with the query in {precision:.1%} of searches"
+            chance = f"{self.prevalence:.1%}"
+        else:
+            text = f"Of the {k} nearest images, {k * precision:.1f} share a label with the query"
+            chance = f"{k * self.prevalence:.1f}"
+        return f"{text}." if math.isnan(self.prevalence) else f"{text} (by chance: {chance})."
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, lists and dictionaries. NaN, which JSON does not know, becomes None."""
+        """The report as plain numbers, lists and dictionaries.
+
+        Returns:
+            A dictionary that JSON can hold: keys are strings, NaN is None.
+        """
         plain: dict[str, Any] = _plain(asdict(self))
         return plain
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """The report as JSON text; also written to `path` where one is given."""
+        """The report as JSON text.
+
+        Args:
+            path: File to write the text to as well, if given.
+
+        Returns:
+            The JSON text.
+
+        Raises:
+            StorageError: If the file cannot be written.
+        """
         text = json.dumps(self.to_dict(), indent=2)
         if path is not None:
             files.write_text(path, text + "\n")
         return text
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Report:
+        """Read what `to_dict` gave, in this version or in 0.1. Unknown keys are ignored.
+
+        Args:
+            values: The dictionary.
+
+        Returns:
+            The report. Values that version 0.1 did not store have their defaults.
+
+        Raises:
+            StorageError: If a value is missing or of the wrong kind.
+        """
+        renamed = {_RENAMED.get(name, name): value for name, value in values.items()}
+        known = {each.name for each in fields(cls)}
+        given = {name: value for name, value in renamed.items() if name in known}
+        try:
+            return cls(**given | _typed(given))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StorageError(
+                f"The report is damaged or incomplete ({error}). Run the evaluation again."
+            ) from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> Report:
+        """Read a file that `to_json` wrote, in this version or in 0.1.
+
+        Args:
+            path: The JSON file.
+
+        Returns:
+            The report.
+
+        Raises:
+            StorageError: If the file cannot be read or is damaged.
+        """
+        values = files.read_json(path)
+        if not isinstance(values, dict):
+            raise StorageError(f"{path} is not an evaluation report.")
+        return cls.from_dict(values)
+
     def __str__(self) -> str:
-        depth = "all" if self.depth is None else f"{self.depth:,}"
-        precision = "  ".join(f"P@{k} {value:.4f}" for k, value in self.precision_at.items())
+        """A few lines for a person."""
         lines = [
-            f"mAP@{depth} {self.map:.4f}  ({self.queries:,} queries, {self.database:,} codes of {self.bits} bits)",
-            precision,
-            f"ties: expectation, denominator: {self.denominator}, queries without relevant items: {self.empty}",
+            self._headline(),
+            "  ".join(f"P@{k} {v:.4f}" for k, v in self.precision_at.items()),
         ]
+        if self.precision_at:
+            lines.append(self.summary())
+        treatment = {"zero": "counts as 0", "skip": "is left out", "error": "is an error"}
+        lines.append(
+            "Ties are averaged over all orders; a query without any relevant item "
+            f"{treatment[self.empty_queries]}."
+        )
+        lines.append(self._denominator_note())
         if self.queries_without_relevant:
-            lines.append(
-                f"{self.queries_without_relevant:,} queries have no relevant item in the database"
-            )
+            count = self.queries_without_relevant
+            verb = "query has" if count == 1 else "queries have"
+            lines.append(f"{count:,} {verb} no relevant item in the database.")
+        if self.skipped:
+            were = "image was" if self.skipped == 1 else "images were"
+            lines.append(f"{self.skipped:,} {were} not evaluated: unreadable.")
         return "\n".join(line for line in lines if line)
+
+    def _headline(self) -> str:
+        depth = "all" if self.depth is None else f"{self.depth:,}"
+        chance = "" if math.isnan(self.chance) else f"by chance: {self.chance:.4f}; "
+        sizes = f"{self.queries:,} queries, {self.database:,} codes of {self.bits} bits"
+        return f"mAP@{depth} {self.map:.4f}  ({chance}{sizes})"
+
+    def _denominator_note(self) -> str:
+        """How average precision is divided; it matters only with a rank cut-off."""
+        if self.depth is None:
+            return ""
+        texts = {"found": "relevant items found", "possible": "relevant items possible"}
+        note = (
+            f"Average precision is divided by the {texts[self.denominator]} within {self.depth:,}"
+        )
+        other = "possible" if self.denominator == "found" else "found"
+        if other not in self.map_by_denominator:
+            return f"{note}."
+        return f"{note}; divided by those {other}, mAP is {self.map_by_denominator[other]:.4f}."
 
 
 def _plain(value: Any) -> Any:
@@ -68,3 +207,25 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return [_plain(item) for item in value.tolist()]
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _typed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that JSON stores in another form."""
+    per_class, curve = given["per_class"], given["precision_recall"]
+    numbered = all(str(key).isdecimal() for key in per_class)
+    reals = ("chance", "prevalence", "precision_radius_2", "nonempty_radius_2")
+    return {
+        "average_precision": _reals(given["average_precision"]),
+        "bit_balance": _reals(given["bit_balance"]),
+        "per_class": {int(key) if numbered else key: own for key, own in per_class.items()},
+        "precision_at": {int(key): own for key, own in given["precision_at"].items()},
+        "precision_recall": PrecisionRecall(
+            radius=np.asarray(curve["radius"], np.int64),
+            **{name: _reals(own) for name, own in curve.items() if name != "radius"},
+        ),
+        **{name: _NAN for name in reals if given.get(name) is None},
+    }
+
+
+def _reals(values: Any) -> Reals:
+    return np.asarray([_NAN if value is None else value for value in values], np.float64)

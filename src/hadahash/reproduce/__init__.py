@@ -1,18 +1,18 @@
-"""The paper's tables and figures, made again."""
+"""Reproduce the tables and figures of the paper."""
 
-from .cells import Bench, run_cell, run_recipes
-from .everything import everything, in_folder, reproduce
+from .all import in_folder, list_targets, run_all
+from .cells import RunContext, run_cell, run_recipes
 from .recipes import Cell, Recipe, read_recipe, recipes
 
 __all__ = [
-    "Bench",
     "Cell",
     "Recipe",
-    "everything",
+    "RunContext",
     "in_folder",
+    "list_targets",
     "read_recipe",
     "recipes",
-    "reproduce",
+    "run_all",
     "run_cell",
     "run_recipes",
 ]

@@ -1,8 +1,10 @@
-"""Cells, trained and measured: one file in `results/` each, written as soon as it is there."""
+"""Run the cells of recipes: train, measure, and write one result file per cell."""
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.pool import Pool
@@ -12,72 +14,103 @@ from typing import Any
 import numpy as np
 
 from .. import files
+from ..building import make_config
+from ..config import InputConfig
 from ..data import LabelledImages, Split, open_dataset
 from ..data.decode import in_memory
-from ..data.preprocess import Preprocess
+from ..data.preprocess import Preprocess, choose_preprocess
 from ..encoding import FeatureCache
+from ..environment import versions
 from ..errors import HadaHashError, TrainingDivergedError, UsageError
 from ..evaluation import evaluate
-from ..hasher import Hasher, ModelSettings, choose_preprocess
-from ..runs import Evaluated, Source, evaluate_run, read_evaluated, train_run, validate, versions
-from ..settings import fields_of, make
-from ..visuals.report.measures import measure
-from .recipes import Cell, Recipe
+from ..model import HashModel
+from ..runs import (
+    DataSpec,
+    EvaluatedRun,
+    RunDir,
+    evaluate_run,
+    read_evaluated_run,
+    train_run,
+)
+from ..settings import fields_of, from_mapping
+from .measures import code_statistics, training_map
+from .recipes import Cell, Recipe, current_names
+
+_PRIVATE = ("data", "data_path", "root", "requested", "format", "plugins")
 
 
-def say_nothing(text: str) -> None:
-    pass
+def ignore(text: str) -> None:
+    """Ignore a message."""
 
 
 @dataclass(frozen=True)
-class Bench:
-    """Where cells are run, and what with."""
+class RunContext:
+    """Where and how cells are run.
+
+    Attributes:
+        results: Folder of the results.
+        runs: Folder of the runs: models, codes, logs.
+        roots: Folder of the files of each data set.
+        weights: Initial weights: "imagenet", "none" or a file.
+        device: "auto", "cpu" or "cuda".
+        jobs: Number of cells that run at the same time, in one process each.
+        info: Receives messages.
+    """
 
     results: Path
     runs: Path
-    roots: dict[str, str] = field(default_factory=dict)  # data set: folder of its files
+    roots: dict[str, str] = field(default_factory=dict)
     weights: str = "imagenet"
     device: str = "auto"
-    jobs: int = 1  # cells at once, each in a process of its own
-    say: Callable[[str], object] = say_nothing
+    jobs: int = 1
+    info: Callable[[str], object] = ignore
 
 
-def run_recipes(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], bench: Bench) -> None:
-    """Run what is missing of these cells: first the trials that choose their settings, then the cells themselves.
+def run_recipes(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], context: RunContext) -> None:
+    """Run the missing cells of recipes: first the trials that choose settings, then the cells.
 
-    A result made with other settings than the recipe and its trials now ask for counts as missing. A cell that falls apart is
-    run again with the settings that did next best in its trials. One that fails does not stop the others; all failures are
-    named at the end.
+    A result with other settings than the recipe and its trials give counts as missing. A cell that
+    diverges is run again with the next best settings of its trials. A failed cell does not stop the
+    others.
+
+    Args:
+        wanted: Recipes with the cells that are wanted of each.
+        context: Where and how to run.
+
+    Raises:
+        HadaHashError: If cells failed; the message names all of them.
     """
-    with Workers(bench) as workers:
-        chosen = [(recipe, cell) for recipe, cells in wanted for cell in cells if cell.choose]
+    with Workers(context) as workers:
         trials = [
             trial
-            for recipe, cell in chosen
+            for recipe, cells in wanted
+            for cell in cells
+            if cell.choose
             for trial in recipe.trials.get((cell.dataset, cell.method), [])
         ]
         failures = workers.run(list(dict.fromkeys(trials)))
-        todo = settled = _settle(wanted, bench.results)
+        todo = resolved = _resolve(wanted, context.results)
         while todo:
             failures += workers.run(list(dict.fromkeys(todo)))
-            before, settled = settled, _settle(wanted, bench.results)
-            pairs = zip(before, settled, strict=True)
+            before, resolved = resolved, _resolve(wanted, context.results)
+            pairs = zip(before, resolved, strict=True)
             todo = [
                 new for old, new in pairs if (new.settings, new.least) != (old.settings, old.least)
             ]
-    lost = [cell for cell in dict.fromkeys(settled) if cell.lost(bench.results)]
     failures += [
-        f"{cell.dataset} {cell.name}: fell apart; remove {cell.mishap_path(bench.results)} to try again"
-        for cell in lost
+        f"{cell.dataset} {cell.name}: diverged; "
+        f"remove {cell.failed_runs_path(context.results)} to try again"
+        for cell in dict.fromkeys(resolved)
+        if cell.is_diverged(context.results)
     ]
     if failures:
         raise HadaHashError(f"{len(failures)} cells failed: {'; '.join(failures)}")
 
 
-def _settle(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], results: Path) -> list[Cell]:
+def _resolve(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], results: Path) -> list[Cell]:
     """All cells whose trials have been run, with their settings."""
     return [
-        recipe.settle(cell, results)
+        recipe.resolve_settings(cell, results)
         for recipe, cells in wanted
         for cell in cells
         if recipe.ready(cell, results)
@@ -85,28 +118,39 @@ def _settle(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], results: Path) -> l
 
 
 class Workers:
-    """Whoever runs cells: this process, or several others that take the next cell as soon as they are done with one."""
+    """Runs cells in this process, or in several processes that take the next cell when ready.
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench: Bench = bench
+    Args:
+        context: Where and how to run.
+    """
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
         self._pool: Pool | None = None
 
     def __enter__(self) -> Workers:
-        if self._bench.jobs > 1:
-            self._pool = multiprocessing.get_context("spawn").Pool(
-                self._bench.jobs, _start, (self._bench,)
-            )
+        if self._context.jobs > 1:
+            spawn = multiprocessing.get_context("spawn")
+            self._pool = spawn.Pool(self._context.jobs, _start, (self._context,))
         else:
-            _start(self._bench)
+            _start(self._context)
         return self
 
     def run(self, cells: Sequence[Cell]) -> list[str]:
-        """Run those of the cells that have no such result yet; what went wrong, a line each."""
-        results = self._bench.results
-        missing = [cell for cell in cells if not cell.done(results) and not cell.lost(results)]
-        found = (
-            map(_next, missing) if self._pool is None else self._pool.imap_unordered(_next, missing)
-        )
+        """Run those of the cells that have no result yet.
+
+        Args:
+            cells: The cells.
+
+        Returns:
+            One line per failure.
+        """
+        results = self._context.results
+        missing = [
+            cell for cell in cells if not cell.done(results) and not cell.is_diverged(results)
+        ]
+        pool = self._pool
+        found = map(_next, missing) if pool is None else pool.imap_unordered(_next, missing)
         return [failure for failure in found if failure]
 
     def __exit__(self, *error: object) -> None:
@@ -114,111 +158,185 @@ class Workers:
             self._pool.terminate()
 
 
-class Opened:
-    """Data sets, opened once and decoded once for each input size, since many cells go through them."""
+class DatasetCache:
+    """Data sets, opened once and decoded once per input size.
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    Args:
+        context: Names the folders of the data sets.
+    """
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
         self._files: dict[str, LabelledImages] = {}
         self._squares: dict[tuple[str, Preprocess], LabelledImages] = {}
 
     def get(self, cell: Cell) -> LabelledImages:
+        """Return the data set of a cell, in memory if the cell sets the input size.
+
+        Args:
+            cell: The cell.
+
+        Returns:
+            The data set.
+
+        Raises:
+            DataError: If the data set is not there.
+        """
         if cell.dataset not in self._files:
-            root = self._bench.roots.get(cell.dataset)
-            self._files[cell.dataset] = open_dataset(cell.dataset, root, info=self._bench.say)
+            root = self._context.roots.get(cell.dataset)
+            self._files[cell.dataset] = open_dataset(cell.dataset, root, info=self._context.info)
         data = self._files[cell.dataset]
-        model = make(
-            ModelSettings,
-            {key: cell.settings[key] for key in fields_of(ModelSettings) if key in cell.settings},
-        )
-        if model.size is None:
+        asked = {**cell.settings, **cell.varied}
+        known = fields_of(InputConfig)
+        config = from_mapping(InputConfig, {key: asked[key] for key in known if key in asked})
+        if config.size is None:
             return data
-        preprocess = choose_preprocess(data.images, model.size, model)
+        preprocess = choose_preprocess(data.images, config.size, config)
         key = (cell.dataset, preprocess)
         if key not in self._squares:
             self._squares[key] = in_memory(data, preprocess)
         return self._squares[key]
 
 
-_desk: tuple[Bench, Opened, FeatureCache]  # of this process, if it runs cells
+_process: tuple[RunContext, DatasetCache, FeatureCache]  # of this process, if it runs cells
 
 
-def _start(bench: Bench) -> None:
-    global _desk
-    _desk = bench, Opened(bench), FeatureCache()
+def _start(context: RunContext) -> None:
+    global _process
+    _process = context, DatasetCache(context), FeatureCache()
 
 
 def _next(cell: Cell) -> str:
-    """Run a cell and write its result, or how it fell apart; the text says what went wrong otherwise, if anything."""
-    bench, opened, cache = _desk
-    failure = ""
+    """Run a cell and write its result, or how it failed; returns the failure, if any."""
+    context, datasets, cache = _process
     try:
-        result = run_cell(cell, opened.get(cell), bench, cache)
+        result = run_cell(cell, datasets.get(cell), context, cache)
+    except TrainingDivergedError as error:
+        return _diverged(cell, error, context)
+    except UsageError as error:
+        return _useless_point(cell, error, context)
     except HadaHashError as error:
-        failure = f"{cell.dataset} {cell.name}: {error}"
-        bench.say(f"failed: {failure}")
-        if isinstance(error, TrainingDivergedError) and not cell.validation:
-            mishap = {"settings": cell.settings, "reason": str(error), "train_map": error.train_map}
-            mishap |= {"command": cell.command(bench.weights), "versions": versions()}
-            files.write_json(
-                cell.mishap_path(bench.results), [*cell.mishaps(bench.results), mishap]
-            )
-            return ""
-        if not cell.validation or not isinstance(error, (TrainingDivergedError, UsageError)):
-            return failure
-        result = {
-            "validation_map": 0.0,
-            "failed": str(error),
-            "settings": cell.settings,
-        }  # a point nobody should choose
-    files.write_json(cell.path(bench.results), result)
-    measured = result["validation_map"] if cell.validation else result["map"]
-    bench.say(
-        f"{cell.dataset} {cell.name}: {'validation ' if cell.validation else ''}mAP {measured:.4f}"
-    )
+        return _failed(cell, error, context)
+    except Exception as error:
+        path = context.results / "failed" / cell.dataset / f"{cell.name}.txt"
+        files.write_text(path, relative_traceback())
+        text = f"{type(error).__name__}: {error} (traceback in {path})"
+        return _failed(cell, text, context)
+    files.write_json(cell.path(context.results), result)
+    if cell.validation:
+        context.info(f"{cell.dataset} {cell.name}: validation mAP {result['validation_map']:.4f}")
+    else:
+        context.info(f"{cell.dataset} {cell.name}: mAP {result['map']:.4f}")
+    return ""
+
+
+def _failed(cell: Cell, error: object, context: RunContext) -> str:
+    failure = f"{cell.dataset} {cell.name}: {error}"
+    context.info(f"failed: {failure}")
     return failure
 
 
+def _diverged(cell: Cell, error: TrainingDivergedError, context: RunContext) -> str:
+    """Record a diverged run; a trial counts as the worst point."""
+    if cell.validation:
+        return _useless_point(cell, error, context)
+    _failed(cell, error, context)
+    run = {
+        "settings": cell.settings,
+        "reason": str(error),
+        "train_map": error.train_map,
+        "command": repeat_command(cell),
+        "versions": versions(),
+    }
+    path = cell.failed_runs_path(context.results)
+    files.write_json(path, [*cell.failed_runs(context.results), run])
+    return ""
+
+
+def _useless_point(cell: Cell, error: HadaHashError, context: RunContext) -> str:
+    if cell.validation:
+        result = {"validation_map": 0.0, "failed": str(error), "settings": cell.settings}
+        files.write_json(cell.path(context.results), result)
+    return _failed(cell, error, context)
+
+
 def run_cell(
-    cell: Cell, dataset: LabelledImages, bench: Bench, cache: FeatureCache | None = None
+    cell: Cell, dataset: LabelledImages, context: RunContext, cache: FeatureCache | None = None
 ) -> dict[str, Any]:
-    """Train and measure one cell: what is to be written to `results/`."""
-    hasher = Hasher(
+    """Train and measure one cell.
+
+    Args:
+        cell: The cell, with its settings complete.
+        dataset: Its data set.
+        context: Where and how to run.
+        cache: Features that cells with one fixed backbone share.
+
+    Returns:
+        The content of the result file.
+
+    Raises:
+        TrainingDivergedError: If the loss became NaN or infinite, or the training mAP is below
+            `cell.least`.
+    """
+    config = make_config(
         cell.method,
         bits=cell.bits,
         backbone=cell.backbone,
+        weights=context.weights,
         seed=cell.seed,
-        weights=bench.weights,
-        device=bench.device,
-        **{**cell.settings, **cell.varied},
+        settings=current_names({**cell.settings, **cell.varied}),
     )
-    out = cell.folder(bench.runs)
-    source = Source(cell.dataset, protocol=cell.protocol, validation=cell.validation)
-    train_run(hasher, source, out, dataset=dataset, cache=cache)
+    out = cell.folder(context.runs)
+    spec = DataSpec(cell.dataset, protocol=cell.protocol, validation=cell.validation)
+    options: dict[str, Any] = {"device": context.device, "dataset": dataset, "cache": cache}
+    model = train_run(config, spec, out, overwrite=True, **options)
+    measured: dict[str, Any] = {}
     if not cell.validation:
-        train_map = _train_map(hasher, Split.load(out / "split.json"), dataset)
-        if train_map < cell.least:
-            text = f"Its training images find each other with an mAP of {train_map:.3f} only, not {cell.least:.3f}."
-            raise TrainingDivergedError(text, train_map)
-        evaluate_run(out, hasher=hasher, dataset=dataset, cache=cache)
-    about = files.read_json(out / "run.json")
-    for private in ("data", "root"):
-        del about[private]
-    about["jobs"] = bench.jobs  # others at work beside it slow it down
-    about["command"] = cell.command(bench.weights)
+        found = train_map(model, RunDir(out).split(RunDir(out).record()), dataset)
+        if found < cell.least:
+            raise TrainingDivergedError(
+                f"Training mAP {found:.3f} is below the minimum of {cell.least:.3f}.", found
+            )
+        evaluate_run(out, model=model, dataset=dataset, cache=cache)
+        measured = {"train_map": found, **_measured(cell, out)}
+    record = {k: v for k, v in RunDir(out).record().items() if k not in _PRIVATE}
+    log = (out / "log.jsonl").read_text().splitlines() if (out / "log.jsonl").exists() else []
     return {
-        **about,
-        **({} if cell.validation else {"train_map": train_map, **_measured(cell, out)}),
+        **record,
+        "jobs": context.jobs,
+        "command": repeat_command(cell),
+        "log": [json.loads(line) for line in log],
+        **measured,
     }
 
 
-def _train_map(hasher: Hasher, split: Split, dataset: LabelledImages) -> float:
-    some = split.train[:: max(1, len(split.train) // 2000)]
-    return round(validate(hasher, dataset.take(some)), 5)
+def repeat_command(cell: Cell) -> str:
+    """The command that trains a stored cell again, with its stored settings."""
+    return f"hadahash reproduce check {cell.dataset}/{cell.name}"
+
+
+def train_map(model: HashModel, split: Split, dataset: LabelledImages) -> float:
+    """mAP of training images that search the training images; none is among its own results.
+
+    Args:
+        model: A trained model.
+        split: The split of its data.
+        dataset: The data set.
+
+    Returns:
+        The mean over at most 2,000 training images.
+    """
+    codes = model.encode(dataset.take(split.train).source)
+    return training_map(codes, dataset.labels.array[split.train])
+
+
+def relative_traceback() -> str:
+    """The current traceback, with paths relative to the package."""
+    return traceback.format_exc(limit=-8).replace(f"{Path(__file__).parents[2]}/", "")
 
 
 def _measured(cell: Cell, out: Path) -> dict[str, Any]:
-    run = read_evaluated(out)
+    run = read_evaluated_run(out)
     kept = (
         "map",
         "depth",
@@ -241,15 +359,18 @@ def _measured(cell: Cell, out: Path) -> dict[str, Any]:
     }
 
 
-def code_figures(run: Evaluated) -> dict[str, Any]:
-    """What the claims about codes are judged by: how bits go together, and how near the values before sign are to +-1."""
-    pairs = measure(run).pairs
+def code_figures(run: EvaluatedRun) -> dict[str, Any]:
+    """Correlation of bits, and how close the values before binarization are to +-1.
+
+    Args:
+        run: An evaluated run.
+
+    Returns:
+        `bit_correlation` and `binarised`, as stored in results.
+    """
     values = np.abs(run.values.astype(np.float32))
     return {
-        "bit_correlation": {
-            "mean": round(float(pairs.mean()), 5),
-            "largest": round(float(pairs.max()), 5),
-        },
+        "bit_correlation": code_statistics(run.database)["bit_correlation"],
         "binarised": {
             "beyond_0.9": round(float((values > 0.9).mean()), 5),
             "largest": round(float(values.max()), 3),

@@ -1,79 +1,27 @@
-"""The paper's figures, out of `results/` and saved runs.
+"""The paper's figures, from `results/` and saved runs.
 
-A figure is made in two steps: `gather` picks its numbers out of results and runs, and `draw` makes the picture of them.
-The numbers are kept beside the picture (fig-pr-cifar10.json beside .png and .svg), and pictures are always drawn from what
-is kept, so that they can be drawn again where the runs are not.
+A figure is made in two steps: `gather` collects its data from results and runs, `draw` makes the
+picture. The data are kept beside the picture (fig-pr-cifar10.json beside .png and .svg), so that a
+figure can be drawn again without the runs.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .. import files
 from ..errors import StorageError, unknown
-from ..evaluation import analysis
-from ..runs import Evaluated, read_evaluated
 from ..visuals import figures as plots
-from .names import written
+from .drawings import FIGURES, Data, Drawing, Source
+from .names import display_name
 from .recipes import Cell
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Data = dict[str, Any]
-BITS = 64  # the length that the paper's figures are for
-COMPARED = ("hcdh", "mihash")  # the methods whose codes are shown side by side
-DEPTH = 1000  # of the confusion matrix, at most
 _DIGITS = 5
-
-
-@dataclass(frozen=True)
-class Source:
-    """What the numbers of a figure may be taken from: the cells of one data set, or of all."""
-
-    cells: Sequence[Cell]
-    results: Path
-    runs: Path
-    say: Callable[[str], object]
-
-    def measured(self, **wanted: Any) -> Iterator[tuple[Cell, Data]]:
-        """The cells with these attributes that have a result, the lowest seed first."""
-        for cell in sorted(self.cells, key=lambda cell: cell.seed):
-            if (
-                all(getattr(cell, key) == value for key, value in wanted.items())
-                and cell.path(self.results).exists()
-            ):
-                yield cell, files.read_json(cell.path(self.results))
-
-    def evaluated(self, method: str) -> Evaluated | None:
-        """The first run of a method at 64 bits that has been evaluated."""
-        for cell in sorted(self.cells, key=lambda cell: cell.seed):
-            folder = cell.folder(self.runs)
-            if (cell.method, cell.bits) == (method, BITS) and folder.exists():
-                try:
-                    return read_evaluated(folder)
-                except StorageError as error:
-                    self.say(str(error))
-        return None
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """How one kind of figure is made. Its data have a `series` of named parts and a `caption`."""
-
-    recipe: str  # whose cells it needs
-    gather: Callable[[Source], dict[str, Any]]  # the series: empty where nothing was run
-    draw: Callable[[Data], Figure]
-    caption: str  # {dataset} stands for its name
-    each: bool = True  # a figure for each data set, or one for all
-    from_runs: bool = False  # its numbers come from runs, not from results
 
 
 def figures() -> list[str]:
@@ -88,12 +36,26 @@ def draw_figure(
     results: Path,
     runs: Path,
     out: Path,
-    say: Callable[[str], object] = lambda text: None,
+    info: Callable[[str], object] = lambda text: None,
 ) -> list[Path]:
-    """Draw a figure for each data set among the cells; the paths of what was written: .json, .png and .svg.
+    """Draw a figure for each data set of the cells.
 
-    `cells` are those of the recipe FIGURES[name].recipe. What was not run is said and left out; where a figure's data are
-    in `out` already and its runs are gone, it is drawn again from the data.
+    A part that was not run is omitted. If the data of a figure are in `out` already and its runs
+    are gone, it is drawn from these data.
+
+    Args:
+        name: Name of the figure.
+        cells: The cells of the recipe `FIGURES[name].recipe`.
+        results: Folder of the results.
+        runs: Folder of the runs.
+        out: Folder of the figures.
+        info: Receives messages.
+
+    Returns:
+        The files that were written: .json, .png and .svg.
+
+    Raises:
+        UsageError: If there is no such figure.
     """
     if name not in FIGURES:
         raise unknown("figure", name, figures())
@@ -105,28 +67,28 @@ def draw_figure(
             name,
             drawing,
             dataset,
-            Source(own, results, runs, say),
+            Source(own, results, runs, info),
             stem.with_name(f"{stem.name}.json"),
         )
         if data is None:
-            say(f"{stem.name}: nothing was run yet; hadahash reproduce {drawing.recipe} does it")
+            info(f"{stem.name}: no result yet. Run: hadahash reproduce {drawing.recipe}")
             continue
         paths += [
             stem.with_name(f"{stem.name}.json"),
             *plots.save(drawing.draw(data), stem, title=data["caption"]),
         ]
-        say(f"{stem.name}: drawn")
+        info(f"{stem.name}: drawn")
     return paths
 
 
 def _data(name: str, drawing: Drawing, dataset: str, source: Source, path: Path) -> Data | None:
-    """The figure's data as they are kept: what runs and results give now and, for parts whose run is gone, what was kept."""
+    """The present data of a figure; parts whose run is gone are taken from the file."""
     series, kept = drawing.gather(source), _kept(path, name)
-    if not series:
-        return kept
-    if drawing.from_runs and kept is not None:
+    if not series and kept is None:
+        return None
+    if kept is not None and (drawing.from_runs or not series):
         series = kept["series"] | series
-    caption = drawing.caption.format(dataset=written(dataset))
+    caption = drawing.caption.format(dataset=display_name(dataset))
     data: Data = _rounded(
         {"figure": name, "dataset": dataset, "caption": caption, "series": series}
     )
@@ -148,7 +110,7 @@ def _kept(path: Path, name: str) -> Data | None:
 
 
 def _rounded(value: Any) -> Any:
-    """The value as JSON has it: lists for arrays, texts for keys, and no more digits than a figure can show."""
+    """The value as JSON, with no more digits than a figure shows."""
     if isinstance(value, dict):
         return {str(key): _rounded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
@@ -156,239 +118,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, (float, np.floating)):
         return round(float(value), _DIGITS)
     return int(value) if isinstance(value, np.integer) else value
-
-
-# ---------------------------------------------------------------- precision and recall
-
-
-def _gather_curves(source: Source) -> dict[str, Any]:
-    series: dict[str, Any] = {}
-    for cell, result in source.measured(bits=BITS):
-        found = result["precision_recall"]
-        kept = {
-            "map": result["map"],
-            "depth": result["depth"],
-            "precision": found["precision"],
-            "recall": found["recall"],
-        }
-        series.setdefault(cell.method, kept)
-    return dict(sorted(series.items(), key=lambda item: -item[1]["map"]))
-
-
-def _draw_curves(data: Data) -> Figure:
-    series = data["series"]
-    curves = [
-        plots.Curve(
-            method, f"{_short(own['map'])}  {written(method)}", own["precision"], own["recall"]
-        )
-        for method, own in series.items()
-    ]
-    depth = next(iter(series.values()))["depth"]
-    return plots.precision_recall(curves, title=_head(data), legend=_map_at(depth))
-
-
-# ---------------------------------------------------------------- codes on a plane
-
-
-def _gather_points(source: Source) -> dict[str, Any]:
-    return _from_runs(source, COMPARED, _points)
-
-
-def _points(run: Evaluated) -> Data:
-    numbers = analysis.only_class(run.query_labels)
-    chosen = analysis.sample(numbers)
-    place = np.searchsorted(chosen.shown, numbers[chosen.rows]).clip(0, len(chosen.shown) - 1)
-    return {
-        "xy": analysis.tsne(run.query[chosen.rows]).round(2),
-        "classes": [run.classes[number] for number in chosen.shown],
-        "class": np.where(
-            chosen.shown[place] == numbers[chosen.rows], place, -1
-        ),  # in the list of classes; -1: none of them
-    }
-
-
-def _draw_points(data: Data) -> Figure:
-    return plots.scatter(
-        [
-            plots.Points(_title(data, method), own["xy"], own["classes"], own["class"])
-            for method, own in _compared(data)
-        ]
-    )
-
-
-# ---------------------------------------------------------------- values before sign
-
-
-def _gather_values(source: Source) -> dict[str, Any]:
-    return _from_runs(source, COMPARED, lambda run: analysis.histogram(run.values)._asdict())
-
-
-def _draw_values(data: Data) -> Figure:
-    fields = analysis.Histogram._fields
-    return plots.distribution(
-        [
-            (method, _title(data, method), analysis.Histogram(**{key: own[key] for key in fields}))
-            for method, own in _compared(data)
-        ]
-    )
-
-
-# ---------------------------------------------------------------- which classes are taken for which
-
-
-def _gather_confusion(source: Source) -> dict[str, Any]:
-    return _from_runs(source, COMPARED[:1], _confusion)
-
-
-def _confusion(run: Evaluated) -> Data:
-    """No deeper than the smallest class is large, so that a perfect retrieval would fill the diagonal."""
-    labels, count = run.database_labels, len(run.classes)
-    sizes = labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=count)
-    depth = int(min(DEPTH, sizes[sizes > 0].min()))
-    sides = run.query, run.query_labels, run.database, labels
-    return {
-        "depth": depth,
-        "classes": run.classes,
-        "matrix": analysis.confusion(*sides, classes=count, depth=depth),
-    }
-
-
-def _draw_confusion(data: Data) -> Figure:
-    method, own = next(_compared(data))
-    below = f"class of the first {own['depth']:,} images"
-    return plots.confusion_matrix(
-        own["matrix"], own["classes"], title=_title(data, method), xlabel=below
-    )
-
-
-# ---------------------------------------------------------------- balance of bits
-
-
-def _gather_balance(source: Source) -> dict[str, Any]:
-    series: dict[str, Any] = {}
-    for cell, result in source.measured(method="hcdh"):
-        series.setdefault(str(cell.bits), result["bit_balance"])
-    return dict(sorted(series.items(), key=lambda item: int(item[0])))
-
-
-def _draw_balance(data: Data) -> Figure:
-    shares = {int(bits): own for bits, own in data["series"].items()}
-    return plots.balance(shares, title=f"HCDH on {written(data['dataset'])}")
-
-
-# ---------------------------------------------------------------- lambda
-
-
-def _gather_lambda(source: Source) -> dict[str, Any]:
-    series: dict[str, Any] = {}
-    for cell, result in source.measured(method="hcdh", bits=BITS):
-        own = series.setdefault(cell.dataset, {"depth": result["depth"], "maps": {}})
-        own["maps"].setdefault(f"{result['settings']['lam']:g}", []).append(result["map"])
-    for own in series.values():
-        own["maps"] = dict(sorted(own["maps"].items(), key=lambda item: float(item[0])))
-    return series
-
-
-def _draw_lambda(data: Data) -> Figure:
-    sweeps = []
-    for dataset, own in data["series"].items():
-        maps = own["maps"].values()
-        spread = [statistics.stdev(found) if len(found) > 1 else 0.0 for found in maps]
-        label = written(dataset) + (f", {_map_at(own['depth'])}" if own["depth"] else "")
-        sweeps.append(
-            plots.Sweep(
-                label,
-                [float(lam) for lam in own["maps"]],
-                [statistics.mean(found) for found in maps],
-                spread,
-            )
-        )
-    return plots.sensitivity(sweeps, xlabel="λ, the weight of the classification loss")
-
-
-# ---------------------------------------------------------------- common to all
-
-
-def _from_runs(
-    source: Source, methods: Sequence[str], picked: Callable[[Evaluated], Data]
-) -> dict[str, Any]:
-    runs = {method: source.evaluated(method) for method in methods}
-    return {
-        method: {"seed": run.about["seed"], "map": run.report["map"], **picked(run)}
-        for method, run in runs.items()
-        if run is not None
-    }
-
-
-def _compared(data: Data) -> Iterator[tuple[str, Data]]:
-    """The parts of a figure's data in the order in which they are shown."""
-    return ((method, data["series"][method]) for method in COMPARED if method in data["series"])
-
-
-def _head(data: Data) -> str:
-    return f"{written(data['dataset'])}, {BITS} bits"
-
-
-def _title(data: Data, method: str) -> str:
-    """Its mAP too, since the codes of a method that failed look like those of one that did not."""
-    found = data["series"][method].get("map")
-    return f"{written(method)}, {_head(data)}" + ("" if found is None else f", mAP {_short(found)}")
-
-
-def _map_at(depth: int | None) -> str:
-    return "mAP" if depth is None else f"mAP@{depth}"
-
-
-def _short(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0")
-
-
-FIGURES = {
-    "fig-pr": Drawing(
-        "table1",
-        _gather_curves,
-        _draw_curves,
-        f"Precision and recall of all items within a Hamming radius that grows from 0 to {BITS}, on {{dataset}}, {BITS} bits: "
-        "means over queries, where a query that finds nothing within the radius counts with precision 0. The dot marks the "
-        "smallest radius at which any query finds what it should. Methods are in the order of their mAP.",
-    ),
-    "fig-tsne": Drawing(
-        "table1",
-        _gather_points,
-        _draw_points,
-        f"t-SNE of the {BITS}-bit codes of at most 1,000 queries of {{dataset}} that have exactly one class, by Hamming "
-        "distance, with normal noise worth one bit to keep equal codes apart. At most ten classes, those with most queries, "
-        "are in colour.",
-        from_runs=True,
-    ),
-    "fig-distribution": Drawing(
-        "table1",
-        _gather_values,
-        _draw_values,
-        f"Values before sign of the queries of {{dataset}} at {BITS} bits, as the method's loss sees them.",
-        from_runs=True,
-    ),
-    "fig-confusion": Drawing(
-        "table1",
-        _gather_confusion,
-        _draw_confusion,
-        f"Classes that HCDH's {BITS}-bit codes retrieve (columns, per cent) for queries of a class (rows) on {{dataset}}: the "
-        f"first {DEPTH:,} items, or as many as the smallest class has, the one at rank r with weight 1/log2(1 + r), the mean "
-        "over the order of ties. Rows sum to 100; among numbers, a blank is less than 0.5.",
-        from_runs=True,
-    ),
-    "fig-balance": Drawing(
-        "table1",
-        _gather_balance,
-        _draw_balance,
-        "Shares of +1 and -1 in each bit of HCDH's codes of the database of {dataset}, at each length.",
-    ),
-    "fig-lambda": Drawing(
-        "lambda",
-        _gather_lambda,
-        _draw_lambda,
-        f"mAP of HCDH at {BITS} bits over the weight λ of the classification loss; the ring marks the best value, bars the "
-        "standard deviation over seeds where there are several.",
-        each=False,
-    ),
-}

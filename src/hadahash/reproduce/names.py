@@ -1,4 +1,4 @@
-"""Methods and data sets as people write them."""
+"""Names of methods and data sets as they are printed in tables."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _NAMES = {
     "classify": "classify, encode",
     "hcsdh": "HC-SDH",
     "hcdh": "HCDH",
+    "hcdh-far": "HCDH (far)",
     "hcdh-h": "HCDH-H",
     "hcdh-c": "HCDH-C",
     "hcdh-2": "HCDH-2",
@@ -26,11 +27,24 @@ _NAMES = {
     "nuswide21": "NUS-WIDE-21",
     "imagenet100": "ImageNet-100",
 }
+CODEBOOK_METHODS = ("hcdh", "hcdh-h", "hcdh-2", "hcsdh")  # whose paper prescribes Algorithm 1
 
 
-def written(name: str) -> str:
+def display_name(name: str, codebook: str | None = None) -> str:
+    """Return the printed name of a method or data set.
+
+    Args:
+        name: The name in the registry.
+        codebook: The codebook design of a result; it is named where it is not the paper's.
+
+    Returns:
+        The printed name.
+
+    Example:
+        >>> display_name("hcdh-2"), display_name("hcdh", "far"), display_name("photos")
+        ('HCDH-2', 'HCDH (far)', 'photos')
     """
-    >>> written("hcdh-2"), written("photos")
-    ('HCDH-2', 'photos')
-    """
-    return _NAMES.get(name, name)
+    shown = _NAMES.get(name, name)
+    if name in CODEBOOK_METHODS and codebook not in (None, "paper"):
+        return f"{shown} ({codebook})"
+    return shown

@@ -1,29 +1,30 @@
-"""Recipes: TOML files that say which cells a table has, and between which settings each method may choose.
+"""Recipes: TOML files that list the cells of a table and the settings each method chooses from.
 
-A table of a recipe describes the cells of one data set; what all of them share may stand in `[common]`:
+A table of a recipe describes the cells of one data set; `[common]` holds what all of them share:
 
     [cifar10]
     backbone = "efficientnet_lite0"
     bits = [16, 32]
-    methods = { hcdh = [0, 1], lsh = [0] }              # method = seeds
-    settings = { epochs = 18 }                          # for all methods
-    mark = "128px"                                      # added to the names of the results, where the method and length are not
-                                                        # enough to tell them from those of another recipe
-    depths = [5000]                                     # mAP is also taken at these depths
-    vary = { lam = [0, 1] }                             # a cell for each value, which is added to the name
+    methods = { hcdh = [0, 1], lsh = [0] }  # method = seeds
+    settings = { epochs = 18 }              # of all methods
+    for = { hcdh = { codebook = "far" } }   # of one method
+    mark = "128px"                          # part of the names of the results
+    depths = [5000]                         # further depths of mAP
+    vary = { lam = [0, 1] }                 # one cell per value, which becomes part of the name
 
-and `[grid]` the points that a method's settings are chosen from, on a part of the training images that is held out:
+`[grid]` lists the points that a method chooses its settings from, on held-out training images:
 
     [grid]
-    share = 0.2                                         # of the training images
-    bits = 64                                           # at one length; the choice holds for all
-    settings = { epochs = 9 }                           # what is different from the cells
-    [grid.points]                                       # all points of a method name the same settings
+    share = 0.2                             # fraction of the training images that is held out
+    bits = 64                               # one length; the choice holds for all
+    settings = { epochs = 9 }               # what differs from the cells
+    [grid.points]                           # all points of a method name the same settings
     dpsh = [{ lr = 0.1 }, { lr = 0.03 }]
-    [grid.voc2012]                                      # points for one data set only
+    [grid.voc2012]                          # points for one data set
     hcdh = [{ lam = 1 }, { lam = 5 }]
 
-A recipe that says `grid_of = "table1"` uses what that recipe's grid has chosen, but not for tables that say `choose = false`.
+A recipe with `grid_of = "table1"` uses the choices of that recipe's grid, except in tables with
+`choose = false`.
 """
 
 from __future__ import annotations
@@ -40,16 +41,33 @@ from ..data import find_dataset
 from ..errors import DataError, unknown
 
 Key = tuple[str, str]  # data set, method
-Mishap = dict[
-    str, Any
-]  # settings, reason, train_map (None: the loss was no number), command, versions
+# settings, reason, train_map (None: the loss was not finite), command, versions
+FailedRun = dict[str, Any]
 
 _NOT_DATA = ("common", "grid", "grid_of")
+_RENAMED = {"batch": "batch_size"}  # settings in results of version 0.1
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: a method at a length on a data set, with one seed."""
+    """One number of a table: a method at a code length on a data set, with one seed.
+
+    Attributes:
+        dataset: Name of the data set.
+        method: Name of the method.
+        bits: Code length.
+        backbone: Name of the network.
+        seed: Seed of split, codebook, initial weights and order.
+        protocol: Split protocol.
+        mark: Distinguishes cells of the same method and length that were made in another way.
+        settings: Settings that the grid may override.
+        varied: Settings that no grid changes; they are part of the mark.
+        depths: Further depths of mAP.
+        choose: Whether the grid chooses settings.
+        validation: > 0: a trial, measured on this fraction of the training images.
+        recipe: Name of the recipe or plan.
+        least: Minimum training mAP; below it the training counts as degenerate.
+    """
 
     dataset: str
     method: str
@@ -57,26 +75,18 @@ class Cell:
     backbone: str
     seed: int
     protocol: str
-    mark: str = (
-        ""  # tells it from cells of the same method and length that were made in another way
-    )
+    mark: str = ""
     settings: dict[str, Any] = field(default_factory=dict, compare=False)
-    varied: dict[str, Any] = field(
-        default_factory=dict, compare=False
-    )  # settings that no grid may change; also in the mark
-    depths: tuple[int, ...] = ()  # mAP is also taken at these
-    choose: bool = True  # may the grid choose its settings?
-    validation: float = (
-        0.0  # > 0: a trial, measured on this share of the training images; queries are not touched
-    )
-    recipe: str = field(default="", compare=False)  # where it stands
-    least: float = field(
-        default=0.0, compare=False
-    )  # if its training images find each other with a lower mAP, it fell apart
+    varied: dict[str, Any] = field(default_factory=dict, compare=False)
+    depths: tuple[int, ...] = ()
+    choose: bool = True
+    validation: float = 0.0
+    recipe: str = field(default="", compare=False)
+    least: float = field(default=0.0, compare=False)
 
     @property
     def name(self) -> str:
-        """<method>-<bits>-<backbone>-s<seed>, then the protocol if it is not the data set's own, then the mark."""
+        """<method>-<bits>-<backbone>-s<seed>[-<protocol, if not the usual one>][-<mark>]"""
         own = find_dataset(self.dataset).protocol == self.protocol
         parts = [
             self.method,
@@ -88,76 +98,95 @@ class Cell:
         ]
         return "-".join(part for part in parts if part)
 
-    def command(self, weights: str) -> str:
-        """What one types to run this cell alone."""
-        where = (
-            f"--dataset {self.dataset} --only {self.method} --bits {self.bits} --seed {self.seed}"
-        )
-        own = f"hadahash reproduce {self.recipe} {where}"
-        return own if weights == "imagenet" else f"{own} --weights {Path(weights).name}"
+    @property
+    def codebook(self) -> str | None:
+        """The codebook design, if the cell names one."""
+        found = {**self.settings, **self.varied}.get("codebook")
+        return None if found is None else str(found)
 
     def path(self, results: Path) -> Path:
-        """Where its result is written; those of trials lie apart."""
-        return (
-            (results / "validation" if self.validation else results)
-            / self.dataset
-            / f"{self.name}.json"
-        )
+        """Path of the result; results of trials are in a folder of their own."""
+        folder = results / "validation" if self.validation else results
+        return folder / self.dataset / f"{self.name}.json"
 
     def done(self, results: Path) -> bool:
-        """Is there a result, and was it made with these settings?"""
+        """Whether there is a result with these settings."""
         path = self.path(results)
         if not path.exists():
             return False
-        made = files.read_json(path)["settings"]
-        return all(
-            made.get(key) == value for key, value in {**self.settings, **self.varied}.items()
-        )
+        made = current_names(files.read_json(path)["settings"])
+        asked = current_names({**self.settings, **self.varied})
+        return all(made.get(key) == value for key, value in asked.items())
 
-    def mishap_path(self, results: Path) -> Path:
-        return results / "fell-apart" / self.dataset / f"{self.name}.json"
+    def failed_runs_path(self, results: Path) -> Path:
+        """Path of the list of diverged or degenerate runs."""
+        return results / "diverged" / self.dataset / f"{self.name}.json"
 
-    def mishaps(self, results: Path) -> list[Mishap]:
-        """With which settings it fell apart, and how."""
-        path = self.mishap_path(results)
-        found: list[Mishap] = files.read_json(path) if path.exists() else []
+    def failed_runs(self, results: Path) -> list[FailedRun]:
+        """Runs of this cell that diverged or were degenerate, with their settings."""
+        path = self.failed_runs_path(results)
+        found: list[FailedRun] = files.read_json(path) if path.exists() else []
         return found
 
-    def lost(self, results: Path) -> bool:
-        """Is it known that these settings end without a number?"""
+    def is_diverged(self, results: Path) -> bool:
+        """Whether a run with these settings ended without a finite loss."""
         return any(
-            mishap["settings"] == self.settings and mishap["train_map"] is None
-            for mishap in self.mishaps(results)
+            run["settings"] == self.settings and run["train_map"] is None
+            for run in self.failed_runs(results)
         )
 
-    def hopeless(self, results: Path) -> bool:
-        """Is its result one of a run that fell apart, since other settings were no better?"""
+    def is_degenerate(self, results: Path) -> bool:
+        """Whether the stored result is of a degenerate run, as no other settings did better."""
         return any(
-            replace(self, settings=mishap["settings"]).done(results)
-            for mishap in self.mishaps(results)
+            replace(self, settings=run["settings"]).done(results)
+            for run in self.failed_runs(results)
         )
 
     def folder(self, runs: Path) -> Path:
-        """The folder of its run."""
+        """Folder of the run."""
         return (runs / "validation" if self.validation else runs) / self.dataset / self.name
+
+
+def current_names(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings under their present names; version 0.1 stored `batch` for `batch_size`."""
+    return {_RENAMED.get(key, key): value for key, value in settings.items()}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The cells of a table and, for the methods that have a choice, the trials it is made by."""
+    """The cells of a table, and the trials that choose the settings of its methods.
+
+    Attributes:
+        name: Name of the recipe.
+        cells: The cells.
+        trials: The trials of each (data set, method) that has a choice.
+        points: The points of these trials.
+        owns_grid: False if the trials belong to another recipe.
+    """
 
     name: str
     cells: list[Cell]
     trials: dict[Key, list[Cell]]
     points: dict[Key, list[dict[str, Any]]]
-    owns_grid: bool = True  # False: the trials are those of another recipe
+    owns_grid: bool = True
 
-    def settle(self, cell: Cell, results: Path) -> Cell:
-        """The cell with the settings that did best in its method's trials, all of which must have been run.
+    def resolve_settings(self, cell: Cell, results: Path) -> Cell:
+        """Return the cell with the settings that were best in its method's trials.
 
-        Settings with which it fell apart are passed over, except in a cell that varies one setting and leaves the others.
-        Whether it did, training alone decides: the loss must be a number, and the training images must find each other at least
-        half as well as held-out ones did in the trial. If they do not with two settings, the first of these stands.
+        Settings with which the cell diverged or was degenerate are skipped, except in a cell that
+        varies one setting and keeps the others. Training alone decides: the loss must be finite,
+        and training images must find each other at least half as well as held-out ones did in the
+        trial. If two settings are degenerate, the first of these is kept.
+
+        Args:
+            cell: A cell whose trials have been run.
+            results: Folder of the results.
+
+        Returns:
+            The cell with its settings complete.
+
+        Raises:
+            DataError: If a trial has not been run.
         """
         ranking = self.ranking(cell.dataset, cell.method, results) if cell.choose else []
         if not ranking:
@@ -168,19 +197,19 @@ class Recipe:
         ]
         if cell.varied:
             return replace(options[0], least=0.0)
-        broken = [mishap["settings"] for mishap in cell.mishaps(results)]
-        left = [option for option in options if not option.lost(results)]
-        whole = [option for option in left if option.settings not in broken]
-        if whole and len(left) - len(whole) < 2:
-            return whole[0]
+        failed = [run["settings"] for run in cell.failed_runs(results)]
+        left = [option for option in options if not option.is_diverged(results)]
+        sound = [option for option in left if option.settings not in failed]
+        if sound and len(left) - len(sound) < 2:
+            return sound[0]
         return replace(left[0], least=0.0) if left else options[-1]
 
     def ready(self, cell: Cell, results: Path) -> bool:
-        """Have all trials been run that its settings are chosen by?"""
+        """Whether all trials that choose the settings of a cell have been run."""
         return not cell.choose or not self.untried(cell.dataset, cell.method, results)
 
     def untried(self, dataset: str, method: str, results: Path) -> list[str]:
-        """The names of a method's trials that have not been run."""
+        """Names of the trials of a method that have not been run."""
         return [
             trial.name
             for trial in self.trials.get((dataset, method), [])
@@ -190,11 +219,24 @@ class Recipe:
     def ranking(
         self, dataset: str, method: str, results: Path
     ) -> list[tuple[dict[str, Any], float]]:
-        """The points of a method's grid with the mAP of their trials, the best first; empty where nothing is to be chosen."""
+        """Rank the points of a method's grid by the mAP of their trials.
+
+        Args:
+            dataset: Name of the data set.
+            method: Name of the method.
+            results: Folder of the results.
+
+        Returns:
+            (point, mAP), best first; empty if the method has no choice.
+
+        Raises:
+            DataError: If a trial has not been run.
+        """
         missing = self.untried(dataset, method, results)
         if missing:
             raise DataError(
-                f"{len(missing)} trials of {method} on {dataset} have not been run ({missing[0]}, ...)."
+                f"{len(missing)} trials of {method} on {dataset} have not been run "
+                f"({missing[0]}, ...)."
             )
         scores = [
             files.read_json(trial.path(results))["validation_map"]
@@ -204,12 +246,46 @@ class Recipe:
         return sorted(scored, key=lambda option: -option[1])
 
 
+def edges(points: list[dict[str, Any]], chosen: dict[str, Any]) -> list[str]:
+    """Settings whose chosen value is the smallest or largest number of the grid.
+
+    Args:
+        points: The points of a grid.
+        chosen: One of them.
+
+    Returns:
+        Names of the settings at an edge.
+
+    Example:
+        >>> edges([{"lr": 0.1, "eta": 1.0}, {"lr": 0.3, "eta": 1.0}], {"lr": 0.3, "eta": 1.0})
+        ['lr']
+    """
+    found = []
+    for key, value in chosen.items():
+        values = {point[key] for point in points}
+        numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+        if numeric and len(values) > 1 and value in (min(values), max(values)):
+            found.append(key)
+    return found
+
+
 def recipes() -> list[str]:
+    """Names of all recipes."""
     return sorted(path.name[:-5] for path in _folder().iterdir() if path.name.endswith(".toml"))
 
 
 def read_recipe(name: str) -> Recipe:
-    """A recipe by its name; its cells are in the order of seeds, so that an interrupted table has all its rows."""
+    """Read a recipe.
+
+    Args:
+        name: Name of the recipe.
+
+    Returns:
+        The recipe. Its cells are ordered by seed, so that an interrupted table has all its rows.
+
+    Raises:
+        UsageError: If there is no such recipe.
+    """
     if name not in recipes():
         raise unknown("recipe", name, recipes())
     content = _content(name)
@@ -260,7 +336,7 @@ def _cells(recipe: str, dataset: str, table: dict[str, Any]) -> Iterator[Cell]:
                 table["backbone"],
                 seed,
                 protocol=table.get("protocol") or find_dataset(dataset).protocol,
-                mark=_marked(table.get("mark", ""), varied),
+                mark=mark_of(table.get("mark", ""), varied),
                 settings=settings,
                 varied=varied,
                 depths=tuple(table.get("depths", ())),
@@ -269,8 +345,8 @@ def _cells(recipe: str, dataset: str, table: dict[str, Any]) -> Iterator[Cell]:
             )
 
 
-def _marked(mark: str, settings: dict[str, Any]) -> str:
-    """The mark with these settings: 128px-lam0.1"""
+def mark_of(mark: str, settings: dict[str, Any]) -> str:
+    """The mark with these settings, for example 128px-lam0.1."""
     return "-".join([mark, *(f"{key}{value}" for key, value in settings.items())]).strip("-")
 
 
@@ -288,7 +364,7 @@ def _trials(
         )
     )
     for point in points:
-        mark = _marked(base.mark, point)
+        mark = mark_of(base.mark, point)
         settings = {**base.settings, **grid.get("settings", {}), **point}
         yield replace(base, settings=settings, mark=mark, validation=grid["share"])
 

@@ -1,6 +1,12 @@
 """Runs: train on a data set and evaluate, with everything needed to repeat it in one folder."""
 
-from .evaluation import EvaluatedRun, evaluate_files, evaluate_run, read_evaluated_run
+from .evaluation import (
+    EvaluatedRun,
+    evaluate_files,
+    evaluate_run,
+    find_run_data,
+    read_evaluated_run,
+)
 from .record import DataSpec, data_digests, ids_digest
 from .run_dir import RunDir
 from .training import labels_of, train_run, validation_map
@@ -12,6 +18,7 @@ __all__ = [
     "data_digests",
     "evaluate_files",
     "evaluate_run",
+    "find_run_data",
     "ids_digest",
     "labels_of",
     "read_evaluated_run",

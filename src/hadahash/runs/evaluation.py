@@ -61,7 +61,7 @@ def evaluate_run(
     record = folder.record()
     with folder.locked():
         pass  # refuse what cannot be written before the work, not after it
-    spec = str(data) if data is not None else _find_data(folder, record)
+    spec = str(data) if data is not None else find_run_data(folder, record)
     if depth is None:
         depth = find_dataset(spec).depth
     depth = _check_depth(depth)
@@ -89,8 +89,19 @@ def evaluate_run(
     return report
 
 
-def _find_data(folder: RunDir, record: dict[str, Any]) -> str:
-    """Where the data of a run are: by name, at the absolute path, or relative to the run."""
+def find_run_data(folder: RunDir, record: dict[str, Any]) -> str:
+    """Where the data of a run are: by name, at the absolute path, or relative to the run.
+
+    Args:
+        folder: The run.
+        record: Content of its run.json.
+
+    Returns:
+        What `open_dataset` takes.
+
+    Raises:
+        DataError: The data have moved.
+    """
     spec, relative = str(record["data"]), record.get("data_from_run")
     if spec in DATASETS:
         return spec

@@ -1,4 +1,13 @@
-"""The service and its page. `hadahash serve` starts it; `create_app` gives the ASGI application to other servers.
+"""The web service and its page.
 
-Nothing is imported here: the processes that decode images (worker.py) must start quickly.
+`hadahash serve` starts it. For other servers, `hadahash.serve.http.app.create_app` returns the
+ASGI application.
+
+    settings.py   every limit of the service
+    http/         routes, request bodies, tokens, middleware, errors
+    core/         one live index and its writer, search batches, encoder, images, overview
+    static/       the page
+    server.py     socket, uvicorn and signals
+
+Nothing is imported here, so that the decoder processes start quickly.
 """

@@ -1,98 +1,116 @@
-"""Every limit of the service, in one place."""
+"""Every limit of the service."""
 
 from __future__ import annotations
 
 import ipaddress
-import os
 from dataclasses import dataclass
 
-from ..settings import require
+from ..settings import check_ranges, require, setting
 
-SHORTEST_TOKEN = 16
+MIN_TOKEN_LENGTH = 16
+_REMEDY = "Create one with: openssl rand -hex 16"
 
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """What the service allows itself and others. Change one with --set name=value."""
+    """Limits of the service. Change one with `hadahash serve --set name=value`."""
 
-    host: str = "127.0.0.1"
-    port: int = 8000  # 0: any that is free
-    read_token: str | None = (
-        None  # who searches must show it; needed wherever others can reach the service
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(8000, "Port to listen on; 0 chooses a free one.", ge=0, le=65_535)
+    read_token: str | None = setting(
+        None, "Bearer token required for search requests; required unless host is loopback."
     )
-    write_token: str | None = None  # who adds and removes must show it; without one, nobody can
-
-    device: str = "auto"  # auto, cpu or cuda
-    max_bytes: int = 10_000_000  # of an uploaded image
-    max_pixels: int = 40_000_000  # of any image
-    max_files: int = 8  # in one form
-    max_fields: int = 20
-    max_field_bytes: int = 65_536  # of a form's field, or of a JSON body
-    max_k: int = 1000
-    max_labels: int = 100  # in one filter
-
-    queue: int = 64  # searches at work or waiting; further ones are answered 503
-    picture_queue: int = 256  # the same for pictures
-    batch: int = 32  # queries that are encoded or searched together
-    decode_workers: int = 0  # processes that open images; 0: one a core, at least 2
-    decode_seconds: float = 5.0  # then the process that decodes is ended, and the image refused
-    upload_seconds: float = (
-        15.0  # for a whole request to arrive, and for each part of an answer to be taken
+    write_token: str | None = setting(
+        None, "Bearer token required to change the index; without one it is read-only."
     )
-    header_seconds: float = 10.0  # for a request's head to arrive
-    drain_seconds: int = 8  # for requests at work to end once the service is told to stop
-    watch_seconds: float = 2.0  # how often to look whether the index on disk has changed; 0: never
+    device: str = setting("auto", "Device of the model: auto, cpu or cuda.")
 
-    thumbnail_side: int = 192  # pixels of a thumbnail's longer side
-    picture_side: int = 1600  # and of a picture's
-    cache_bytes: int = 64_000_000  # thumbnails kept in memory
-    map_points: int = 4000  # images on the map
+    max_bytes: int = setting(10_000_000, "Size of an uploaded image in bytes.", gt=0)
+    max_pixels: int = setting(40_000_000, "Pixels of an image.", gt=0)
+    max_side: int = setting(30_000, "Width and height of an image in pixels.", gt=0)
+    max_files: int = setting(8, "Files per form.", gt=0)
+    max_fields: int = setting(20, "Fields per form.", gt=0)
+    max_field_bytes: int = setting(65_536, "Size of a form field or of a JSON body.", gt=0)
+    max_k: int = setting(1000, "Results per search.", gt=0)
+    max_labels: int = setting(100, "Labels per filter.", gt=0)
+    max_listed_labels: int = setting(1000, "Labels listed by /v1/stats.", gt=0)
+
+    queue: int = setting(64, "Searches running or waiting; more are answered 503.", gt=0)
+    upload_queue: int = setting(512, "Requests whose body is being received.", gt=0)
+    upload_memory: int = setting(256_000_000, "Bytes of all bodies being received.", gt=0)
+    write_queue: int = setting(64, "Index changes running or waiting.", gt=0)
+    picture_queue: int = setting(256, "Images and thumbnails running or waiting.", gt=0)
+    batch: int = setting(32, "Queries encoded, searched or written together.", gt=0)
+
+    decode_workers: int = setting(
+        0, "Decoder processes for uploads; 0: one per usable core, at least 2.", ge=0
+    )
+    thumbnail_workers: int = setting(
+        0, "Decoder processes for thumbnails; 0: one per two usable cores.", ge=0
+    )
+    decode_seconds: float = setting(5.0, "Time limit for decoding an image.", gt=0)
+    decode_memory: int = setting(
+        2_000_000_000, "Memory that decoding an image may use, in bytes.", gt=0
+    )
+    start_seconds: float = setting(60.0, "Time limit for starting a decoder process.", gt=0)
+    upload_seconds: float = setting(
+        15.0, "Time limit for receiving a body, and for a client to accept data.", gt=0
+    )
+    header_seconds: float = setting(10.0, "Time limit for receiving the request headers.", gt=0)
+    drain_seconds: int = setting(8, "Time for running requests to finish at shutdown.", gt=0)
+    watch_seconds: float = setting(
+        2.0, "Interval for checking whether the index on disk has changed; 0: never.", ge=0
+    )
+
+    thumbnail_side: int = setting(192, "Longer side of a thumbnail in pixels.", gt=0)
+    picture_side: int = setting(1600, "Longer side of an image in pixels.", gt=0)
+    cache_bytes: int = setting(64_000_000, "Thumbnails kept in memory, in bytes.", gt=0)
+    map_points: int = setting(4000, "Images on the map.", gt=0)
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, (int, float)) and name not in (
-                "port",
-                "decode_workers",
-                "watch_seconds",
-            ):
-                require(value > 0, f"{name}={value} is not possible: it must be more than 0.")
-        require(
-            0 <= self.port <= 65_535, f"port={self.port} is not possible: it must be 0 to 65535."
-        )
+        check_ranges(self)
         self._check_tokens()
 
     def _check_tokens(self) -> None:
         for name, token in (("read", self.read_token), ("write", self.write_token)):
-            long_enough = token is None or (
-                len(token) >= SHORTEST_TOKEN and token.isascii() and token.isprintable()
+            valid = token is None or (
+                len(token) >= MIN_TOKEN_LENGTH and token.isascii() and token.isprintable()
             )
             require(
-                long_enough,
-                f"The {name} token must be at least {SHORTEST_TOKEN} plain characters. {_REMEDY}",
+                valid,
+                f"The {name} token must have at least {MIN_TOKEN_LENGTH} printable ASCII "
+                f"characters. {_REMEDY}",
             )
         same = self.read_token is not None and self.read_token == self.write_token
-        require(
-            not same,
-            f"The read and the write token must differ: who may search may not change. {_REMEDY}",
-        )
+        require(not same, f"The read token and the write token must differ. {_REMEDY}")
         require(
             self.read_token is not None or is_loopback(self.host),
-            f"Others can reach {self.host}, so a read token is needed: set HADAHASH_READ_TOKEN, or use --host 127.0.0.1.",
+            f"Other machines can reach {self.host}, so a read token is required: "
+            "set HADAHASH_READ_TOKEN, or use --host 127.0.0.1.",
         )
 
     @property
-    def workers(self) -> int:
-        return self.decode_workers or max(2, os.cpu_count() or 1)
+    def upload_decoders(self) -> int:
+        """Number of decoder processes for uploads."""
+        return self.decode_workers or max(2, _cores())
+
+    @property
+    def thumbnail_decoders(self) -> int:
+        """Number of decoder processes for images of the collection."""
+        return self.thumbnail_workers or max(1, _cores() // 2)
 
 
-_REMEDY = "Make one with: openssl rand -hex 16"
+def _cores() -> int:
+    from ..native import usable_cores
+
+    return usable_cores()
 
 
 def is_loopback(host: str) -> bool:
-    """Is this name or address this machine's own, which nobody else can reach?
+    """Return whether this host name or address cannot be reached from other machines.
 
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, True, False)
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0")]
+    [True, True, True, False]
     """
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

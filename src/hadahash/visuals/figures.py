@@ -1,143 +1,64 @@
-"""The figures of the paper, drawn: arrays in, a matplotlib figure out, one style throughout.
-
-Widths are those of a printed column or page and no letter is smaller than 8 points there. Colours are those of Okabe and
-Ito, which colour-blind people can tell apart; where they are not enough, dashes or the shape of a mark differ too. No
-window is opened and matplotlib is loaded only when something is drawn.
-"""
+"""Figures of the paper: arrays in, a matplotlib figure out. Their style is in `figure_style`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import files
 from ..evaluation.analysis import Histogram
+from .figure_style import (
+    BLACK,
+    BLUE,
+    COLUMN,
+    DOT,
+    GREEN,
+    LINE_STYLES,
+    MARKERS,
+    ORANGE,
+    PAGE,
+    PALE,
+    RED,
+    LineStyle,
+    make_panels,
+    save,
+    style,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMN, PAGE = 3.4, 7.0  # inches
-_BLACK, _ORANGE, _SKY, _GREEN, _BLUE, _RED, _PINK = (
-    "#000000",
-    "#e69f00",
-    "#56b4e9",
-    "#009e73",
-    "#0072b2",
-    "#d55e00",
-    "#cc79a7",
-)
-_GREY, _PALE, _LINE = "#7f7f7f", "#d4d4d4", "#9a9a9a"
-_STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial"],
-    "font.size": 8,
-    "axes.titlesize": 9,
-    "axes.labelsize": 8.5,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _LINE,
-    "axes.linewidth": 0.8,
-    "xtick.color": _LINE,
-    "ytick.color": _LINE,
-    "xtick.labelcolor": _BLACK,
-    "ytick.labelcolor": _BLACK,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#ebebeb",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "lines.linewidth": 1.2,
-    "savefig.dpi": 200,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "hadahash",
-}
-
-
-class Line(NamedTuple):
-    """How a method is drawn in every figure."""
-
-    colour: str
-    dashes: Any = "-"
-    width: float = 1.2
-
-
-_DASH, _DOT, _DASHDOT, _LONG = (0, (4, 1.6)), (0, (1, 1.3)), (0, (5, 1.4, 1, 1.4)), (0, (8, 2))
-# The method of the paper is bold; its variants share its colour; methods without a network of their own are thin and grey.
-LINES = {
-    "hcdh": Line(_BLUE, "-", 2.6),
-    "hcdh-h": Line(_BLUE, _DASH),
-    "hcdh-c": Line(_BLUE, _DASHDOT),
-    "hcdh-2": Line(_BLUE, _DOT),
-    "mihash": Line(_RED),
-    "hashnet": Line(_GREEN),
-    "dpsh": Line(_ORANGE),
-    "dsdh": Line(_ORANGE, _DASH),
-    "ssdh": Line(_PINK),
-    "csq": Line(_BLACK),
-    "orthohash": Line(_BLACK, _DASH),
-    "classify": Line(_BLACK, _DOT),
-    "hcsdh": Line(_SKY, _DASH),
-    "sdh": Line(_GREY, "-", 0.9),
-    "ksh": Line(_GREY, _LONG, 0.9),
-    "itq": Line(_GREY, _DASHDOT, 0.9),
-    "lsh": Line(_GREY, _DOT, 0.9),
-}
-# Ten kinds of points: eight colours are all that Okabe and Ito give, so shapes differ too.
-_MARKS = [
-    (_BLUE, "o"),
-    (_ORANGE, "s"),
-    (_GREEN, "^"),
-    (_RED, "D"),
-    (_PINK, "v"),
-    (_SKY, "P"),
-    (_BLACK, "X"),
-    ("#5d3a9b", "p"),
-    ("#f0c808", "<"),
-    ("#8c510a", ">"),
+__all__ = [
+    "COLUMN",
+    "LINE_STYLES",
+    "PAGE",
+    "Curve",
+    "Points",
+    "Sweep",
+    "balance",
+    "confusion_matrix",
+    "distribution",
+    "precision_recall",
+    "save",
+    "scatter",
+    "sensitivity",
 ]
 
 
-@contextmanager
-def style() -> Iterator[None]:
-    """Our style inside, the caller's outside, whatever the caller's is."""
-    import matplotlib
-
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
-
-
-@style()
-def save(figure: Figure, stem: Path, *, title: str) -> list[Path]:
-    """Write <stem>.png (200 dots an inch) and <stem>.svg (text as text), the same bytes from the same figure."""
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
-    for path in paths:
-        kind = path.suffix[1:]
-        about = (
-            {"Title": title, "Software": None}
-            if kind == "png"
-            else {"Title": title, "Date": None, "Creator": None}
-        )
-        with files.replacing(path) as temporary:
-            figure.savefig(temporary, format=kind, metadata=about)
-    return paths
-
-
 class Curve(NamedTuple):
-    """Precision and recall of one method over growing Hamming radius."""
+    """Precision and recall of one method at growing Hamming radius.
 
-    method: str  # its name in LINES
+    Attributes:
+        method: Name in LINE_STYLES.
+        label: Text in the legend.
+        precision: (radii,).
+        recall: (radii,).
+    """
+
+    method: str
     label: str
     precision: ArrayLike
     recall: ArrayLike
@@ -145,10 +66,20 @@ class Curve(NamedTuple):
 
 @style()
 def precision_recall(curves: Sequence[Curve], *, title: str, legend: str) -> Figure:
-    """One line a method, in the order of the legend; a dot marks the smallest radius that finds anything at all."""
-    figure, (axes,) = _panels(PAGE, 3.9)
+    """Precision-recall curves, one line per method.
+
+    Args:
+        curves: The curves in the order of the legend. A dot marks the smallest radius that finds
+            any relevant item.
+        title: Title of the figure.
+        legend: Title of the legend.
+
+    Returns:
+        The figure.
+    """
+    figure, (axes,) = make_panels(PAGE, 3.9)
     for order, curve in enumerate(reversed(curves)):
-        line = LINES.get(curve.method, Line(_BLACK, "-", 0.9))
+        line = LINE_STYLES.get(curve.method, LineStyle(BLACK, "-", 0.9))
         precision, recall = np.asarray(curve.precision), np.asarray(curve.recall)
         first = int(np.argmax(recall > 0))
         options: Any = {"color": line.colour, "zorder": 2 + line.width + order / 100}
@@ -174,26 +105,40 @@ def precision_recall(curves: Sequence[Curve], *, title: str, legend: str) -> Fig
 
 
 class Points(NamedTuple):
-    """Codes on a plane."""
+    """Codes projected to a plane.
+
+    Attributes:
+        title: Title of the panel.
+        xy: (n, 2).
+        names: Names of the classes in colour, at most ten.
+        classes: (n,), index of each point's class in `names`; -1: another class.
+    """
 
     title: str
-    xy: ArrayLike  # (n, 2)
-    names: Sequence[str]  # of the classes in colour, at most ten
-    classes: ArrayLike  # (n,): the number of a point's class in `names`; -1: another one
+    xy: ArrayLike
+    names: Sequence[str]
+    classes: ArrayLike
 
 
 @style()
 def scatter(panels: Sequence[Points]) -> Figure:
-    """Panels side by side, one colour and shape for each class; points of other classes are pale."""
+    """Scatter plots side by side, with one colour and marker per class.
+
+    Args:
+        panels: The projected codes. Points of other classes are pale.
+
+    Returns:
+        The figure.
+    """
     kinds = dict(
-        zip(dict.fromkeys(name for panel in panels for name in panel.names), _MARKS, strict=False)
+        zip(dict.fromkeys(name for panel in panels for name in panel.names), MARKERS, strict=False)
     )
-    figure, row = _panels(PAGE, 3.95, columns=max(2, len(panels)))
+    figure, row = make_panels(PAGE, 3.95, columns=max(2, len(panels)))
     handles: dict[str, Any] = {}
     for axes, panel in zip(row, panels, strict=False):
         xy, numbers = np.asarray(panel.xy), np.asarray(panel.classes)
         if (numbers < 0).any():
-            handles["others"] = _mark(axes, xy[numbers < 0], color=_PALE, s=5)
+            handles["others"] = _mark(axes, xy[numbers < 0], color=PALE, s=5)
         for number, name in enumerate(panel.names):
             colour, mark = kinds[name]
             handles[name] = _mark(
@@ -222,10 +167,17 @@ def _mark(axes: Axes, xy: np.ndarray[Any, Any], **options: Any) -> Any:
 
 @style()
 def distribution(panels: Sequence[tuple[str, str, Histogram]]) -> Figure:
-    """(method, title, histogram) side by side on one scale, with the share of values that are nearly +1 or -1."""
-    figure, row = _panels(PAGE, 2.5, columns=len(panels), sharey=True)
+    """Histograms of outputs before binarisation, side by side on one scale.
+
+    Args:
+        panels: (method, title, histogram).
+
+    Returns:
+        The figure, with the fraction of outputs beyond +-0.9 in each panel.
+    """
+    figure, row = make_panels(PAGE, 2.5, columns=len(panels), sharey=True)
     for axes, (method, title, found) in zip(row, panels, strict=True):
-        colour = LINES.get(method, Line(_BLACK)).colour
+        colour = LINE_STYLES.get(method, LineStyle(BLACK)).colour
         axes.stairs(100 * np.asarray(found.shares), found.edges, fill=True, color=colour)
         axes.text(
             0.5,
@@ -238,13 +190,13 @@ def distribution(panels: Sequence[tuple[str, str, Histogram]]) -> Figure:
         low, high = found.edges[0], found.edges[-1]
         axes.set(
             title=title,
-            xlabel="value before sign",
+            xlabel="output before binarisation",
             xlim=(low, high),
             xticks=np.linspace(low, high, 5),
         )
         axes.xaxis.set_major_formatter("{x:.2g}")
         axes.grid(axis="x", visible=False)
-    row[0].set_ylabel("share of values (%)")
+    row[0].set_ylabel("fraction of values (%)")
     return figure
 
 
@@ -252,13 +204,26 @@ def distribution(panels: Sequence[tuple[str, str, Histogram]]) -> Figure:
 def confusion_matrix(
     matrix: ArrayLike, classes: Sequence[str], *, title: str, xlabel: str
 ) -> Figure:
-    """Rows sum to 1. Numbers (per cent) stand in up to 20 classes, names beside up to 40; the colours spread small shares."""
+    """A confusion matrix as a heat map.
+
+    Args:
+        matrix: (classes, classes); rows sum to 1.
+        classes: Names. Up to 40 classes are named on the axes; up to 20 have their percentage in
+            each cell.
+        title: Title of the figure.
+        xlabel: Title of the x axis.
+
+    Returns:
+        The figure. The colour scale is stretched for small values.
+    """
     from matplotlib.colors import PowerNorm
 
-    shares, count = 100 * np.asarray(matrix), len(classes)
+    percentages, count = 100 * np.asarray(matrix), len(classes)
     side = COLUMN if count <= 10 else (5.2 if count <= 20 else 4.2)
-    figure, (axes,) = _panels(side, side * (1.04 if count <= 40 else 0.86))
-    picture = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 100), interpolation="none")
+    figure, (axes,) = make_panels(side, side * (1.04 if count <= 40 else 0.86))
+    picture = axes.imshow(
+        percentages, cmap="Blues", norm=PowerNorm(0.5, 0, 100), interpolation="none"
+    )
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
@@ -269,14 +234,14 @@ def confusion_matrix(
     else:
         axes.set(xticks=[], yticks=[])
     if count <= 20:
-        _write_shares(axes, shares)
+        _write_percentages(axes, percentages)
     else:
         figure.colorbar(picture, ax=axes, ticks=[0, 5, 20, 50, 100], format="%g %%", shrink=0.9)
     return figure
 
 
-def _write_shares(axes: Axes, shares: np.ndarray[Any, Any]) -> None:
-    for (row, column), value in np.ndenumerate(shares):
+def _write_percentages(axes: Axes, percentages: np.ndarray[Any, Any]) -> None:
+    for (row, column), value in np.ndenumerate(percentages):
         if value >= 0.5:
             axes.text(
                 column,
@@ -284,26 +249,31 @@ def _write_shares(axes: Axes, shares: np.ndarray[Any, Any]) -> None:
                 f"{value:.0f}",
                 ha="center",
                 va="center",
-                color="white" if value > 35 else _BLACK,
+                color="white" if value > 35 else BLACK,
             )
 
 
 @style()
-def balance(shares: Mapping[int, ArrayLike], *, title: str) -> Figure:
-    """For each length the share of +1 (below) and of -1 (above) in every bit; `shares[length]` is that of +1."""
-    rows = -(-len(shares) // 2)
-    figure, grid = _panels(PAGE, 1.8 * rows + 0.4, columns=2, rows=rows, sharey=True)
-    for axes, (bits, given) in zip(grid, sorted(shares.items()), strict=False):
+def balance(fractions: Mapping[int, ArrayLike], *, title: str) -> Figure:
+    """Fraction of +1 (below) and of -1 (above) of every bit, one panel per code length.
+
+    Args:
+        fractions: For each code length, the fraction of +1 of each bit.
+        title: Title of the figure.
+
+    Returns:
+        The figure.
+    """
+    rows = -(-len(fractions) // 2)
+    figure, grid = make_panels(PAGE, 1.8 * rows + 0.4, columns=2, rows=rows, sharey=True)
+    for axes, (bits, given) in zip(grid, sorted(fractions.items()), strict=False):
         plus, edges = 100 * np.asarray(given), np.arange(bits + 1)
-        axes.stairs(plus, edges, fill=True, color=_BLUE, label="+1")
-        axes.stairs(
-            np.full(bits, 100.0), edges, baseline=plus, fill=True, color=_ORANGE, label="−1"
-        )
-        axes.axhline(50, color=_BLACK, lw=0.6, ls=_DOT)
-        axes.set_title(
-            f"{bits} bits: +1 in {plus.mean():.1f} %, single bits {plus.min():.1f} to {plus.max():.1f} %",
-            size=8,
-        )
+        axes.stairs(plus, edges, fill=True, color=BLUE, label="+1")
+        axes.stairs(np.full(bits, 100.0), edges, baseline=plus, fill=True, color=ORANGE, label="−1")
+        axes.axhline(50, color=BLACK, lw=0.6, ls=DOT)
+        low, high = plus.min(), plus.max()
+        summary = f"+1 in {plus.mean():.1f} %, single bits {low:.1f} to {high:.1f} %"
+        axes.set_title(f"{bits} bits: {summary}", size=8)
         axes.set(
             xlim=(0, bits),
             ylim=(0, 100),
@@ -311,10 +281,10 @@ def balance(shares: Mapping[int, ArrayLike], *, title: str) -> Figure:
             xticks=np.linspace(0, bits, 5).astype(int),
         )
         axes.grid(visible=False)
-    for axes in grid[len(shares) :]:
+    for axes in grid[len(fractions) :]:
         axes.set_axis_off()
     figure.supxlabel("bit", size=8.5)
-    figure.supylabel("share of the codes (%)", size=8.5)
+    figure.supylabel("fraction of codes (%)", size=8.5)
     figure.suptitle(title, size=9, x=0.01, ha="left")
     figure.legend(
         *grid[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, handlelength=1
@@ -323,29 +293,44 @@ def balance(shares: Mapping[int, ArrayLike], *, title: str) -> Figure:
 
 
 class Sweep(NamedTuple):
-    """mAP of one data set over the values of a setting."""
+    """Values of mAP for one data set over the values of a setting.
+
+    Attributes:
+        label: Text in the legend.
+        values: Values of the setting.
+        mean: Mean of mAP over seeds at each value.
+        deviation: Standard deviation over seeds; 0 if there is only one.
+    """
 
     label: str
     values: Sequence[float]
     mean: Sequence[float]
-    spread: Sequence[float]  # the standard deviation over seeds; 0 where there is only one
+    deviation: Sequence[float]
 
 
 @style()
 def sensitivity(sweeps: Sequence[Sweep], *, xlabel: str) -> Figure:
-    """mAP over a setting on a logarithmic axis; 0 stands at its left end, beyond a gap. The best value has a ring."""
-    figure, (axes,) = _panels(COLUMN, 2.9)
+    """Plot mAP over a setting on a logarithmic axis; a ring marks the best value.
+
+    Args:
+        sweeps: One curve per data set.
+        xlabel: Title of the x axis.
+
+    Returns:
+        The figure. The value 0 is at the left end, beyond a gap.
+    """
+    figure, (axes,) = make_panels(COLUMN, 2.9)
     above = sorted({value for sweep in sweeps for value in sweep.values if value > 0})
     zero = np.log10(above[0]) - 0.55 if above else 0.0
     for sweep, (colour, mark) in zip(
-        sweeps, [(_BLUE, "o"), (_RED, "s"), (_GREEN, "^"), *_MARKS], strict=False
+        sweeps, [(BLUE, "o"), (RED, "s"), (GREEN, "^"), *MARKERS], strict=False
     ):
         x = np.array([np.log10(value) if value > 0 else zero for value in sweep.values])
         solid, mean = np.array(sweep.values) > 0, np.array(sweep.mean)
-        axes.plot(x, mean, color=colour, ls=_DOT, marker=mark, ms=4)
+        axes.plot(x, mean, color=colour, ls=DOT, marker=mark, ms=4)
         axes.plot(x[solid], mean[solid], color=colour, marker=mark, ms=4, label=sweep.label)
-        if any(sweep.spread):
-            axes.errorbar(x, mean, sweep.spread, color=colour, fmt="none", capsize=2.5, lw=1)
+        if any(sweep.deviation):
+            axes.errorbar(x, mean, sweep.deviation, color=colour, fmt="none", capsize=2.5, lw=1)
         axes.plot(x[mean.argmax()], mean.max(), "o", ms=9, mfc="none", mec=colour, mew=1)
     axes.set_xticks(
         [zero, *np.log10(above)], ["0", *(f"{value:g}".removeprefix("0") for value in above)]
@@ -362,12 +347,3 @@ def sensitivity(sweeps: Sequence[Sweep], *, xlabel: str) -> Figure:
     axes.plot([zero + 0.24, zero + 0.31], [0, 0], **gap)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), handlelength=2)
     return figure
-
-
-def _panels(
-    width: float, height: float, *, columns: int = 1, rows: int = 1, sharey: bool = False
-) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).flat)

@@ -1,4 +1,4 @@
-// Talking to the service. Errors become an Error whose message a person can read.
+// Requests to the service. An error has a message for people, and the HTTP status.
 
 let token = sessionStorage.getItem("token");
 
@@ -11,7 +11,7 @@ function headers(more = {}) {
   return token ? { ...more, Authorization: `Bearer ${token}` } : more;
 }
 
-async function ask(path, options = {}) {
+async function request(path, options = {}) {
   let response;
   try {
     response = await fetch(path, { ...options, headers: headers(options.headers) });
@@ -21,18 +21,18 @@ async function ask(path, options = {}) {
   }
   if (response.ok) return response;
   const answer = await response.json().catch(() => ({}));
-  const told = answer.error || { message: `The service answered ${response.status}.`, hint: "" };
-  const error = new Error([told.message, told.hint].filter(Boolean).join(" "));
+  const detail = answer.error || { message: `The service answered ${response.status}.`, hint: "" };
+  const error = new Error([detail.message, detail.hint].filter(Boolean).join(" "));
   error.status = response.status;
   throw error;
 }
 
-export const stats = async () => (await ask("/v1/stats")).json();
-export const collection = async () => (await ask("/v1/map")).json();
+export const stats = async () => (await request("/v1/stats")).json();
+export const collection = async () => (await request("/v1/map")).json();
 
 export async function search(parameters, signal) {
   const body = JSON.stringify(parameters);
-  return (await ask("/v1/search", { method: "POST", body, signal, headers: { "Content-Type": "application/json" } })).json();
+  return (await request("/v1/search", { method: "POST", body, signal, headers: { "Content-Type": "application/json" } })).json();
 }
 
 export async function searchImage(file, { k, radius, label }, signal) {
@@ -41,10 +41,10 @@ export async function searchImage(file, { k, radius, label }, signal) {
   form.append("k", k);
   if (radius !== null) form.append("radius", radius);
   for (const each of label) form.append("label", each);
-  return (await ask("/v1/search", { method: "POST", body: form, signal })).json();
+  return (await request("/v1/search", { method: "POST", body: form, signal })).json();
 }
 
-// Show an item's picture. Tokens travel in a header, which an <img> cannot send: then it is fetched first.
+// Show the image of an item. An <img> cannot send a token: then the image is fetched first.
 export async function show(img, id, { large = false } = {}) {
   const path = `/v1/${large ? "images" : "thumbnails"}/${encodeURIComponent(id)}`;
   img.onload = () => img.classList.toggle("tiny", img.naturalWidth < 96);
@@ -52,7 +52,7 @@ export async function show(img, id, { large = false } = {}) {
     img.src = path;
     return;
   }
-  const url = URL.createObjectURL(await (await ask(path)).blob());
+  const url = URL.createObjectURL(await (await request(path)).blob());
   img.addEventListener("load", () => URL.revokeObjectURL(url), { once: true });
   img.src = url;
 }

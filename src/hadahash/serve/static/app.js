@@ -1,86 +1,121 @@
-// The page: an image in, the nearest ones out.
+// The page: search by image.
 
 import * as api from "./api.js";
 import { drawBits, labelMark } from "./draw.js";
 import { CollectionMap } from "./map.js";
 
+const MAX_CHIPS = 200;
+const MAX_RESULTS = 100;
+const MAX_UPLOADS = 20; // kept for the browser's "back"
+const SUGGESTIONS = 18;
+
 const $ = (id) => document.getElementById(id);
-const make = (tag, className, text) => {
+const create = (tag, className, text) => {
   const element = document.createElement(tag);
   if (className) element.className = className;
-  if (text !== undefined) element.textContent = text; // as text: names may hold anything
+  if (text !== undefined) element.textContent = text; // never as HTML: names can contain anything
   return element;
 };
+const number = (value) => value.toLocaleString("en");
+const narrow = matchMedia("(max-width: 56rem)");
 
-const state = { file: null, code: null, id: null, labels: new Set(), numbers: new Map(), facts: null, asking: null };
-const map = new CollectionMap($("map"), $("tip"), $("map-live"), searchFrom);
+// The query is an item of the index (id) or an uploaded image (upload: {file, url, code}).
+const state = { id: null, upload: null, labels: new Set(), numbers: new Map(), stats: null, request: null };
+const uploads = new Map();
+const map = new CollectionMap($("map"), $("tip"), $("map-live"), searchFromItem);
 
-// ---- asking -------------------------------------------------------------------------------------------------------
+// ---- search -------------------------------------------------------------------------------------------------------
 
 const parameters = () => ({
   k: Number($("k").value),
-  radius: Number($("radius").value) === state.facts.bits ? null : Number($("radius").value),
+  radius: Number($("radius").value) === state.stats.bits ? null : Number($("radius").value),
   label: [...state.labels],
 });
 
 async function search() {
-  if (!state.facts || (state.file === null && state.code === null && state.id === null)) return;
-  state.asking?.abort();
-  const asking = (state.asking = new AbortController());
+  if (!state.stats || (state.id === null && state.upload === null)) return;
+  state.request?.abort();
+  const request = (state.request = new AbortController());
   document.body.classList.add("busy");
   try {
-    const answer = await ask(asking.signal);
-    if (asking === state.asking) present(answer);
+    const answer = await send(request.signal);
+    if (request === state.request) showResults(answer);
   } catch (error) {
-    if (asking === state.asking && error.name !== "AbortError") complain(error);
+    if (request === state.request && error.name !== "AbortError") showError(error);
   } finally {
-    if (asking === state.asking) document.body.classList.remove("busy");
+    if (request === state.request) document.body.classList.remove("busy");
   }
 }
 
-function ask(signal) {
-  const asked = parameters();
-  if (state.id !== null) return api.search({ ...asked, id: state.id, k: asked.k + 1 }, signal); // it finds itself too
-  if (state.code !== null) return api.search({ ...asked, code: state.code }, signal);
-  return api.searchImage(state.file, asked, signal);
+function send(signal) {
+  const given = parameters();
+  if (state.id !== null) {
+    const k = Math.min(given.k + 1, state.stats.limits.max_k); // one more: the item finds itself
+    return api.search({ ...given, id: state.id, k }, signal);
+  }
+  if (state.upload.code !== null) return api.search({ ...given, code: state.upload.code }, signal);
+  return api.searchImage(state.upload.file, given, signal);
 }
 
-function searchFrom(id) {
+function searchFromItem(id) {
   const hash = `#id=${encodeURIComponent(id)}`;
-  if (location.hash === hash) readAddress();
-  else location.hash = hash; // so that the browser's "back" works
+  if (location.hash !== hash) history.pushState(null, "", hash);
+  showAddress();
+  if (narrow.matches) $("query").scrollIntoView();
 }
 
-function readAddress() {
-  const found = location.hash.match(/^#id=(.+)$/);
-  if (!found) return;
-  const id = decodeURIComponent(found[1]);
-  Object.assign(state, { file: null, code: null, id });
+function searchFromFile(file) {
+  if (!file) return;
+  const key = `${Date.now()}-${uploads.size}`;
+  uploads.set(key, { file, url: URL.createObjectURL(file), code: null });
+  if (uploads.size > MAX_UPLOADS) {
+    const [oldest, { url }] = uploads.entries().next().value;
+    URL.revokeObjectURL(url);
+    uploads.delete(oldest);
+  }
+  history.pushState({ upload: key }, "", location.pathname);
+  showAddress();
+  if (narrow.matches) $("results").scrollIntoView();
+}
+
+// Show what the address and the history entry stand for.
+function showAddress() {
+  const id = idOf(location.hash);
+  const upload = uploads.get(history.state?.upload);
+  if (id !== null) showItem(id);
+  else if (upload) showUpload(upload);
+  else showStart();
+}
+
+function idOf(hash) {
+  try {
+    return hash.startsWith("#id=") ? decodeURIComponent(hash.slice(4)) : null;
+  } catch {
+    return null;
+  }
+}
+
+// ---- the query ----------------------------------------------------------------------------------------------------
+
+function showItem(id) {
+  Object.assign(state, { id, upload: null });
   api.show($("preview"), id, { large: true }).catch(() => {});
-  showPreview("The chosen image");
+  showPreview("The selected image");
   search();
 }
 
-function searchFile(file) {
-  if (!file) return;
-  if (location.hash) history.pushState(null, "", location.pathname);
-  Object.assign(state, { file, code: null, id: null });
-  const url = URL.createObjectURL(file);
-  $("preview").onload = $("preview").onerror = () => {
-    $("preview").classList.toggle("tiny", $("preview").naturalWidth < 96);
-    URL.revokeObjectURL(url);
-  };
-  $("preview").src = url;
-  showPreview("The image you gave");
-  if (file.size > state.facts?.limits.max_bytes) {
-    const most = (state.facts.limits.max_bytes / 1e6).toFixed(0);
-    complain(new Error(`This image has ${(file.size / 1e6).toFixed(1)} MB; at most ${most} MB can be sent.`));
+function showUpload(upload) {
+  Object.assign(state, { id: null, upload });
+  $("preview").onload = () => $("preview").classList.toggle("tiny", $("preview").naturalWidth < 96);
+  $("preview").src = upload.url;
+  showPreview("The uploaded image");
+  if (upload.file.size > state.stats?.limits.max_bytes) {
+    const limit = (state.stats.limits.max_bytes / 1e6).toFixed(0);
+    showError(new Error(`This image has ${(upload.file.size / 1e6).toFixed(1)} MB; at most ${limit} MB are allowed.`));
     return;
   }
   search();
 }
-
-// ---- showing ------------------------------------------------------------------------------------------------------
 
 function showPreview(alt) {
   $("preview").alt = alt;
@@ -90,113 +125,158 @@ function showPreview(alt) {
   $("query-about").hidden = true;
 }
 
-function present(answer) {
+function showStart() {
+  state.request?.abort();
+  Object.assign(state, { id: null, upload: null, request: null });
+  document.body.classList.remove("busy");
+  $("preview").hidden = true;
+  $("prompt").hidden = false;
+  $("drop").classList.remove("filled");
+  $("query-about").hidden = $("alert").hidden = true;
+  $("results-title").textContent = "Find similar images";
+  $("status").textContent = "Start with an image of your own, or with one of these.";
+  map.highlight(null, []);
+  const random = new Set(Array.from({ length: Math.min(SUGGESTIONS, map.points.length) }, randomPoint));
+  fillGrid([...random].map((point) => {
+    const labels = point.label < 0 ? [] : [map.labels[point.label]];
+    return card({ id: point.id, name: String(point.id).split("/").pop(), labels, has_image: true });
+  }));
+}
+
+const randomPoint = () => map.points[Math.floor(Math.random() * map.points.length)];
+
+// ---- results ------------------------------------------------------------------------------------------------------
+
+function showResults(answer) {
   const { query } = answer;
   const hits = answer.hits.filter((hit) => query.id === null || hit.id !== query.id).slice(0, parameters().k);
-  if (state.file) Object.assign(state, { code: query.code, file: null });
+  if (state.upload) state.upload.code = query.code;
   $("alert").hidden = true;
-  $("results-title").textContent = "The nearest images";
+  $("results-title").textContent = "Most similar images";
   $("query-about").hidden = false;
-  $("query-name").textContent = [query.name, ...query.labels].filter((part) => part !== null).join(" · ") || "Your image";
+  $("query-name").textContent = query.id === null ? "Your image" : [query.id, ...query.labels].join(" · ");
   drawBits($("query-bits"), query.code, query.bits);
   fillGrid(hits.map((hit) => card(hit, query)));
   $("status").textContent = summary(hits, answer);
+  $("status").title = `${answer.took_ms.total.toFixed(1)} ms`;
   map.highlight(query.id, hits.map((hit) => hit.id));
 }
 
-function summary(hits, { exact, took_ms: took }) {
-  if (!hits.length) return "Nothing lies so near. Allow a greater distance or more labels.";
-  const [first, last] = [hits[0].distance, hits[hits.length - 1].distance];
-  const range = first === last ? `distance ${first}` : `distance ${first} to ${last}`;
-  const count = `${hits.length} image${hits.length === 1 ? "" : "s"}`;
-  return [count, range, exact ? "proven exact" : "approximate", `${took.total.toFixed(1)} ms`].join(" · ");
+function summary(hits, { exact, query }) {
+  if (!hits.length) return "No image within this distance. Raise “Maximum distance” or choose more labels.";
+  const farthest = hits[hits.length - 1].distance;
+  const count = `${number(hits.length)} most similar of ${number(state.stats.items)} images`;
+  const range = farthest ? `at most ${farthest} of ${query.bits} bits differ` : "all have the same code";
+  return `${count}; ${range}.${exact ? "" : " Approximate search."}`;
 }
 
 function card(hit, query) {
-  const button = make("button", "hit");
+  const button = create("button", "hit");
   button.type = "button";
-  const photo = make("div", "photo");
+  button.title = String(hit.id);
+  button.append(photo(hit, query), about(hit, query));
+  if (query) {
+    const names = [...hit.labels, hit.name].join(", ");
+    button.setAttribute("aria-label", `${names}, ${hit.distance} of ${query.bits} bits differ. Search from this image.`);
+  }
+  button.addEventListener("click", () => searchFromItem(hit.id));
+  return button;
+}
+
+function photo(hit, query) {
+  const frame = create("div", "photo");
+  const none = () => create("span", "none", "no image");
   if (hit.has_image) {
-    const img = make("img");
+    const img = create("img");
     img.alt = "";
     img.loading = "lazy";
-    api.show(img, hit.id).catch(() => {});
-    photo.append(img);
-  } else photo.append(make("span", "none", "no picture"));
-  const about = make("div", "about");
-  const label = make("div", "label");
+    img.addEventListener("error", () => img.replaceWith(none()));
+    api.show(img, hit.id).catch(() => img.replaceWith(none()));
+    frame.append(img);
+  } else frame.append(none());
+  if (query) frame.append(create("span", "distance", hit.distance));
+  return frame;
+}
+
+function about(hit, query) {
+  const element = create("div", "about");
+  const label = create("div", "label");
   if (hit.labels.length) label.append(labelMark(state.numbers.get(String(hit.labels[0])) ?? -1));
-  label.append(make("span", "", hit.labels.join(", ") || hit.name));
-  about.append(label);
-  if (hit.labels.length) about.append(make("span", "name", hit.name));
-  if (hit.distance !== undefined) {
-    photo.append(make("span", "distance", hit.distance));
-    const bits = make("canvas", "bits");
+  label.append(create("span", "", hit.labels.join(", ") || hit.name));
+  element.append(label);
+  if (hit.labels.length) element.append(create("span", "name", hit.name));
+  const folder = String(hit.id).split("/").slice(0, -1).join("/");
+  if (folder && folder !== String(hit.labels[0])) element.append(create("span", "folder", folder));
+  if (query) {
+    const bits = create("canvas", "bits");
     bits.setAttribute("role", "img");
-    bits._begin = () => drawBits(bits, hit.code, query.bits, query.code);
-    if (hit.code) about.append(bits);
-    button.setAttribute("aria-label", `${hit.labels.join(", ") || "image"}, ${hit.name}, distance ${hit.distance}. Search from it.`);
+    bits._draw = () => drawBits(bits, hit.code, query.bits, query.code);
+    element.append(bits);
   }
-  button.append(photo, about);
-  button.addEventListener("click", () => searchFrom(hit.id));
-  return button;
+  return element;
 }
 
 function fillGrid(cards) {
   $("grid").replaceChildren(...cards.map((each) => {
-    const item = make("li");
+    const item = create("li");
     item.append(each);
     return item;
   }));
-  for (const canvas of $("grid").querySelectorAll("canvas.bits")) canvas._begin();
+  for (const canvas of $("grid").querySelectorAll("canvas.bits")) canvas._draw();
 }
 
-function complain(error) {
-  if (error.status === 401) return askForToken();
+function showError(error) {
+  if (error.status === 401) {
+    if (!$("token-dialog").open) $("token-dialog").showModal();
+    return;
+  }
   $("alert").textContent = error.message;
   $("alert").hidden = false;
   $("status").textContent = "";
-  $("results-title").textContent = "That did not work";
+  $("results-title").textContent = "Search failed";
   $("query-about").hidden = true;
   fillGrid([]);
   map.highlight(null, []);
 }
 
-function askForToken() {
-  if (!$("token-dialog").open) $("token-dialog").showModal();
+// ---- start --------------------------------------------------------------------------------------------------------
+
+async function start() {
+  try {
+    const [stats, points] = await Promise.all([api.stats(), api.collection()]);
+    state.stats = stats;
+    showStats(stats, points);
+    map.fill(points);
+    $("surprise").disabled = points.ids.length === 0;
+    showAddress();
+  } catch (error) {
+    if (error.status === 503) setTimeout(start, 1000);
+    else showError(error);
+  }
 }
 
-// ---- the beginning ------------------------------------------------------------------------------------------------
-
-async function begin() {
-  try {
-    const [facts, points] = await Promise.all([api.stats(), api.collection()]);
-    state.facts = facts;
-    $("facts").textContent = `${facts.items.toLocaleString("en")} images · ${facts.bits} bits each · ${facts.model.method} on ${facts.model.backbone}`;
-    $("radius").max = $("radius").value = facts.bits;
-    points.labels.forEach((label, number) => state.numbers.set(label, number));
-    fillLabels(points.labels);
-    map.fill(points);
-    if (points.total > points.ids.length) {
-      $("map-about").textContent = `${points.ids.length.toLocaleString("en")} of ${points.total.toLocaleString("en")} images; near points have like codes.`;
-    }
-    $("surprise").disabled = points.ids.length === 0;
-    if (state.file) search(); // given before all was here
-    else if (location.hash) readAddress();
-    else suggest();
-  } catch (error) {
-    if (error.status === 503) setTimeout(begin, 1000);
-    else complain(error);
+function showStats(stats, points) {
+  $("items").textContent = `${number(stats.items)} images`;
+  $("model").textContent = ` · ${stats.bits}-bit codes · ${stats.model.method} on ${stats.model.backbone}`;
+  $("notice").hidden = stats.images_found;
+  $("radius").max = $("radius").value = stats.bits;
+  $("k").max = Math.min(MAX_RESULTS, stats.limits.max_k);
+  $("k-value").textContent = $("k").value;
+  points.labels.forEach((label, at) => state.numbers.set(label, at));
+  fillLabels(stats.labels.map(({ label }) => label));
+  if (points.total > points.ids.length) {
+    const shown = `${number(points.ids.length)} of ${number(points.total)} images`;
+    $("map-about").textContent = `${shown}. Dots close together are similar.`;
   }
 }
 
 function fillLabels(labels) {
   $("labels-box").hidden = labels.length === 0;
-  $("labels").replaceChildren(...labels.slice(0, 200).map((label, number) => {
-    const chip = make("button", "chip");
+  $("labels").replaceChildren(...labels.slice(0, MAX_CHIPS).map((label) => {
+    const chip = create("button", "chip");
     chip.type = "button";
     chip.setAttribute("aria-pressed", "false");
-    chip.append(labelMark(number), make("span", "", label));
+    chip.append(labelMark(state.numbers.get(label) ?? -1), create("span", "", label));
     chip.addEventListener("click", () => {
       const wanted = !state.labels.delete(label);
       if (wanted) state.labels.add(label);
@@ -207,51 +287,53 @@ function fillLabels(labels) {
   }));
 }
 
-const randomPoint = () => map.points[Math.floor(Math.random() * map.points.length)];
+// ---- events -------------------------------------------------------------------------------------------------------
 
-// Before the first search: a few images to start from.
-function suggest() {
-  const chosen = new Set(Array.from({ length: Math.min(18, map.points.length) }, randomPoint));
-  fillGrid([...chosen].map((point) => {
-    const labels = point.label < 0 ? [] : [map.labels[point.label]];
-    return card({ id: point.id, name: String(point.id).split("/").pop(), labels, has_image: true });
-  }));
-}
-
-// ---- hands --------------------------------------------------------------------------------------------------------
-
-let later;
+let pending;
 for (const name of ["k", "radius"]) {
   $(name).addEventListener("input", () => {
     const any = name === "radius" && $(name).value === $(name).max;
     $(`${name}-value`).textContent = any ? "any" : $(name).value;
-    clearTimeout(later);
-    later = setTimeout(search, 120);
+    clearTimeout(pending);
+    pending = setTimeout(search, 120);
   });
 }
 $("file").addEventListener("change", () => {
-  searchFile($("file").files[0]);
-  $("file").value = ""; // the same file may be chosen again
+  searchFromFile($("file").files[0]);
+  $("file").value = ""; // so that the same file can be chosen again
 });
-$("surprise").addEventListener("click", () => searchFrom(randomPoint().id));
-document.addEventListener("paste", (event) => searchFile(event.clipboardData?.files[0]));
+$("surprise").addEventListener("click", () => searchFromItem(randomPoint().id));
+document.addEventListener("paste", (event) => searchFromFile(event.clipboardData?.files[0]));
 for (const kind of ["dragover", "dragleave", "drop"]) {
   document.addEventListener(kind, (event) => {
     event.preventDefault();
     $("drop").classList.toggle("over", kind === "dragover");
-    if (kind === "drop") searchFile(event.dataTransfer?.files[0]);
+    if (kind === "drop") searchFromFile(event.dataTransfer?.files[0]);
   });
 }
-window.addEventListener("hashchange", readAddress);
+window.addEventListener("popstate", showAddress);
 $("token-form").addEventListener("submit", () => {
   api.setToken($("token").value);
   $("alert").hidden = true;
-  begin();
+  start();
 });
 
 function redraw() {
   for (const canvas of document.querySelectorAll("canvas")) canvas._again?.();
   map.draw();
+}
+function setBits(shown) {
+  document.body.classList.toggle("show-bits", shown);
+  localStorage.setItem("bits", shown ? "shown" : "hidden");
+  redraw();
+}
+$("bits").addEventListener("change", () => setBits($("bits").checked));
+$("bits").checked = localStorage.getItem("bits") === "shown";
+setBits($("bits").checked);
+
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+  localStorage.setItem("theme", name);
 }
 $("theme").addEventListener("click", () => {
   const dark = document.documentElement.dataset.theme
@@ -260,10 +342,6 @@ $("theme").addEventListener("click", () => {
   setTheme(dark ? "light" : "dark");
   redraw();
 });
-function setTheme(name) {
-  document.documentElement.dataset.theme = name;
-  localStorage.setItem("theme", name);
-}
 if (localStorage.getItem("theme")) setTheme(localStorage.getItem("theme"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 let width = window.innerWidth;
@@ -271,5 +349,6 @@ window.addEventListener("resize", () => {
   if (window.innerWidth !== width) redraw();
   width = window.innerWidth;
 });
+if (narrow.matches) $("controls").open = false;
 
-begin();
+start();

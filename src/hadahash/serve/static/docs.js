@@ -1,4 +1,4 @@
-// The API as a page, made from its own description.
+// The API reference, generated from its OpenAPI description.
 
 const theme = localStorage.getItem("theme");
 if (theme) document.documentElement.dataset.theme = theme;
@@ -57,11 +57,11 @@ function operation(path, verb, about) {
     const rows = fields(part.schema);
     card.append(details(`Body: ${type}`, rows.length ? table(rows) : make("p", part.schema.description || "")));
   }
-  const answers = Object.entries(about.responses).map(([status, part]) => {
+  const responses = Object.entries(about.responses).map(([status, part]) => {
     const shown = Object.values(resolve(part).content || {})[0]?.schema;
     return [status, part.description || "", kind(shown)];
   });
-  card.append(details("Answers", table(answers)));
+  card.append(details("Responses", table(responses)));
   return card;
 }
 
@@ -72,7 +72,7 @@ page.append(make("pre", example));
 for (const [path, verbs] of Object.entries(spec.paths)) {
   for (const [verb, about] of Object.entries(verbs)) page.append(operation(path, verb, about));
 }
-page.append(make("h1", "What is in the answers"));
+page.append(make("h1", "Schemas"));
 for (const [name, schema] of Object.entries(spec.components.schemas)) {
   const card = make("section", undefined, "card");
   card.append(make("h2", name), table(fields(schema)));

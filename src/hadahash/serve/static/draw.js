@@ -1,6 +1,6 @@
-// Small pictures: a code's bits, and the mark of a label.
+// Drawings: the bits of a code, and the mark of a label.
 
-// Okabe and Ito's colours, which are told apart with any kind of colour vision, and three more; neighbours differ in shape too.
+// The colours of Okabe and Ito, safe for colour-blind people, and three more; neighbours also differ in shape.
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#a89a00", "#8a8f94", "#8f63c8", "#9c6b4a"];
 const SHAPES = ["circle", "square", "triangle", "diamond"];
 
@@ -12,7 +12,7 @@ export function bitsOf(hex, bits) {
   return found;
 }
 
-// A canvas as many pixels wide as the screen has there, drawn in CSS pixels.
+// Prepare a canvas for the pixel density of the screen; drawing uses CSS pixels.
 export function prepare(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * ratio);
@@ -22,7 +22,7 @@ export function prepare(canvas, width, height) {
   return pen;
 }
 
-// Full: 1, pale: 0. Bits that differ from the query's are orange with a stroke below, hollow where the bit is 0.
+// Dark: 1, pale: 0. Bits that differ from the query are orange and underlined, hollow where the bit is 0.
 export function drawBits(canvas, hex, bits, other = hex) {
   const mine = bitsOf(hex, bits);
   const theirs = bitsOf(other, bits);

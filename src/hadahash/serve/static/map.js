@@ -1,4 +1,4 @@
-// The map of the collection: points to look at with the mouse, the finger or the arrow keys.
+// The map of the collection, for mouse, touch and arrow keys.
 
 import { show } from "./api.js";
 import { colour, mark, prepare } from "./draw.js";
@@ -38,9 +38,9 @@ export class CollectionMap {
     if (!side) return;
     const pen = prepare(this.canvas, side, side);
     const size = Math.max(1.7, Math.min(4, 90 / Math.sqrt(this.points.length + 1)));
-    const some = this.hits.size > 0;
+    const searched = this.hits.size > 0;
     const chosen = [];
-    pen.globalAlpha = some ? 0.28 : 0.8;
+    pen.globalAlpha = searched ? 0.28 : 0.8;
     for (const point of this.points) {
       if (this.hits.has(String(point.id)) || String(point.id) === this.query) chosen.push(point);
       else mark(pen, point.label, ...this.place(point), size);
@@ -93,7 +93,7 @@ export class CollectionMap {
     if (at >= 0) this.choose(this.points[at].id);
   }
 
-  // An arrow goes to the nearest point in that direction.
+  // An arrow key moves to the nearest point in that direction.
   key(event) {
     const ways = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
     const way = ways[event.key];

@@ -1,4 +1,4 @@
-"""The report: one self-contained page that compares any runs which have been evaluated."""
+"""`write_report`: one self-contained page that compares evaluated runs."""
 
 from __future__ import annotations
 
@@ -8,74 +8,114 @@ from typing import Any
 
 from ...data import open_dataset
 from ...errors import HadaHashError, StorageError, UsageError
-from ...runs import Evaluated, read_evaluated
-from ..html import write_page
+from ...evaluation import Report
+from ...runs import EvaluatedRun, RunDir, find_run_data, read_evaluated_run
+from ..templating import write_page
 from .groups import Comparison, compare
 from .measures import Measured, measure
 from .neighbours import Pictures
-from .page import comparison_sections, contents, settings_section
-from .summary import summary
+from .sections import comparison_content, settings_content, table_of_contents
+from .summary import summarize
 
-__all__ = ["write_report"]
-
-_NEEDED = ("map", "depth", "ap", "per_class", "precision_recall", "precision_at", "bit_balance")
+__all__ = ["read_runs", "write_report"]
 
 
 def write_report(
     runs: Iterable[str | Path],
     out: str | Path = "report.html",
     *,
+    data: str | Path | None = None,
     root: str | Path | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Write a page about the runs in these folders and return its figures as plain numbers.
+    """Write a page about evaluated runs.
 
-    `root` is where the data sets' files are now, if not where they were in training; without its images a run's pictures are
-    left out, and nothing else. `seed` draws the queries that are shown besides the hardest.
+    Args:
+        runs: Folders of the runs.
+        out: The page to write.
+        data: Where the images are now, if they have moved since training. Runs whose images are
+            not found are shown without pictures.
+        root: Folder with the files of named data sets; None: as in training.
+        seed: Random seed of the queries shown besides the hardest.
+
+    Returns:
+        The numbers on the page, as JSON can hold them.
+
+    Raises:
+        UsageError: If no run is given.
+        StorageError: If a run has not been evaluated, its files are damaged, or the page cannot be
+            written.
     """
     evaluated = read_runs(runs)
     comparisons = compare(evaluated)
     measured: Measured = {run.folder: measure(run) for run in evaluated}
-    pictures = _Library(root)
-    sections = [contents(comparisons), settings_section(comparisons)]
-    for number, comparison in enumerate(comparisons):
-        sections += comparison_sections(comparison, number, measured, pictures.of(comparison), seed)
-    count = f"{len(evaluated)} run{'s' if len(evaluated) > 1 else ''}"
-    write_page(out, f"HadaHash report: {count}", sections)
-    return summary(out, comparisons, measured)
+    library = _Library(data, root)
+    contents = [
+        comparison_content(comparison, number, measured, library.pictures(comparison), seed)
+        for number, comparison in enumerate(comparisons)
+    ]
+    write_page(
+        out,
+        "report.html.j2",
+        title=f"HadaHash report: {len(evaluated)} run{'s' if len(evaluated) > 1 else ''}",
+        contents=table_of_contents(comparisons),
+        settings=settings_content(comparisons),
+        comparisons=contents,
+    )
+    return summarize(out, comparisons, measured)
 
 
-def read_runs(folders: Iterable[str | Path]) -> list[Evaluated]:
-    """Evaluated runs, each folder once; if some have not been evaluated, the error names them all."""
-    distinct = {Path(folder).resolve(): Path(folder) for folder in folders}
-    if not distinct:
+def read_runs(folders: Iterable[str | Path]) -> list[EvaluatedRun]:
+    """Read evaluated runs, each folder once.
+
+    Args:
+        folders: Folders of runs.
+
+    Returns:
+        The runs, in the order given.
+
+    Raises:
+        UsageError: If there is none.
+        StorageError: If runs have not been evaluated or are damaged. The message names all.
+    """
+    unique = {_identity(Path(folder)): Path(folder) for folder in folders}
+    if not unique:
         raise UsageError("A report needs at least one run. Example: hadahash report runs/photos")
-    found, errors = [], []
-    for folder in distinct.values():
+    runs, errors = [], []
+    for folder in unique.values():
         try:
-            found.append(_checked(read_evaluated(folder)))
+            runs.append(_checked(read_evaluated_run(folder)))
         except StorageError as error:
             errors.append(error)
     if len(errors) == 1:
         raise errors[0]
     if errors:
         raise StorageError(" ".join(str(error).rstrip(".") + "." for error in errors))
-    return found
+    return runs
 
 
-def _checked(run: Evaluated) -> Evaluated:
-    missing = [name for name in _NEEDED if name not in run.report]
-    sizes = len(run.query) == len(run.query_labels) == len(run.values) and len(run.database) == len(
-        run.database_labels
-    )
-    if missing or not sizes:
-        wrong = (
-            f"report.json has no {missing[0]!r}"
-            if missing
-            else "its codes and labels do not fit together"
+def _identity(folder: Path) -> Path:
+    try:
+        return folder.resolve()
+    except (OSError, RuntimeError):  # a loop of symbolic links; opening it gives the error
+        return folder.absolute()
+
+
+def _checked(run: EvaluatedRun) -> EvaluatedRun:
+    try:
+        report = Report.from_dict(run.report)
+        sizes = (
+            len(run.query) == len(run.query_labels) == len(run.values) == report.queries,
+            len(run.query) == len(report.average_precision),
+            len(run.database) == len(run.database_labels),
         )
+        problem = "" if all(sizes) else "its codes, labels and report have different sizes"
+    except StorageError as error:
+        problem = str(error).split(". ")[0]
+    if problem:
         raise StorageError(
-            f"The evaluation of {run.folder} is damaged ({wrong}). Do it again: hadahash evaluate {run.folder}"
+            f"The evaluation of {run.folder} is damaged ({problem}). "
+            f"Repeat it: hadahash evaluate {run.folder}"
         )
     return run
 
@@ -83,17 +123,19 @@ def _checked(run: Evaluated) -> Evaluated:
 class _Library:
     """Opens each data set once."""
 
-    def __init__(self, root: str | Path | None) -> None:
-        self._root = root
+    def __init__(self, data: str | Path | None, root: str | Path | None) -> None:
+        self._data, self._root = data, root
         self._opened: dict[tuple[str, str], Pictures | str] = {}
 
-    def of(self, comparison: Comparison) -> Pictures | str:
-        """The images of a comparison's runs, or why they cannot be shown."""
-        about = comparison.first.about
-        data, root = str(about["data"]), self._root or about.get("root")
-        if (data, str(root)) not in self._opened:
+    def pictures(self, comparison: Comparison) -> Pictures | str:
+        """The images of a comparison, or why they cannot be shown."""
+        record = comparison.first.record
+        root = self._root or record.get("root")
+        key = str(record.get("data_path") or record["data"]), str(root)
+        if key not in self._opened:
             try:
-                self._opened[data, str(root)] = Pictures(open_dataset(data, root, download=False))
+                data = self._data or find_run_data(RunDir(comparison.first.folder), record)
+                self._opened[key] = Pictures(open_dataset(data, root, download=False))
             except HadaHashError as error:
-                self._opened[data, str(root)] = str(error)
-        return self._opened[data, str(root)]
+                self._opened[key] = str(error)
+        return self._opened[key]

@@ -1,7 +1,7 @@
 """Which runs belong together.
 
-Runs that differ only in their seed are one group, whose figures are means over its runs. Groups that answered the same
-questions - the same images, protocol and depth of mAP - stand in one comparison; others share no chart and no ranking.
+Runs that differ only in their seed are one group; its numbers are means over its runs. Groups with
+the same images, protocol and depth of mAP can be compared and share charts.
 """
 
 from __future__ import annotations
@@ -12,74 +12,111 @@ from typing import Any
 
 import numpy as np
 
-from ...data.preprocess import AugmentSettings
-from ...runs import Evaluated
-from ...training import TrainSettings
+from ...config import AugmentConfig, TrainConfig
+from ...evaluation import Report
+from ...runs import EvaluatedRun
 
 _CORE = ("dataset", "protocol", "method", "bits", "backbone", "weights", "epochs", "validation")
-_NAMED = ("method", "bits")  # every group's name begins with them
-_MOST_NAMED = 3  # settings in a name besides these
-_IDLE = ("checkpoint_seconds", "compile", "epochs")  # change nothing, or stand in the core already
-_TRAINED = {field.name for kind in (TrainSettings, AugmentSettings) for field in fields(kind)} - {
+_ALWAYS_NAMED = ("method", "bits")  # every name begins with these
+_MAX_NAMED = 3  # other settings in a name
+_IGNORED = ("checkpoint_seconds", "compile", "epochs")  # no effect on the result, or in _CORE
+# Version 0.1 recorded these for methods that are not trained by gradient descent, too.
+_TRAINING_ONLY = {each.name for kind in (TrainConfig, AugmentConfig) for each in fields(kind)} - {
     "threshold"
-} | {"frozen"}
+} | {"batch"}
 
 Settings = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ only in their seed, in the order of seeds."""
+    """Runs that differ only in their seed.
+
+    Attributes:
+        name: Method and bits, plus the settings that distinguish it from other groups.
+        settings: What was chosen, except the seed.
+        runs: The runs, ordered by seed.
+        reports: Their evaluations, in the same order.
+    """
 
     name: str
     settings: Settings
-    runs: tuple[Evaluated, ...]
+    runs: tuple[EvaluatedRun, ...]
+    reports: tuple[Report, ...]
 
     @property
     def seeds(self) -> list[int]:
-        return [int(run.about["seed"]) for run in self.runs]
+        """Seeds of the runs."""
+        return [_seed(run) for run in self.runs]
 
-    def mean(self, key: str) -> float:
-        """Of a number in the runs' reports."""
-        return float(np.mean([run.report[key] for run in self.runs]))
+    @property
+    def mean_map(self) -> float:
+        """Mean of mAP over the runs."""
+        return float(np.mean([report.map for report in self.reports]))
 
     def map_text(self) -> str:
-        values = [run.report["map"] for run in self.runs]
-        spread = f" ± {np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
-        return f"{np.mean(values):.4f}{spread} ({len(values)})"
+        """Mean, standard deviation and number of runs as text.
+
+        Returns:
+            Text such as "0.8123 ± 0.0041 (3)".
+        """
+        values = [report.map for report in self.reports]
+        deviation = f" ± {np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
+        return f"{np.mean(values):.4f}{deviation} ({len(values)})"
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Groups that can be compared, the best first."""
+    """Groups that can be compared.
+
+    Attributes:
+        title: Data set, protocol and rank cut-off.
+        groups: The groups, highest mAP first.
+    """
 
     title: str
     groups: tuple[Group, ...]
 
     @property
-    def first(self) -> Evaluated:
+    def first(self) -> EvaluatedRun:
+        """First run of the best group."""
         return self.groups[0].runs[0]
 
 
-def settings_of(run: Evaluated) -> Settings:
-    """All that was chosen for a run except its seed; of methods that are not trained, without what only training uses."""
-    core = {name: run.about.get(name) for name in _CORE} | {"depth": run.report["depth"] or "all"}
+def settings_of(run: EvaluatedRun) -> Settings:
+    """Everything that was chosen for a run except its seed.
+
+    Args:
+        run: The run.
+
+    Returns:
+        Settings by name. For a method that is not trained by gradient descent, the settings that
+        only training uses are left out.
+    """
+    core = {name: run.record.get(name) for name in _CORE} | {"depth": run.report["depth"] or "all"}
     trained = core["epochs"] is not None
-    unused = {*_IDLE, *(() if trained else _TRAINED)}
+    unused = {*_IGNORED, *(() if trained else _TRAINING_ONLY)}
     if not trained:
         del core["epochs"]
-    return core | {
-        name: value for name, value in run.about.get("settings", {}).items() if name not in unused
-    }
+    stored = run.record.get("settings", {})
+    return core | {name: value for name, value in stored.items() if name not in unused}
 
 
 def differing(several: Sequence[Settings]) -> list[str]:
-    """The settings that have more than one value, in order. One that only some methods know differs only among these.
+    """Names of the settings with more than one value.
 
-    >>> differing([{"method": "hcdh", "bits": 16, "lam": 1.0}, {"method": "lsh", "bits": 16}])
-    ['method']
+    Args:
+        several: Settings of several runs. A setting that only some methods have is compared among
+            those only.
+
+    Returns:
+        The names, in the order of their first appearance.
+
+    Example:
+        >>> differing([{"method": "hcdh", "bits": 16, "lam": 1.0}, {"method": "lsh", "bits": 16}])
+        ['method']
     """
-    names = list(dict.fromkeys(name for settings in several for name in settings))
+    names = dict.fromkeys(name for settings in several for name in settings)
     return [
         name
         for name in names
@@ -87,29 +124,44 @@ def differing(several: Sequence[Settings]) -> list[str]:
     ]
 
 
-def compare(runs: Sequence[Evaluated]) -> list[Comparison]:
-    """Put runs into groups and groups into comparisons, in the order in which they were given."""
-    together: dict[tuple[str, ...], list[Evaluated]] = {}
+def compare(runs: Sequence[EvaluatedRun]) -> list[Comparison]:
+    """Put runs into groups and groups into comparisons.
+
+    Args:
+        runs: Evaluated runs.
+
+    Returns:
+        Comparisons in the order of their first run.
+    """
+    by_settings: dict[tuple[str, ...], list[EvaluatedRun]] = {}
     for run in runs:
-        key = (
-            *_place(run),
-            *(f"{name}={value}" for name, value in sorted(settings_of(run).items())),
+        chosen = sorted(settings_of(run).items())
+        key = (*_comparison_key(run), *(f"{name}={value}" for name, value in chosen))
+        by_settings.setdefault(key, []).append(run)
+    by_comparison: dict[tuple[str, ...], list[Group]] = {}
+    for own in by_settings.values():
+        by_comparison.setdefault(_comparison_key(own[0]), []).append(_group(own))
+    return [
+        Comparison(
+            _title(own[0].settings),
+            tuple(sorted(_with_names(own), key=lambda group: -group.mean_map)),
         )
-        together.setdefault(key, []).append(run)
-    groups = [
-        Group("", settings_of(own[0]), tuple(sorted(own, key=_seed))) for own in together.values()
+        for own in by_comparison.values()
     ]
-    places: dict[tuple[str, ...], list[Group]] = {}
-    for group in groups:
-        places.setdefault(_place(group.runs[0]), []).append(group)
-    return [Comparison(_title(own[0]), _ranked(_with_names(own))) for own in places.values()]
 
 
-def text_of(value: object) -> str:
-    """A setting's value as a person writes it.
+def format_setting(value: object) -> str:
+    """The value of a setting as a person writes it.
 
-    >>> [text_of(value) for value in (None, True, 0.5, 3.0, "far")]
-    ['auto', 'yes', '0.5', '3', 'far']
+    Args:
+        value: The value.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> [format_setting(value) for value in (None, True, 0.5, 3.0, "far")]
+        ['auto', 'yes', '0.5', '3', 'far']
     """
     if value is None:
         return "auto"
@@ -118,23 +170,30 @@ def text_of(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _seed(run: Evaluated) -> int:
-    return int(run.about["seed"])
+def _group(runs: Sequence[EvaluatedRun]) -> Group:
+    ordered = tuple(sorted(runs, key=_seed))
+    reports = tuple(Report.from_dict(run.report) for run in ordered)
+    return Group("", settings_of(ordered[0]), ordered, reports)
 
 
-def _place(run: Evaluated) -> tuple[str, ...]:
-    """The images, how they were divided and how far mAP looks: what must agree for a comparison."""
-    about = run.about
-    return (
-        str(about["dataset"]),
-        str(about["protocol"]),
-        str(about.get("ids_sha256", "")),
-        str(run.report["depth"]),
-    )
+def _title(settings: Settings) -> str:
+    depth = "" if settings["depth"] == "all" else f", mAP@{settings['depth']:,}"
+    return f"{settings['dataset']}, protocol {settings['protocol']}{depth}"
+
+
+def _seed(run: EvaluatedRun) -> int:
+    return int(run.record["seed"])
+
+
+def _comparison_key(run: EvaluatedRun) -> tuple[str, ...]:
+    """What must agree for a comparison: images, protocol and depth of mAP."""
+    record, depth = run.record, run.report["depth"]
+    names = ("dataset", "protocol", "ids_sha256")
+    return (*(str(record.get(name, "")) for name in names), str(depth))
 
 
 def _with_names(groups: Sequence[Group]) -> list[Group]:
-    """Method and bits, with as many other settings as it takes to tell a group; where none does, the name of a folder."""
+    """Give each group its name; where settings do not distinguish them, with its folder."""
     names = [_name(group.settings, [other.settings for other in groups]) for group in groups]
     folders = [
         f" ({group.runs[0].folder.name})" if names.count(name) > 1 else ""
@@ -147,26 +206,20 @@ def _with_names(groups: Sequence[Group]) -> list[Group]:
 
 
 def _name(settings: Settings, several: Sequence[Settings]) -> str:
-    """What tells a group from `several`: settings are added until none of them differs among those that are left.
+    """Method and bits, plus settings until no other group of `several` has the same name.
 
-    >>> _name({"method": "hcdh", "bits": 16, "lr": 0.1, "lam": 1.0}, [{"method": "hcdh", "bits": 16, "lr": 0.3, "lam": 2.0},
-    ...     {"method": "hcdh", "bits": 16, "lr": 0.1, "lam": 1.0}, {"method": "lsh", "bits": 16}])
+    >>> one = {"method": "hcdh", "bits": 16, "lr": 0.1, "lam": 1.0}
+    >>> two = {"method": "hcdh", "bits": 16, "lr": 0.3, "lam": 2.0}
+    >>> _name(one, [two, one, {"method": "lsh", "bits": 16}])
     'hcdh, 16 bits, lr 0.1'
     """
-    alike = [other for other in several if all(other[name] == settings[name] for name in _NAMED)]
+    alike = [
+        other for other in several if all(other[name] == settings[name] for name in _ALWAYS_NAMED)
+    ]
     shown: list[str] = []
-    while len(shown) < _MOST_NAMED and (
+    while len(shown) < _MAX_NAMED and (
         names := [name for name in differing(alike) if name in settings]
     ):
-        shown.append(f"{names[0]} {text_of(settings[names[0]])}")
+        shown.append(f"{names[0]} {format_setting(settings[names[0]])}")
         alike = [other for other in alike if other.get(names[0]) == settings[names[0]]]
     return ", ".join([settings["method"], f"{settings['bits']} bits", *shown])
-
-
-def _title(group: Group) -> str:
-    about = group.settings
-    return f"{about['dataset']}, protocol {about['protocol']}"
-
-
-def _ranked(groups: Sequence[Group]) -> tuple[Group, ...]:
-    return tuple(sorted(groups, key=lambda group: -group.mean("map")))

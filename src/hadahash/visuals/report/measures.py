@@ -1,4 +1,4 @@
-"""What the codes of a run tell besides retrieval: how independent the bits are, and how far apart the classes."""
+"""Statistics of the codes of a run: independence of bits, distances between classes."""
 
 from __future__ import annotations
 
@@ -6,40 +6,42 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import safetensors
 from numpy.typing import NDArray
 
-from ... import files
 from ...codebooks import CodebookQuality, codebook_quality
 from ...codebooks.quality import bit_correlation
 from ...codes import Codes, hamming, pack
-from ...errors import StorageError
+from ...errors import HadaHashError
 from ...evaluation.analysis import histogram
-from ...runs import Evaluated
+from ...model import HashModel
+from ...runs import EvaluatedRun
 
 _ROWS = 1 << 14  # codes unpacked at once
-_BOOKS = (
-    "method.codebook",
-    "method.centers",
-)  # where a saved model has the codewords of the classes
 
 
 @dataclass(frozen=True, eq=False)
 class CodeFigures:
-    """Of the database codes of one run."""
+    """Statistics of the database codes of one run.
 
-    correlation: NDArray[
-        np.float64
-    ]  # (bits, bits): |correlation| of every two bits over the database
-    present: NDArray[np.int64]  # the classes that have images
-    majority: NDArray[np.int8]  # (len(present), bits): the majority of each class's codes, +-1
-    observed: CodebookQuality | None  # of the majority codes; None where there is only one class
-    book: CodebookQuality | None  # of the codebook the run was trained with, where it has one
-    met: float | None  # share of the classes whose majority code is their codeword
+    Attributes:
+        correlation: float (bits, bits), |correlation| of every two bits over the database.
+        present: Classes that have images.
+        majority: int8 (len(present), bits), majority code of each class, +-1.
+        observed: Quality of the majority codes; None if there is only one class.
+        book: Quality of the codebook the run was trained with; None if it has none.
+        met: Fraction of the classes whose majority code equals their codeword.
+    """
+
+    correlation: NDArray[np.float64]
+    present: NDArray[np.int64]
+    majority: NDArray[np.int8]
+    observed: CodebookQuality | None
+    book: CodebookQuality | None
+    met: float | None
 
     @property
     def pairs(self) -> NDArray[np.float64]:
-        """The correlation of every two different bits, flat; [0] for a single bit."""
+        """|correlation| of every two different bits, flat; [0] for a single bit."""
         flat = self.correlation[np.triu_indices(len(self.correlation), 1)]
         return flat if len(flat) else np.zeros(1)
 
@@ -47,7 +49,15 @@ class CodeFigures:
 Measured = dict[Path, CodeFigures]  # by the folder of the run
 
 
-def measure(run: Evaluated) -> CodeFigures:
+def measure(run: EvaluatedRun) -> CodeFigures:
+    """Compute the statistics of the database codes of a run.
+
+    Args:
+        run: An evaluated run.
+
+    Returns:
+        The statistics.
+    """
     labels = run.database_labels
     products, sums, by_class, sizes = _sums(run.database, labels, len(run.classes))
     present = np.flatnonzero(sizes)
@@ -67,21 +77,29 @@ def measure(run: Evaluated) -> CodeFigures:
 
 
 def read_codebook(folder: Path) -> NDArray[np.int8] | None:
-    """The codewords int8 (classes, bits) in a saved model; None where the method has none, or the model is not there."""
+    """Codewords of the saved model of a run.
+
+    Args:
+        folder: Folder of the run.
+
+    Returns:
+        int8 (classes, bits); None if the method has no codewords or the model cannot be loaded.
+    """
     try:
-        weights = folder / files.read_json(folder / "hasher.json")["weights_file"]
-        with safetensors.safe_open(weights, framework="numpy") as stored:
-            for name in {*stored.keys()}.intersection(_BOOKS):
-                book = stored.get_tensor(name)
-                if book.ndim == 2 and len(book) > 1 and (np.abs(book) == 1).all():
-                    return np.asarray(book, np.int8)
-    except (StorageError, OSError, KeyError, TypeError, safetensors.SafetensorError):
+        return HashModel.load(folder, device="cpu").codewords()
+    except HadaHashError:
         return None
-    return None
 
 
 def class_distances(majority: NDArray[np.int8]) -> NDArray[np.int32]:
-    """Bits in which the majority codes of every two classes differ: (classes, classes)"""
+    """Hamming distances between the majority codes of every two classes.
+
+    Args:
+        majority: int8 (classes, bits) of +-1.
+
+    Returns:
+        int32 (classes, classes).
+    """
     packed = pack(majority)
     return hamming(packed, packed)
 
@@ -91,8 +109,18 @@ def nearest_classes(
 ) -> list[tuple[str, str, int]]:
     """The pairs of classes whose majority codes are closest.
 
-    >>> nearest_classes(np.array([[1, 1, 1], [1, 1, -1], [-1, -1, -1]], np.int8), ["a", "b", "c"], 2)
-    [('a', 'b', 1), ('b', 'c', 2)]
+    Args:
+        majority: int8 (classes, bits) of +-1.
+        names: Names of the classes.
+        count: Number of pairs.
+
+    Returns:
+        (first class, second class, distance), closest first.
+
+    Example:
+        >>> codes = np.array([[1, 1, 1], [1, 1, -1], [-1, -1, -1]], np.int8)
+        >>> nearest_classes(codes, ["a", "b", "c"], 2)
+        [('a', 'b', 1), ('b', 'c', 2)]
     """
     distances = class_distances(majority)
     rows, columns = np.triu_indices(len(majority), 1)
@@ -104,19 +132,33 @@ def nearest_classes(
 
 
 def bounded(values: NDArray[np.float16]) -> bool:
-    """Do the values before sign lie between -1 and 1, as those of tanh do?"""
+    """Whether all outputs lie in [-1, 1], as those of tanh do.
+
+    Args:
+        values: Outputs before binarisation.
+
+    Returns:
+        True if they do.
+    """
     return bool(np.abs(values).max(initial=0) <= 1)
 
 
 def saturated(values: NDArray[np.float16]) -> float | None:
-    """The share of values beyond +-0.9; None where values are not bounded, since 0.9 means nothing then."""
+    """Fraction of outputs beyond +-0.9.
+
+    Args:
+        values: Outputs before binarisation.
+
+    Returns:
+        The fraction; None if outputs are not bounded by 1, where 0.9 means nothing.
+    """
     return histogram(values).saturated if bounded(values) else None
 
 
 def _sums(
     codes: Codes, labels: NDArray[np.int64], classes: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Sums over all codes of b b^T and of b, the latter also for each class; and how many images each class has."""
+    """Sums of b b^T and of b over all codes b, of b over each class, and class sizes."""
     bits = codes.bits
     products, sums = np.zeros((bits, bits)), np.zeros(bits, np.int64)
     by_class, sizes = np.zeros((classes, bits)), np.zeros(classes, np.int64)

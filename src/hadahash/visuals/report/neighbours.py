@@ -1,96 +1,133 @@
-"""Queries with the images that were found for them."""
+"""Queries with their nearest images, as thumbnails."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ...codes import hamming
-from ...data import LabelledImages, shrink_to_square
+from ...data import LabelledImages
 from ...errors import ImageError
-from ...runs import Evaluated
-from ..html import Shown
+from ...runs import EvaluatedRun
+from ..thumbnails import Pixels, Thumbnail, shrink
 
 NEIGHBOURS = 10
-_SIDE = 96  # pixels of a picture at most
-_LABELS = 3  # named under a picture at most
+_SIDE = 96  # pixels of a thumbnail
+_MAX_LABELS = 3  # in a caption
 
 
 class Pictures:
-    """The images of a data set by their ids, small; grey where one is gone or broken."""
+    """Small pictures of the images of a data set, by id."""
 
-    def __init__(self, dataset: LabelledImages) -> None:
+    def __init__(self, dataset: LabelledImages, *, photo: bool = True) -> None:
+        """Remember where each image is.
+
+        Args:
+            dataset: The images with their ids.
+            photo: Embed them as JPEG instead of PNG.
+        """
+        self.photo = photo
         self._images = dataset.images
         self._row_of = {name: row for row, name in enumerate(dataset.ids.tolist())}
 
-    def get(self, name: object) -> NDArray[np.uint8]:
+    def get(self, name: object) -> Pixels:
+        """The picture of an image, grey if it is missing or cannot be read.
+
+        Args:
+            name: Id of the image.
+
+        Returns:
+            uint8 (side, side, 3).
+        """
         row = self._row_of.get(name)
-        try:
-            image = None if row is None else self._images[row]
-        except ImageError:
-            image = None
-        if image is None:
-            return np.full((8, 8, 3), 128, np.uint8)
-        return shrink_to_square(image, min(_SIDE, *image.shape[:2]))
+        if row is not None:
+            try:
+                return shrink(self._images[row], _SIDE, square=True)
+            except ImageError:
+                pass
+        return np.full((8, 8, 3), 128, np.uint8)
 
 
 def choose(
-    ap: Sequence[float | None], *, hardest: int = 8, random: int = 4, seed: int = 0
+    average_precision: ArrayLike, *, hardest: int = 8, random: int = 4, seed: int = 0
 ) -> tuple[list[int], list[int]]:
-    """The queries with the least average precision, the worst first, and a few of the others, drawn by the seed.
+    """Choose queries to show.
 
-    >>> hard, others = choose([0.9, 0.1, None, 0.5, 0.8], hardest=2, random=2)
-    >>> hard, sorted(others)
-    ([1, 3], [0, 4])
+    Args:
+        average_precision: One value per query, NaN for queries that were not evaluated.
+        hardest: Number of queries with the lowest average precision.
+        random: Number of other queries.
+        seed: Random seed of the others.
+
+    Returns:
+        Rows of the hardest queries, lowest first, and of the others.
+
+    Example:
+        >>> hard, others = choose([0.9, 0.1, np.nan, 0.5, 0.8], hardest=2, random=2)
+        >>> hard, sorted(others)
+        ([1, 3], [0, 4])
     """
-    values = np.array([np.nan if value is None else value for value in ap], float)
+    values = np.asarray(average_precision, float)
     order = np.argsort(values, kind="stable")[: int((~np.isnan(values)).sum())]
     rest = order[hardest:]
     drawn = np.random.default_rng(seed).permutation(len(rest))[:random]
     return order[:hardest].tolist(), rest[drawn].tolist()
 
 
-def neighbour_rows(run: Evaluated, pictures: Pictures, places: Iterable[int]) -> list[list[Shown]]:
-    """For each query, by its place: the query, then its nearest images, ties in the order of ids as an index has them."""
-    return [_row(run, pictures, int(place)) for place in places]
+def neighbour_rows(
+    run: EvaluatedRun,
+    pictures: Pictures,
+    rows: Iterable[int],
+    average_precision: NDArray[np.float64],
+) -> list[list[Thumbnail]]:
+    """Thumbnails of queries and of their nearest images.
+
+    Args:
+        run: The run with codes and labels.
+        pictures: The images.
+        rows: Rows of the queries.
+        average_precision: float (queries,).
+
+    Returns:
+        For each query: the query, then its nearest images, ties in the order of ids.
+    """
+    return [_row(run, pictures, int(row), float(average_precision[row])) for row in rows]
 
 
-def _row(run: Evaluated, pictures: Pictures, place: int) -> list[Shown]:
-    wanted, found = run.query_labels[place], run.database_labels
-    ap = run.report["ap"][place]
-    score = "" if ap is None else f"\nAP {ap:.2f}"
-    shown = [Shown(pictures.get(run.query.ids[place]), f"{_labels(wanted, run.classes)}{score}")]
-    distances = hamming(run.query.packed[place : place + 1], run.database.packed)[0]
+def _row(run: EvaluatedRun, pictures: Pictures, row: int, ap: float) -> list[Thumbnail]:
+    label, found = run.query_labels[row], run.database_labels
+    caption = _label_text(label, run.classes) + ("" if np.isnan(ap) else f"\nAP {ap:.2f}")
+    shown = [Thumbnail(pictures.get(run.query.ids[row]), caption, photo=pictures.photo)]
+    distances = hamming(run.query.packed[row : row + 1], run.database.packed)[0]
     for hit in _nearest(distances, run.database.ids):
-        right = _relevant(wanted, found[hit])
-        caption = (
-            f"{_labels(found[hit], run.classes, wanted)}\n{'✓' if right else '✗'} {distances[hit]}"
-        )
-        shown.append(Shown(pictures.get(run.database.ids[hit]), caption, right))
+        relevant = _shares_label(label, found[hit])
+        mark = "✓" if relevant else "✗"
+        caption = f"{_label_text(found[hit], run.classes, label)}\n{mark} {distances[hit]}"
+        picture = pictures.get(run.database.ids[hit])
+        shown.append(Thumbnail(picture, caption, relevant, pictures.photo))
     return shown
 
 
 def _nearest(distances: NDArray[np.int32], ids: NDArray[np.str_]) -> list[int]:
-    """The places of the nearest items: by distance, then id."""
+    """Rows of the nearest items: by distance, then by id."""
     count = min(NEIGHBOURS, len(distances))
     near = np.flatnonzero(distances <= np.partition(distances, count - 1)[count - 1])
     chosen: list[int] = near[np.lexsort((ids[near], distances[near]))][:count].tolist()
     return chosen
 
 
-def _relevant(wanted: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
-    """Of the same class or, where images have several labels (C,), with one in common."""
-    return bool((wanted & given).any() if wanted.ndim else wanted == given)
+def _shares_label(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
+    return bool((first & second).any() if first.ndim else first == second)
 
 
-def _labels(
-    label: NDArray[np.int64], classes: tuple[str, ...], wanted: NDArray[np.int64] | None = None
+def _label_text(
+    label: NDArray[np.int64], classes: Sequence[str], query: NDArray[np.int64] | None = None
 ) -> str:
-    """The class of an image, or the classes: the first few of many, those that are `wanted` before all others."""
+    """Class names of an image, those of the query first; the first few of many."""
     numbers = np.flatnonzero(label) if label.ndim else np.array([int(label)])
-    if label.ndim and wanted is not None:
-        numbers = numbers[np.argsort(-wanted[numbers], kind="stable")]
-    more = f" +{len(numbers) - _LABELS}" if len(numbers) > _LABELS else ""
-    return ", ".join(classes[number] for number in numbers[:_LABELS]) + more or "no label"
+    if label.ndim and query is not None:
+        numbers = numbers[np.argsort(-query[numbers], kind="stable")]
+    more = f" +{len(numbers) - _MAX_LABELS}" if len(numbers) > _MAX_LABELS else ""
+    return ", ".join(classes[number] for number in numbers[:_MAX_LABELS]) + more or "no label"

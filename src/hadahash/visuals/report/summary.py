@@ -1,4 +1,4 @@
-"""The figures of a report for programs."""
+"""The numbers of a report page, for programs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,29 @@ from typing import Any
 
 import numpy as np
 
+from ...evaluation import Report
+from ...runs import EvaluatedRun
 from .groups import Comparison, Group
 from .measures import CodeFigures, Measured, saturated
 
 
-def summary(out: str | Path, comparisons: list[Comparison], measured: Measured) -> dict[str, Any]:
-    """What the page shows, as JSON has it."""
+def summarize(out: str | Path, comparisons: list[Comparison], measured: Measured) -> dict[str, Any]:
+    """The numbers on the page, as JSON can hold them.
+
+    Args:
+        out: The page.
+        comparisons: What it compares.
+        measured: Statistics of the codes of each run.
+
+    Returns:
+        A dictionary of plain numbers, texts and lists.
+    """
     return {
         "page": str(out),
         "comparisons": [
             {
-                "dataset": comparison.first.about["dataset"],
-                "protocol": comparison.first.about["protocol"],
+                "dataset": comparison.first.record["dataset"],
+                "protocol": comparison.first.record["protocol"],
                 "depth": comparison.first.report["depth"],
                 "groups": [_group(group, measured) for group in comparison.groups],
             }
@@ -28,37 +39,39 @@ def summary(out: str | Path, comparisons: list[Comparison], measured: Measured) 
 
 
 def _group(group: Group, measured: Measured) -> dict[str, Any]:
-    maps = [run.report["map"] for run in group.runs]
+    maps = [report.map for report in group.reports]
     return {
         "name": group.name,
         "settings": group.settings,
         "map": {
-            "mean": float(np.mean(maps)),
+            "mean": group.mean_map,
             "sd": float(np.std(maps, ddof=1)) if len(maps) > 1 else None,
             "n": len(maps),
         },
         "runs": [
-            {
-                "folder": str(run.folder),
-                "seed": run.about["seed"],
-                "map": run.report["map"],
-                **_codes(measured[run.folder]),
-            }
-            | {"saturated": saturated(run.values)}
-            for run in group.runs
+            _run(run, report, measured[run.folder])
+            for run, report in zip(group.runs, group.reports, strict=True)
         ],
     }
 
 
+def _run(run: EvaluatedRun, report: Report, figures: CodeFigures) -> dict[str, Any]:
+    return {
+        "folder": str(run.folder),
+        "seed": run.record["seed"],
+        "map": report.map,
+        "chance": None if np.isnan(report.chance) else report.chance,
+        **_codes(figures),
+        "saturated": saturated(run.values),
+    }
+
+
 def _codes(figures: CodeFigures) -> dict[str, Any]:
-    observed, book = figures.observed, figures.book
+    both = {"class_distance": figures.observed, "codebook_distance": figures.book}
     return {
         "mean_bit_correlation": float(figures.pairs.mean()),
         "max_bit_correlation": float(figures.pairs.max()),
-        "class_distance": {"minimum": observed.minimum_distance, "mean": observed.mean_distance}
-        if observed
-        else None,
-        "codebook_distance": {"minimum": book.minimum_distance, "mean": book.mean_distance}
-        if book
-        else None,
+    } | {
+        name: quality and {"minimum": quality.minimum_distance, "mean": quality.mean_distance}
+        for name, quality in both.items()
     }

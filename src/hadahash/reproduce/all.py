@@ -1,0 +1,107 @@
+"""Reproduce tables and figures by name: run missing cells, write tables, draw figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import HadaHashError, unknown
+from .cells import RunContext, run_recipes
+from .claims import write_claims
+from .collected import Collected
+from .drawings import FIGURES
+from .factorial import write_factorial
+from .figures import draw_figure, figures
+from .leaderboard import write_leaderboard
+from .page import write_page
+from .recipes import Cell, Recipe, read_recipe, recipes
+from .smoke import shrink
+from .tables import write_tables
+
+
+def list_targets() -> list[str]:
+    """Names of all tables and figures, tables first."""
+    return [*recipes(), *figures(), "claims"]
+
+
+def run_all(
+    names: Sequence[str],
+    context: RunContext,
+    docs: Path,
+    *,
+    run: bool = True,
+    smoke: bool = False,
+    wanted: Callable[[Cell], bool] = lambda cell: True,
+) -> list[Path]:
+    """Run the missing cells of the named tables, write all tables, and draw the named figures.
+
+    Args:
+        names: Names of tables and figures; "all" for all of them.
+        context: Where and how to run.
+        docs: Folder of the documents.
+        run: Run missing cells; False: write what is there.
+        smoke: Make a tiny version of everything.
+        wanted: Which cells to run.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UsageError: If a name is unknown.
+        HadaHashError: If cells failed. What could be run is written first.
+    """
+    for name in names:
+        if name not in [*list_targets(), "all"]:
+            raise unknown("table or figure", name, [*list_targets(), "all"])
+    names = list_targets() if "all" in names else names
+    known = {name: shrink(read_recipe(name)) if smoke else read_recipe(name) for name in recipes()}
+    failure = None
+    if run:
+        chosen = [known[name] for name in names if name in known]
+        try:
+            run_recipes([(own, list(filter(wanted, own.cells))) for own in chosen], context)
+        except HadaHashError as error:
+            failure = error
+    written = _write_documents(list(known.values()), context.results, docs)
+    for name in names:
+        if name in FIGURES:
+            written += draw_figure(
+                name,
+                known[FIGURES[name].recipe].cells,
+                results=context.results,
+                runs=context.runs,
+                out=docs / "figures",
+                info=context.info,
+            )
+    if "claims" in names:
+        written.append(docs / "claims.md")
+        write_claims(written[-1], list(known.values()), context.results, docs / "claims-notes.md")
+    if failure:
+        raise failure
+    return written
+
+
+def _write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Path]:
+    page = docs / "results.md"
+    write_page(page, known, results, docs / "results-notes.md")
+    written = [page]
+    for recipe in known:
+        written += write_tables(recipe, results, docs / "tables")
+    records = Collected(results / "factorial").records()
+    written += write_leaderboard(known, records, results, docs)
+    return written + (write_factorial(records, docs) if records else [])
+
+
+def in_folder(folder: Path, context: RunContext) -> tuple[RunContext, Path]:
+    """Return a context that writes only below a folder, and the folder of its documents.
+
+    Args:
+        folder: The folder.
+        context: The context to change; its weights become "none".
+
+    Returns:
+        The new context and the folder of the documents.
+    """
+    changed = replace(context, results=folder / "results", runs=folder / "runs", weights="none")
+    return changed, folder / "docs"

@@ -1,0 +1,140 @@
+"""Plans: ordered lists of cells that are run in one process and collected in one file per data set.
+
+A plan is the name of a built-in one ("factorial") or a JSON file:
+
+    {"name": "small", "cells": [
+        {"dataset": "digits", "method": "hcdh", "bits": 16, "backbone": "test_efficientnet",
+         "seed": 0, "settings": {"epochs": 1}, "varied": {"codebook": "paper"}, "mark": ""}]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from .. import files
+from ..data import find_dataset
+from ..errors import DataError, UsageError, unknown
+from .recipes import Cell, mark_of, read_recipe
+
+PLANS = ("factorial",)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cells in the order in which they are run.
+
+    Attributes:
+        name: Name of the plan.
+        cells: Its cells.
+    """
+
+    name: str
+    cells: list[Cell]
+
+
+def read_plan(source: str | Path, results: Path) -> Plan:
+    """Read a plan.
+
+    Args:
+        source: Name of a built-in plan, or path of a JSON file.
+        results: Folder of the results; its trials choose the settings of a built-in plan.
+
+    Returns:
+        The plan, with the settings of every cell complete.
+
+    Raises:
+        UsageError: If there is no such plan.
+        DataError: If the file does not hold a plan.
+    """
+    if source in PLANS:
+        return _factorial(results)
+    path = Path(source)
+    if path.suffix != ".json":
+        raise unknown("plan", str(source), PLANS)
+    stored = files.read_json(path)
+    try:
+        return Plan(stored["name"], [_cell(str(source), entry) for entry in stored["cells"]])
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path} does not hold a plan: {error}.") from error
+
+
+def _cell(plan: str, entry: dict[str, Any]) -> Cell:
+    protocol = entry.get("protocol") or find_dataset(entry["dataset"]).protocol
+    varied = entry.get("varied", {})
+    mark = mark_of(entry.get("mark", ""), varied)
+    return Cell(**{**entry, "protocol": protocol, "mark": mark, "varied": varied, "recipe": plan})
+
+
+def _factorial(results: Path) -> Plan:
+    content = files.read_toml(resources.files(__package__) / "factorial.toml")
+    cells = [
+        cell for dataset in content["datasets"] for cell in _cells_of(content, dataset, results)
+    ]
+    return Plan("factorial", cells)
+
+
+def _cells_of(content: dict[str, Any], dataset: str, results: Path) -> Iterator[Cell]:
+    """All arms of one seed before the next; permutations and repeats after their own seed."""
+
+    def cell(method: str, bits: int, seed: int, varied: dict[str, Any], note: str = "") -> Cell:
+        entry = {
+            "dataset": dataset,
+            "method": method,
+            "bits": bits,
+            "backbone": content["backbone"],
+            "seed": seed,
+            "settings": {**content["settings"], **_chosen(content, dataset, method, results)},
+            "varied": varied,
+            "mark": content["mark"],
+        }
+        own = _cell("factorial", entry)
+        return replace(own, mark=f"{own.mark}-{note}") if note else own
+
+    arms = content["arms"]
+    for seed in content["seeds"]:
+        for book, method, bits in product(arms["codebooks"], arms["losses"], content["bits"]):
+            yield cell(method, bits, seed, {"codebook": book})
+        for method, bits in product(arms["without_codebook"], content["bits"]):
+            yield cell(method, bits, seed, {})
+        own = content["permutations"]
+        if seed == own["seed"]:
+            for number, bits in product(range(1, own["count"] + 1), content["bits"]):
+                varied = {"codebook": own["codebook"], "codebook_permutation": number}
+                yield cell(own["method"], bits, seed, varied)
+        own = content["repeats"]
+        if seed == own["seed"]:
+            varied = {"codebook": own["codebook"]}
+            for number in range(1, own["count"] + 1):
+                yield cell(own["method"], own["bits"], seed, varied, f"repeat{number}")
+            for number in range(1, own["deterministic"] + 1):
+                exact = {**varied, "deterministic": True}
+                yield cell(own["method"], own["bits"], seed, exact, f"repeat{number}")
+
+
+def _chosen(content: dict[str, Any], dataset: str, method: str, results: Path) -> dict[str, Any]:
+    ranking = read_recipe(content["trials_of"]).ranking(dataset, method, results)
+    return ranking[0][0] if ranking else {}
+
+
+def take_shard(cells: list[Cell], shard: tuple[int, int]) -> list[Cell]:
+    """Every n-th cell of a plan, from the i-th on.
+
+    Args:
+        cells: The cells of a plan.
+        shard: (i, n), 1 <= i <= n.
+
+    Returns:
+        The cells of this shard, in the order of the plan.
+
+    Raises:
+        UsageError: If i is not in 1..n.
+    """
+    number, count = shard
+    if not 1 <= number <= count:
+        raise UsageError(f"shard must be i/n with 1 <= i <= n, got {number}/{count}.")
+    return cells[number - 1 :: count]

@@ -1,0 +1,142 @@
+"""Run the cells of a plan in one process.
+
+Each model is trained, encodes its data set once and is measured in every way. Records are appended
+after each cell; weights and codes are not kept. Measures on the CPU run beside the training of the
+next cell.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import Any
+
+from ..errors import HadaHashError, UsageError
+from .cells import RunContext, relative_traceback
+from .collected import Collected, Record
+from .measures import Coded, measure
+from .provenance import source_revision
+from .recipes import Cell
+from .trainer import Trainer
+
+MAX_FAILURES = 3  # unexpected errors in a row that end a run: the device or the data is broken
+_FIRST_GUESS = 20.0  # seconds that a cell may take before one of its data set has been timed
+
+
+def run_plan(
+    cells: Sequence[Cell],
+    context: RunContext,
+    collected: Collected,
+    *,
+    seconds: float | None = None,
+    revision: str | None = None,
+    workers: int = 2,
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    """Run the cells that have no result yet, in order.
+
+    Args:
+        cells: The cells of a plan.
+        context: Data folders, weights and device.
+        collected: Where results are appended.
+        seconds: No cell is started that is not expected to end within this time. None: no limit.
+        revision: Commit of the source code, for machines without git.
+        workers: Processes that measure beside the training. 0: measure in this process.
+        clock: Returns the time in seconds.
+
+    Returns:
+        The number of cells that were run.
+
+    Raises:
+        HadaHashError: If several cells in a row failed with an unexpected error.
+    """
+    start, latest = clock(), dict[str, float]()
+    count = failures = 0
+    with _Measurer(collected, workers, context.info) as measurer:
+        trainer = Trainer(context, source_revision(revision))
+        for cell in collected.missing(cells):
+            began = clock()
+            expected = latest.get(cell.dataset, _FIRST_GUESS)
+            if seconds is not None and began - start + expected > seconds:
+                context.info(f"Stopped before {cell.dataset} {cell.name}: the time is used up.")
+                break
+            record, coded = trainer.run(cell)
+            measurer.submit(record, coded)
+            count += 1
+            failures = failures + 1 if "failed" in record else 0
+            if failures == MAX_FAILURES:
+                raise HadaHashError(f"{failures} cells in a row failed: {record['failed']}")
+            latest[cell.dataset] = min(clock() - began, 3 * _FIRST_GUESS)  # the first one compiles
+    return count
+
+
+class _Measurer:
+    """Measures codes beside the training, and appends the records in order."""
+
+    def __init__(self, collected: Collected, workers: int, info: Callable[[str], object]) -> None:
+        self._collected, self._info, self._limit = collected, info, 2 * workers
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(workers, spawn) if workers else None
+        self._waiting: deque[tuple[Record, Future[dict[str, Any]]]] = deque()
+
+    def __enter__(self) -> _Measurer:
+        return self
+
+    def submit(self, record: Record, coded: Coded | None) -> None:
+        future: Future[dict[str, Any]] = Future()
+        if coded is None:
+            future.set_result({})
+        elif self._pool is None:
+            future.set_result(measure(coded))
+        else:
+            future = self._pool.submit(measure, coded)
+        self._waiting.append((record, future))
+        while self._waiting and (len(self._waiting) > self._limit or self._waiting[0][1].done()):
+            self._finish()
+
+    def _finish(self) -> None:
+        record, future = self._waiting.popleft()
+        try:
+            measured = future.result()
+        except Exception:
+            measured = {"failed": relative_traceback()}
+        for name, value in measured.pop("rankings", {}).items():
+            record["rankings"][name]["1000_found"] = value
+        record |= measured
+        self._collected.append(record)
+        score = f"mAP {record['map']:.4f}" if "map" in record else "failed"
+        self._info(f"{record['dataset']} {record['name']}: {score} ({record['seconds']})")
+
+    def __exit__(self, *error: object) -> None:
+        while self._waiting:
+            self._finish()
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def select(
+    cells: Sequence[Cell], names: Sequence[str], wanted: Callable[[Cell], bool]
+) -> list[Cell]:
+    """Select cells of a plan.
+
+    Args:
+        cells: All cells.
+        names: Cells by name, DATASET/NAME; if empty, all that are wanted.
+        wanted: Whether a cell is wanted.
+
+    Returns:
+        The selected cells.
+
+    Raises:
+        UsageError: If the plan has no cell of a given name.
+    """
+    if not names:
+        return [own for own in cells if wanted(own)]
+    known = {f"{own.dataset}/{own.name}": own for own in cells}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise UsageError(f"Unknown cell '{missing[0]}'.")
+    return [known[name] for name in names]

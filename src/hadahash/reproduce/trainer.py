@@ -1,0 +1,311 @@
+"""Train a cell of a plan, encode its data set once, and prepare all measures."""
+
+from __future__ import annotations
+
+import gc
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..building import make_config
+from ..config import Config
+from ..data import LabelledImages, Split, find_dataset, make_split
+from ..data.pixel_store import PixelStore
+from ..data.preprocess import Preprocess, center_view
+from ..encoding import backbone_kernels
+from ..environment import versions
+from ..errors import TrainingDivergedError
+from ..fitting import LOG, fit_model, weights_digest
+from ..methods.hcdh import HCDH
+from ..model import HashModel
+from .cells import DatasetCache, RunContext, relative_traceback
+from .collected import Record
+from .measures import Coded
+from .provenance import data_digests
+from .rankings import RankingInputs, rank_all
+from .recipes import Cell, current_names
+
+_ENCODE_BATCH = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class _Resident:
+    """A data set with its pixels on the device."""
+
+    data: LabelledImages
+    pixels: Tensor  # uint8 (n, 3, side, side)
+    digests: dict[str, str | None]
+    preprocess: Preprocess
+
+
+class Trainer:
+    """Trains cells, one after the other, in this process.
+
+    Args:
+        context: Data folders, weights and device.
+        revision: Revision of the source code, see `provenance.source_revision`.
+    """
+
+    def __init__(self, context: RunContext, revision: dict[str, Any]) -> None:
+        self.context, self.revision = context, revision
+        self._datasets = DatasetCache(context)
+        self._resident: dict[str, _Resident] = {}
+
+    def run(self, cell: Cell) -> tuple[Record, Coded | None]:
+        """Train and encode a cell. No error leaves this function.
+
+        Args:
+            cell: The cell.
+
+        Returns:
+            The record so far, and what remains to be measured on the CPU. If training diverged, the
+            record has `diverged`; after an unexpected error it has `failed` and `traceback`. Both
+            leave nothing to measure.
+        """
+        started = time.perf_counter()
+        record = self._request(cell)
+        coded = None
+        try:
+            coded = self._train(cell, record)
+        except TrainingDivergedError as error:
+            record["diverged"] = str(error)
+        except Exception as error:
+            record["failed"] = f"{type(error).__name__}: {error}"
+            record["traceback"] = relative_traceback()
+        gc.collect()
+        record["seconds"]["total"] = round(time.perf_counter() - started, 2)
+        return record, coded
+
+    def _request(self, cell: Cell) -> Record:
+        return {
+            "dataset": cell.dataset,
+            "name": cell.name,
+            "method": cell.method,
+            "bits": cell.bits,
+            "backbone": cell.backbone,
+            "seed": cell.seed,
+            "protocol": cell.protocol,
+            "asked": {**cell.settings, **cell.varied},
+            "varied": cell.varied,
+            "revision": self.revision,
+            "versions": versions(),
+            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "command": f"hadahash reproduce check {cell.recipe}/{cell.dataset}/{cell.name}",
+            "seconds": {},
+        }
+
+    def _train(self, cell: Cell, record: Record) -> Coded:
+        data = self._datasets.get(cell)
+        split = make_split(data, cell.protocol, seed=cell.seed)
+        with tempfile.TemporaryDirectory(prefix="hadahash-") as folder:
+            fitted = fit_model(
+                self._config(cell),
+                data.take(split.train),
+                device=self.context.device,
+                folder=Path(folder),
+            )
+            record["log"] = _read_log(Path(folder) / LOG)
+        model, began = fitted.model, time.perf_counter()
+        resident = self._on_device(cell, data, model)
+        record |= _facts(model, split, resident)
+        deterministic = bool(record["settings"].get("deterministic"))
+        values = encode_all(model, resident.pixels, deterministic=deterministic)
+        encoded = time.perf_counter()
+        coded = _prepare(cell, split, data, model, values, record)
+        record["seconds"] = {
+            "train": record["train_seconds"],
+            "encode": round(encoded - began, 2),
+            "rank": round(time.perf_counter() - encoded, 2),
+        }
+        return coded
+
+    def _config(self, cell: Cell) -> Config:
+        return make_config(
+            cell.method,
+            bits=cell.bits,
+            backbone=cell.backbone,
+            weights=self.context.weights,
+            seed=cell.seed,
+            settings=current_names({**cell.settings, **cell.varied}),
+        )
+
+    def _on_device(self, cell: Cell, data: LabelledImages, model: HashModel) -> _Resident:
+        """The data set on the device, one at a time."""
+        known = self._resident.get(cell.dataset)
+        if known is None or known.preprocess != model.preprocess:
+            pixels = PixelStore.build(data, model.preprocess).pixels.to(model.device)
+            known = _Resident(data, pixels, data_digests(data), model.preprocess)
+            self._resident = {cell.dataset: known}
+        return known
+
+
+@torch.no_grad()
+def encode_all(model: HashModel, pixels: Tensor, *, deterministic: bool = False) -> Tensor:
+    """Compute the values of images whose pixels are on the device.
+
+    Args:
+        model: The model.
+        pixels: uint8 (n, 3, side, side).
+        deterministic: Use deterministic kernels.
+
+    Returns:
+        float32 (n, bits), before binarization.
+    """
+    network, preprocess = model.network.eval(), model.preprocess
+    parts = []
+    for start in range(0, len(pixels), _ENCODE_BATCH):
+        view = center_view(pixels[start : start + _ENCODE_BATCH], preprocess)
+        with backbone_kernels(model.device, model.precision), _deterministic(deterministic):
+            features = network.backbone(view)
+            if preprocess.mirror:
+                features = (features + network.backbone(view.flip(-1))) / 2
+        parts.append(network.values(features))
+    return torch.cat(parts)
+
+
+@contextmanager
+def _deterministic(wanted: bool) -> Iterator[None]:
+    if not wanted:
+        yield
+        return
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+        yield
+
+
+def second_database(split: Split) -> NDArray[np.int64] | None:
+    """Another database for the same queries.
+
+    Args:
+        split: A split.
+
+    Returns:
+        The database with the training images if it has none of them, otherwise without them. None
+        if the training images are the database.
+    """
+    if len(np.intersect1d(split.train, split.database)) == 0:
+        return np.union1d(split.train, split.database)
+    rest = np.setdiff1d(split.database, split.train)
+    return rest if len(rest) else None
+
+
+def _read_log(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    lines = path.read_text().splitlines()
+    return [{key: _short(value) for key, value in json.loads(line).items()} for line in lines]
+
+
+def _facts(model: HashModel, split: Split, resident: _Resident) -> Record:
+    """What ran, and on what."""
+    return {
+        "settings": effective_settings(model),
+        "preprocess": vars(model.preprocess),
+        "weights": Path(model.config.weights).name,
+        "split_sha256": split.sha256,
+        "queries": len(split.query),
+        "database": len(split.database),
+        "train_images": len(split.train),
+        "digests": {
+            **resident.digests,
+            "weights_sha256": weights_digest(model.config.weights),
+            "model_sha256": model.weights_sha256,
+        },
+        "train_seconds": model.info.get("train_seconds"),
+        "images_per_second": model.info.get("images_per_second"),
+        "hardware": model.info["hardware"],
+    }
+
+
+def effective_settings(model: HashModel) -> dict[str, Any]:
+    """All settings as they were used, for example lam = 0 for hcdh-h.
+
+    Args:
+        model: A trained model.
+
+    Returns:
+        Settings by name. Codebook settings are None if the method has no codewords.
+    """
+    found = model.config.settings()
+    if model.method.codewords() is None:
+        return {k: None if k.startswith("codebook") else v for k, v in found.items()}
+    return found
+
+
+def _prepare(
+    cell: Cell,
+    split: Split,
+    data: LabelledImages,
+    model: HashModel,
+    values: Tensor,
+    record: Record,
+) -> Coded:
+    """Rank on the device, and pack the codes under all thresholds."""
+    with torch.no_grad():
+        real = model.method.relaxed(values).float()
+    sizes = real[split.query].abs()
+    record["binarised"] = {
+        "beyond_0.9": _short((sizes > 0.9).float().mean().item()),
+        "largest": _short(sizes.max().item()),
+    }
+    train = values[split.train]
+    thresholds = {
+        "zero": torch.zeros_like(train[0]),
+        "mean": train.mean(0),
+        "median": train.median(0).values,
+    }
+    ranked = rank_all(_ranking_inputs(split, data, model, real.clamp(-1, 1)))
+    record["rankings"] = {
+        name: {"all": _short(own.ap.mean().item())} for name, own in ranked.items()
+    }
+    return Coded(
+        bits=cell.bits,
+        codes={
+            name: np.packbits((values >= threshold).cpu().numpy(), axis=1)
+            for name, threshold in thresholds.items()
+        },
+        labels=data.labels.array,
+        query=split.query,
+        database=split.database,
+        train=split.train,
+        second_database=second_database(split),
+        prefixes=tuple(bits for bits in (16, 32) if bits < cell.bits),
+        depth=find_dataset(cell.dataset).depth,
+        rankings={name: (own.ties, own.hits) for name, own in ranked.items()},
+    )
+
+
+def _ranking_inputs(
+    split: Split, data: LabelledImages, model: HashModel, real: Tensor
+) -> RankingInputs:
+    method = model.method
+    known = len(model.classes) == len(data.classes)  # classes without training images are dropped
+    targets = data.labels.targets(torch.arange(len(data)), real.device)
+    scores = None
+    if isinstance(method, HCDH) and method.head.classifier is not None and method.streams == 1:
+        with torch.no_grad():
+            scores = method.head.classifier(real[split.query])
+    return RankingInputs(
+        query=real[split.query],
+        database=torch.where(real[split.database] >= 0, 1.0, -1.0),
+        train=real[split.train],
+        query_targets=targets[split.query],
+        database_targets=targets[split.database],
+        train_targets=targets[split.train],
+        multilabel=data.labels.multilabel,
+        codewords=method.codewords() if known else None,
+        class_scores=scores if known else None,
+    )
+
+
+def _short(value: Any) -> Any:
+    return round(value, 5) if isinstance(value, float) else value

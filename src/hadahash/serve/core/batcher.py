@@ -1,0 +1,100 @@
+"""Work that arrives while a batch is running is done together in the next batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from anyio import CapacityLimiter, WouldBlock
+
+from ..problem import busy
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+@contextmanager
+def admit(limiter: CapacityLimiter) -> Iterator[None]:
+    """Hold one slot of the limiter.
+
+    Args:
+        limiter: Counts the requests in progress.
+
+    Raises:
+        Problem: 503, if no slot is free.
+    """
+    try:
+        limiter.acquire_nowait()
+    except WouldBlock:
+        raise busy() from None
+    try:
+        yield
+    finally:
+        limiter.release()
+
+
+class Batcher(Generic[Job, Result]):
+    """Runs jobs in a thread of its own, together with those that arrived during the previous batch.
+
+    No job waits for a batch to fill: a job that arrives alone runs alone.
+
+    Args:
+        work: Returns one result per job, in order. An exception in the place of a result is raised
+            for that job only; an exception that `work` raises is raised for the whole batch.
+        max_batch: Largest number of jobs per batch.
+        on_batch: Called with the size of every batch.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[list[Job]], Sequence[Result | Exception]],
+        *,
+        max_batch: int,
+        on_batch: Callable[[int], object],
+    ) -> None:
+        self._work, self._max_batch, self._on_batch = work, max_batch, on_batch
+        self._waiting: deque[tuple[Job, asyncio.Future[Result]]] = deque()
+        self._thread = ThreadPoolExecutor(1)
+        self._running: asyncio.Task[None] | None = None
+
+    async def submit(self, job: Job) -> Result:
+        """Return the result of one job, once its batch is done."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((job, future))
+        if self._running is None:
+            self._running = asyncio.create_task(self._run())
+        return await future
+
+    def close(self) -> None:
+        """Drop the jobs that have not started."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            size = min(self._max_batch, len(self._waiting))
+            batch = [self._waiting.popleft() for _ in range(size)]
+            self._on_batch(size)
+            task = loop.run_in_executor(self._thread, self._work, [job for job, _ in batch])
+            await asyncio.wait([task])
+            _resolve(task, [future for _, future in batch])
+        self._running = None
+
+
+def _resolve(
+    task: asyncio.Future[Sequence[Result | Exception]], futures: list[asyncio.Future[Result]]
+) -> None:
+    """Pass each result to its caller, unless the caller has gone."""
+    error = task.exception()
+    results = [error] * len(futures) if error is not None else task.result()
+    for result, future in zip(results, futures, strict=True):
+        if future.done():
+            continue
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        else:
+            future.set_result(result)

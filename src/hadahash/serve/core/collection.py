@@ -1,0 +1,192 @@
+"""What is served: an index, the model that encodes its queries, and the folders of its images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UsageError
+from ...index import Index, Item
+from ...index.items import id_array
+from ...photos import check_model, load_model_of
+from . import names
+from .names import Id
+
+if TYPE_CHECKING:
+    from ...model import HashModel
+
+Packed = NDArray[np.uint8]  # (ceil(bits / 8),)
+Ids = Sequence[Id] | NDArray[Any]
+_LOOKUP_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """Where the index, its model and its images are.
+
+    Attributes:
+        index: Folder of the index.
+        run: Run that holds the model; None: the one that the index names.
+        images: Only images in these folders are shown.
+    """
+
+    index: Path
+    run: Path | None = None
+    images: tuple[Path, ...] = ()
+
+
+def resolve_config(
+    index: Path, run: Path | None = None, images: Sequence[Path] = ()
+) -> ServeConfig:
+    """Check the paths, and take from the index what is not given.
+
+    Args:
+        index: Folder of the index.
+        run: Run that holds the model.
+        images: Folders of the images; by default the folder that was indexed.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        UsageError: If the model is not known or a folder does not exist.
+        StorageError: If the index cannot be read.
+    """
+    meta = Index.open(index).meta
+    if run is None and "run" not in meta:
+        raise UsageError(
+            f"{index} does not name the model of its codes. "
+            f"Give its run: hadahash serve {index} --run RUN"
+        )
+    for folder in images:
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is not a folder. Give the image folder with --images.")
+    indexed = [Path(meta["images"])] if "images" in meta and not images else []
+    return ServeConfig(index, run, (*images, *indexed))
+
+
+class Neighbor(NamedTuple):
+    """A search result."""
+
+    item: Item
+    distance: int
+    code: Packed
+    has_image: bool
+
+
+class Collection:
+    """An open index with its model. Its index changes in place; another program's changes do not.
+
+    Args:
+        index: The index.
+        model: The model that encodes queries.
+        roots: Folders of the images.
+    """
+
+    def __init__(self, index: Index, model: HashModel, roots: Sequence[Path]) -> None:
+        self.index, self.model = index, model
+        self._roots = [folder.resolve() for folder in roots]
+
+    @staticmethod
+    def open(config: ServeConfig, *, device: str, model: HashModel | None = None) -> Collection:
+        """Open the index, and its model unless `model` made the index.
+
+        Args:
+            config: Where everything is.
+            device: Device of the model.
+            model: A model that is loaded already.
+
+        Returns:
+            The open collection.
+
+        Raises:
+            HadaHashError: If the index or the model cannot be opened, or do not match.
+        """
+        index = Index.open(config.index)
+        try:
+            if model is not None:
+                check_model(index, model, config.index)
+        except UsageError:
+            model = None
+        if model is None:
+            model = load_model_of(index, config.index, config.run, device=device)
+            side = model.preprocess.side
+            model.encode(np.zeros((1, side, side, 3), np.uint8))  # the first call is slower
+        return Collection(index, model, config.images)
+
+    @property
+    def bits(self) -> int:
+        """Length of the codes."""
+        return self.index.bits
+
+    def parse_id(self, given: Id) -> Id | None:
+        """Return an id that a client sent as an id of this index, or None if it cannot be one."""
+        return names.parse_id(given, self.index.id_type)
+
+    def find(self, given: Id) -> tuple[Item, Packed] | None:
+        """Return the item with an id that a client sent, and its code; None if there is none."""
+        wanted = self.parse_id(given)
+        return None if wanted is None else self.lookup([wanted]).get(wanted)
+
+    def lookup(self, ids: Ids) -> dict[Id, tuple[Item, Packed]]:
+        """Return items and codes by id, without those that were removed meanwhile."""
+        wanted = id_array(ids)
+        for _ in range(_LOOKUP_ATTEMPTS):
+            if not len(wanted):
+                break
+            try:
+                items, codes = self.index.get(wanted), self.index.codes(wanted).packed
+                return {item.id: (item, code) for item, code in zip(items, codes, strict=True)}
+            except UsageError:  # an item was removed after it was found
+                wanted = wanted[self.index.has(wanted)]
+        return {}
+
+    def neighbors(self, ids: Sequence[Id], distances: Sequence[int]) -> list[Neighbor]:
+        """Return search results with their items, without those that were removed meanwhile."""
+        found = self.lookup(ids)
+        neighbors = []
+        for each, distance in zip(ids, distances, strict=True):
+            if each in found:
+                item, code = found[each]
+                has_image = self.image_path(item) is not None
+                neighbors.append(Neighbor(item, distance, code, has_image))
+        return neighbors
+
+    def image_path(self, item: Item) -> Path | None:
+        """Return the image file of an item, if it is in one of the folders, links resolved.
+
+        Where the images were moved, or the index was built on another machine, the id is used as
+        the relative path. An item without a path has no image: clients can add such items, and no
+        file is opened under a name that a client chose.
+        """
+        candidates = () if item.path is None else (item.path, str(item.id))
+        paths = (_inside(root, name) for name in candidates for root in self._roots)
+        return next(filter(None, paths), None)
+
+
+def display_name(item: Item) -> str:
+    """Return the file name of an item, without folders, as JSON text."""
+    path = item.path or str(item.id)
+    return str(names.to_json(PurePosixPath(path).name or str(item.id)))
+
+
+def stamp_of(folder: Path) -> object:
+    """Return a value that changes when the index in this folder changes; None if there is none."""
+    try:
+        status = (folder / "index.json").stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _inside(root: Path, name: str) -> Path | None:
+    try:
+        path = (root / name).resolve()
+        return path if path.is_relative_to(root) and path.is_file() else None
+    except (OSError, ValueError, RuntimeError):  # not a valid file name, or a symlink loop
+        return None

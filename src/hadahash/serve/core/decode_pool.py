@@ -1,0 +1,206 @@
+"""A pool of decoder processes. One that takes too long or dies is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...data.preprocess import Preprocess
+from ..problem import Problem
+from ..settings import ServeSettings
+from .decode_worker import HEAD, message
+
+LOG = logging.getLogger(__name__)
+COMMAND = (sys.executable, "-m", "hadahash.serve.core.decode_worker")
+_MAX_FILE_BYTES = 200_000_000  # of an image in the collection
+_SAVE_AGAIN = "Open the image in another program, save it again and send that."
+_PROBLEMS = {  # error of the worker -> status, code, hint
+    "ImageTooLarge": (413, "image_too_large", "Send a smaller image. /v1/stats lists the limits."),
+    "UnsupportedImage": (415, "not_an_image", "Send JPEG, PNG, WebP, GIF, BMP, TIFF or PPM."),
+    "CorruptImage": (422, "broken_image", _SAVE_AGAIN),
+    "UnreadableImage": (404, "no_image", "The file was moved or deleted after it was indexed."),
+}
+
+
+class EncodedImage(NamedTuple):
+    """An image file in memory."""
+
+    content: bytes
+    type: str
+
+
+class DecodePool:
+    """Decoder processes; each works on one image at a time.
+
+    Args:
+        settings: Limits of the service.
+        workers: Number of processes.
+        niceness: Added to the niceness of the processes.
+    """
+
+    def __init__(self, settings: ServeSettings, workers: int, *, niceness: int = 0) -> None:
+        self._settings = settings
+        command = (*COMMAND, str(settings.decode_memory), str(niceness))
+        self._workers = [Worker(command, settings.start_seconds) for _ in range(workers)]
+        self._free: asyncio.Queue[Worker] = asyncio.Queue()
+        self.replaced = 0
+
+    async def start(self) -> None:
+        """Start all processes.
+
+        Raises:
+            Problem: 503, if one does not start.
+        """
+        for worker in self._workers:
+            self._free.put_nowait(worker)
+        await asyncio.gather(*(worker.start() for worker in self._workers))
+
+    async def close(self) -> None:
+        """End all processes."""
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
+
+    async def decode_for_model(self, content: bytes, preprocess: Preprocess) -> NDArray[np.uint8]:
+        """Decode an uploaded image exactly as it is decoded for indexing.
+
+        Args:
+            content: The image file.
+            preprocess: Preprocessing of the model.
+
+        Returns:
+            uint8 (side, side, 3).
+
+        Raises:
+            Problem: If the image cannot be decoded.
+        """
+        side = preprocess.side
+        task = {"kind": "square", "side": side, "fit": preprocess.fit}
+        _, pixels = await self._perform(task | {"max_bytes": self._settings.max_bytes}, content)
+        return np.frombuffer(pixels, np.uint8).reshape(side, side, 3)
+
+    async def render_thumbnail(self, path: Path, side: int) -> EncodedImage:
+        """Decode a file of the collection and encode it again, at most `side` pixels wide and high.
+
+        Args:
+            path: The image file.
+            side: Largest width and height.
+
+        Returns:
+            A JPEG or PNG without metadata.
+
+        Raises:
+            Problem: If the image cannot be decoded.
+        """
+        task = {"kind": "thumbnail", "path": str(path), "side": side, "max_bytes": _MAX_FILE_BYTES}
+        answer, content = await self._perform(task)
+        return EncodedImage(content, answer["type"])
+
+    async def _perform(
+        self, task: dict[str, Any], content: bytes = b""
+    ) -> tuple[dict[str, Any], bytes]:
+        limits = {"max_pixels": self._settings.max_pixels, "max_side": self._settings.max_side}
+        request = message(task | limits, content)
+        worker = await self._free.get()
+        try:
+            try:
+                answer, result = await self._attempt(worker, request)
+            except (asyncio.IncompleteReadError, OSError):
+                # The process may have died before it got the image: try once more with a new one.
+                answer, result = await self._attempt(worker, request)
+        except (asyncio.IncompleteReadError, OSError):
+            raise _undecodable("The image crashed the decoder.") from None
+        finally:
+            self._free.put_nowait(worker)
+        if "error" in answer:
+            status, code, hint = _PROBLEMS[answer["error"]]
+            raise Problem(status, code, f"The image cannot be used: {answer['reason']}.", hint)
+        return answer, result
+
+    async def _attempt(self, worker: Worker, request: bytes) -> tuple[dict[str, Any], bytes]:
+        seconds, done = self._settings.decode_seconds, False
+        try:
+            await worker.start()
+            answer = await asyncio.wait_for(worker.request(request), seconds)
+            done = True
+            return answer
+        except asyncio.TimeoutError:
+            message = f"Decoding the image took more than {seconds:g} s."
+            raise _undecodable(message) from None
+        finally:
+            if not done:  # its state is unknown
+                self.replaced += 1
+                await worker.stop()
+
+
+class Worker:
+    """One decoder process, started on first use and again after it ended.
+
+    Args:
+        command: Program and arguments.
+        start_seconds: Time limit for its start.
+    """
+
+    def __init__(self, command: tuple[str, ...], start_seconds: float) -> None:
+        self._command, self._start_seconds = command, start_seconds
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, if the process runs."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Return when the process is ready, so that its start is not counted as decoding time.
+
+        Raises:
+            Problem: 503, if the process does not start.
+        """
+        if self._process is not None and self._process.returncode is None:
+            return
+        pipe = asyncio.subprocess.PIPE
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=pipe, stdout=pipe
+            )
+            await asyncio.wait_for(self._read(self._process), self._start_seconds)
+        except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError) as error:
+            LOG.error("A decoder process does not start: %s", " ".join(self._command))
+            await self.stop()
+            hint = "Check the log of the service."
+            raise Problem(
+                503, "no_decoder", "No image decoder could be started.", hint, {"Retry-After": "5"}
+            ) from error
+
+    async def request(self, request: bytes) -> tuple[dict[str, Any], bytes]:
+        """Send one task and return its answer."""
+        if self._process is None or self._process.stdin is None:
+            raise BrokenPipeError
+        self._process.stdin.write(request)
+        await self._process.stdin.drain()
+        return await self._read(self._process)
+
+    async def _read(self, process: asyncio.subprocess.Process) -> tuple[dict[str, Any], bytes]:
+        if process.stdout is None:
+            raise BrokenPipeError
+        (size,) = HEAD.unpack(await process.stdout.readexactly(HEAD.size))
+        answer: dict[str, Any] = json.loads(await process.stdout.readexactly(size))
+        return answer, await process.stdout.readexactly(answer["bytes"])
+
+    async def stop(self) -> None:
+        """End the process and wait for it."""
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+def _undecodable(message: str) -> Problem:
+    return Problem(422, "broken_image", message, _SAVE_AGAIN)

@@ -1,0 +1,111 @@
+"""A process that decodes images: `python -m hadahash.serve.core.decode_worker`.
+
+Whatever a file does to this process, the service continues. The process sends a message when it is
+ready, then reads tasks from standard input and writes answers to standard output until the input
+ends. A message is a JSON object after its length (4 bytes, big-endian), followed by the number of
+bytes that its "bytes" field gives.
+
+    square      decode an image to the input of the network: uint8 (side, side, 3)
+    thumbnail   decode a file to a JPEG or PNG of at most `side` pixels, without metadata
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import struct
+import sys
+import warnings
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ...data.images import ImageLimits, image_size, open_image, shrink_to_square
+from ...errors import ImageError, ImageTooLarge
+
+HEAD = struct.Struct(">I")
+_PNG_PIXELS = 128 * 128  # smaller images are sent as PNG: JPEG would blur them and saves little
+
+
+def main() -> None:
+    """Answer tasks until standard input ends. Arguments: memory limit in bytes, niceness."""
+    memory, niceness = (int(argument) for argument in sys.argv[1:3])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the group; the service decides
+    warnings.simplefilter("ignore")  # a file could fill the log with them
+    _limit_memory(memory)
+    with suppress(OSError, AttributeError):
+        os.nice(niceness)
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    send(sink, {"ready": True}, b"")
+    while head := source.read(HEAD.size):
+        task = json.loads(source.read(HEAD.unpack(head)[0]))
+        answer, content = perform(task, source.read(task["bytes"]))
+        send(sink, answer, content)
+
+
+def send(sink: BinaryIO, header: dict[str, Any], content: bytes) -> None:
+    """Write one message."""
+    sink.write(message(header, content))
+    sink.flush()
+
+
+def message(header: dict[str, Any], content: bytes) -> bytes:
+    """Return one message as bytes."""
+    text = json.dumps(header | {"bytes": len(content)}).encode()
+    return HEAD.pack(len(text)) + text + content
+
+
+def perform(task: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the answer to one task, or the name and the reason of its error."""
+    source = content if task["kind"] == "square" else task["path"]
+    limits = ImageLimits(max_pixels=task["max_pixels"], max_bytes=task["max_bytes"])
+    side = task["side"]
+    try:
+        _check_sides(source, limits, task["max_side"])
+        if task["kind"] == "square":
+            pixels = shrink_to_square(open_image(source, limits=limits), side, fit=task["fit"])
+            return {}, pixels.tobytes()
+        return render_thumbnail(open_image(source, limits=limits, at_least=2 * side), side)
+    except ImageError as error:
+        return {"error": type(error).__name__, "reason": error.reason}, b""
+    except MemoryError:
+        return {"error": "ImageTooLarge", "reason": "decoding it needs too much memory"}, b""
+
+
+def render_thumbnail(pixels: NDArray[np.uint8], side: int) -> tuple[dict[str, Any], bytes]:
+    """Return the header and the content of an image of at most `side` pixels."""
+    image = Image.fromarray(pixels)
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    small = image.width * image.height <= _PNG_PIXELS
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG" if small else "JPEG", quality=88)
+    return {"type": "image/png" if small else "image/jpeg"}, buffer.getvalue()
+
+
+def _check_sides(source: bytes | str, limits: ImageLimits, max_side: int) -> None:
+    height, width = image_size(source, limits=limits)
+    if max(height, width) > max_side:
+        reason = f"{width:,} x {height:,} pixels; max_side allows {max_side:,}"
+        raise ImageTooLarge("<image>", reason)
+
+
+def _limit_memory(allowed: int) -> None:
+    """Limit the address space to `allowed` bytes above what the process uses now."""
+    try:
+        import resource
+        from pathlib import Path
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + allowed
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    except (ImportError, OSError, ValueError):
+        return  # not available on this system
+
+
+if __name__ == "__main__":
+    main()

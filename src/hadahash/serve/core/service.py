@@ -1,0 +1,335 @@
+"""Everything that a request needs, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from anyio import CapacityLimiter
+
+from ...errors import HadaHashError
+from ...index import Item
+from ..problem import Problem, busy, invalid, unknown_id
+from ..settings import ServeSettings
+from .batcher import Batcher
+from .collection import Collection, Neighbor, Packed, ServeConfig
+from .decode_pool import DecodePool
+from .encode import Encoder
+from .handle import Add, IndexHandle, Remove
+from .media import Media
+from .metrics import Metrics
+from .names import Id, parse_labels
+from .overview import OverviewCache, build_overview
+from .search import SearchJob, SearchResult, run_jobs
+from .timing import StageTimer
+
+LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+_LOOKUP_THREADS = 4
+_THUMBNAIL_NICENESS = 5
+_START_FAILED = "The service cannot start"
+_RELOAD_FAILED = "The index on disk cannot be opened, the previous one is served"
+
+
+@dataclass(frozen=True)
+class SearchQuery:
+    """Parameters of a search. Exactly one of id, code and an image is given."""
+
+    id: Id | None = None
+    code: str | None = None
+    k: int = 10
+    radius: int | None = None
+    labels: tuple[str, ...] = ()
+
+
+class Found(NamedTuple):
+    """The answer to a search."""
+
+    item: Item | None  # the query, if it is an item of the index
+    packed: Packed
+    bits: int
+    neighbors: list[Neighbor]
+    exact: bool
+
+
+class Service:
+    """The service.
+
+    Args:
+        config: Where the index, its model and its images are.
+        settings: Limits.
+    """
+
+    def __init__(self, config: ServeConfig, settings: ServeSettings) -> None:
+        self.config, self.settings, self.metrics = config, settings, Metrics()
+        self.ready = False
+        self.problem: str | None = None  # shown by /readyz; without paths
+        self.started = time.monotonic()
+        self._reported = ""
+        self._create_limits()
+        self._create_workers()
+
+    def _create_limits(self) -> None:
+        settings = self.settings
+        self.searches = CapacityLimiter(settings.queue)
+        self.uploads = CapacityLimiter(settings.upload_queue)
+        self.writes = CapacityLimiter(settings.write_queue)
+        self.pictures = CapacityLimiter(settings.picture_queue)
+        self.upload_bytes = 0  # bytes of request bodies in memory
+
+    def _create_workers(self) -> None:
+        settings, batches = self.settings, self.metrics.batches
+        self._uploaded = DecodePool(settings, settings.upload_decoders)
+        self._stored = DecodePool(
+            settings, settings.thumbnail_decoders, niceness=_THUMBNAIL_NICENESS
+        )
+        self.media = Media(self._stored, settings)
+        self._encoder = Encoder(
+            self._uploaded,
+            max_batch=settings.batch,
+            on_batch=batches.labels("encode").observe,
+        )
+        self._searcher: Batcher[SearchJob, SearchResult] = Batcher(
+            run_jobs, max_batch=settings.batch, on_batch=batches.labels("search").observe
+        )
+        self.handle = IndexHandle(
+            self.config,
+            device=settings.device,
+            max_batch=settings.batch,
+            on_batch=batches.labels("write").observe,
+        )
+        self._lookups = ThreadPoolExecutor(_LOOKUP_THREADS)
+        self.overview = OverviewCache(
+            lambda: build_overview(
+                self.handle.current,
+                points=settings.map_points,
+                max_labels=settings.max_listed_labels,
+            )
+        )
+
+    # ---- lifetime ------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Open everything. Requests are answered 503 until this is done.
+
+        Raises:
+            HadaHashError: If the service cannot start.
+        """
+        try:
+            await self.handle.reload()
+            await asyncio.gather(self._uploaded.start(), self._stored.start())
+        except HadaHashError as error:
+            self._fail(_START_FAILED, error)
+            raise
+        except Exception as error:
+            self._fail(_START_FAILED, error)
+            raise HadaHashError(f"{_START_FAILED}: {error or repr(error)}") from error
+        self.overview.invalidate()
+        self.ready = True
+
+    async def watch(self) -> None:
+        """Open the index again whenever another program changed it. Errors are logged."""
+        while self.settings.watch_seconds:
+            await asyncio.sleep(self.settings.watch_seconds)
+            await self.refresh()
+
+    async def refresh(self, *, force: bool = False) -> None:
+        """Open the index again if it changed. Errors are logged and shown by /readyz.
+
+        Args:
+            force: Open it even if it has not changed.
+        """
+        try:
+            if force:
+                await self.reload()
+            elif await self.handle.refresh():
+                self._reloaded()
+            self.problem, self._reported = None, ""
+        except Exception as error:  # logged; the next check tries again
+            self._fail(_RELOAD_FAILED, error)
+
+    def _fail(self, problem: str, error: Exception) -> None:
+        """Make an error visible; one that repeats is logged once. Its paths stay in the log."""
+        self.problem = f"{problem}. See the log of the service."
+        if self._reported != repr(error):
+            self._reported = repr(error)
+            unexpected = None if isinstance(error, (HadaHashError, Problem)) else error
+            LOG.error("%s: %s", problem, error, exc_info=unexpected)
+
+    async def close(self) -> None:
+        """End all processes and threads."""
+        await asyncio.gather(self._uploaded.close(), self._stored.close())
+        for part in (self._encoder, self._searcher, self.handle, self.overview):
+            part.close()
+        self._lookups.shutdown(wait=False, cancel_futures=True)
+
+    def require_ready(self) -> Collection:
+        """Return the collection that is served.
+
+        Raises:
+            Problem: 503, before the service has started.
+        """
+        if self.problem is not None and not self.ready:
+            raise Problem(503, "start_failed", self.problem, "Check the log of the service.")
+        if not self.ready:
+            raise busy("The service is starting.")
+        return self.handle.current
+
+    @property
+    def decoders_replaced(self) -> int:
+        """Number of decoder processes that were replaced."""
+        return self._uploaded.replaced + self._stored.replaced
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    async def encode(self, image: bytes, timer: StageTimer) -> tuple[Packed, int]:
+        """Encode an uploaded image.
+
+        Args:
+            image: The image file.
+            timer: Records the stages.
+
+        Returns:
+            The packed code and its number of bits.
+
+        Raises:
+            Problem: If the image cannot be decoded.
+        """
+        collection = self.handle.current
+        return await self._encoder.encode(image, collection.model, timer), collection.bits
+
+    async def search(self, query: SearchQuery, image: bytes | None, timer: StageTimer) -> Found:
+        """Find the nearest items.
+
+        Args:
+            query: What to search for.
+            image: An uploaded image file.
+            timer: Records the stages.
+
+        Returns:
+            The query as it was understood, and the results.
+
+        Raises:
+            Problem: If the parameters are not valid, or the image cannot be decoded.
+        """
+        collection = self.handle.current
+        self._check(query, image, collection)
+        item = None
+        if image is not None:
+            packed = await self._encoder.encode(image, collection.model, timer)
+        elif query.code is not None:
+            packed = _parse_code(query.code, collection.bits)
+        else:
+            item, packed = await self._in_thread(_stored_code, collection, query.id)
+        labels = tuple(parse_labels(list(query.labels))) if query.labels else None
+        timer.skip()
+        job = SearchJob(collection, packed, query.k, query.radius, labels)
+        result = await self._searcher.submit(job)
+        neighbors = await self._in_thread(collection.neighbors, result.ids, result.distances)
+        timer.stage("search")
+        return Found(item, packed, collection.bits, neighbors, result.exact)
+
+    async def add(
+        self,
+        given: Id,
+        labels: list[str],
+        code: str | None,
+        image: bytes | None,
+        timer: StageTimer,
+    ) -> tuple[Id, Packed]:
+        """Add an item and save the index. Only the code of an image is stored.
+
+        Args:
+            given: The new id.
+            labels: The labels of the item.
+            code: The code in hexadecimal digits, unless an image is given.
+            image: An image file.
+            timer: Records the stages.
+
+        Returns:
+            The id as it is stored, and the packed code.
+
+        Raises:
+            Problem: If the parameters are not valid, or the id exists already.
+        """
+        collection = self.handle.current
+        if (image is None) == (code is None):
+            hint = "Send a form with an image, or JSON with a code."
+            raise invalid("Give either an image or a code.", hint)
+        if image is not None:
+            packed = await self._encoder.encode(image, collection.model, timer)
+        else:
+            packed = _parse_code(code or "", collection.bits)
+        stored = await self.handle.apply(Add(given, packed, labels))
+        self.overview.invalidate()
+        return stored, packed
+
+    async def remove(self, given: Id) -> None:
+        """Remove an item and save the index.
+
+        Args:
+            given: Id of the item.
+
+        Raises:
+            Problem: 404, if there is no such item.
+        """
+        await self.handle.apply(Remove(given))
+        self.overview.invalidate()
+
+    async def reload(self) -> int:
+        """Open the index again.
+
+        Returns:
+            The number of items.
+
+        Raises:
+            HadaHashError: If the index cannot be opened.
+        """
+        count = await self.handle.reload()
+        self._reloaded()
+        return count
+
+    def _reloaded(self) -> None:
+        self.metrics.reloads.inc()
+        self.overview.invalidate()
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._lookups, function, *arguments)
+
+    def _check(self, query: SearchQuery, image: bytes | None, collection: Collection) -> None:
+        settings, bits = self.settings, collection.bits
+        if sum(value is not None for value in (query.id, query.code, image)) != 1:
+            hint = 'Send a form with an image, or JSON such as {"id": "..."}.'
+            raise invalid("Give exactly one of: an image, a code, an id.", hint)
+        if query.k > settings.max_k:
+            raise invalid(f"k must be <= {settings.max_k}, got {query.k}.", "Use a smaller k.")
+        if query.radius is not None and query.radius > bits:
+            hint = "Use a smaller radius."
+            raise invalid(f"radius must be <= {bits} (bits), got {query.radius}.", hint)
+        if len(query.labels) > settings.max_labels:
+            raise invalid(f"At most {settings.max_labels} labels are allowed.", "Use fewer labels.")
+
+
+def _parse_code(digits: str, bits: int) -> Packed:
+    width = -(-bits // 8)
+    packed = np.frombuffer(bytes.fromhex(digits), np.uint8)
+    padding = 8 * width - bits
+    if len(packed) != width or (padding and packed[-1] & ((1 << padding) - 1)):
+        last = f"; the last {padding} bits must be 0." if padding else "."
+        hint = f"Send {2 * width} hexadecimal digits{last}"
+        raise invalid(f"code: the codes of this index have {bits} bits.", hint)
+    return packed
+
+
+def _stored_code(collection: Collection, given: Id | None) -> tuple[Item, Packed]:
+    found = collection.find("" if given is None else given)
+    if found is None:
+        raise unknown_id()
+    return found

@@ -1,0 +1,103 @@
+"""The ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from importlib import resources
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import Response
+
+from ... import __version__
+from ...errors import HadaHashError
+from ..core.service import Service
+from . import errors
+from .middleware import SecurityMiddleware
+from .routes_items import item_routes
+from .routes_media import media_routes
+from .routes_ops import health_routes, overview_routes
+from .routes_search import search_routes
+
+_PAGES = {"/": "index.html", "/docs": "docs.html"}
+
+
+def create_app(
+    service: Service, *, on_failure: Callable[[HadaHashError], object] | None = None
+) -> FastAPI:
+    """Create the application.
+
+    It answers at once. /readyz answers 200 when the model and the index are open.
+
+    Args:
+        service: Answers the requests.
+        on_failure: Called if the service cannot start.
+
+    Returns:
+        The ASGI application.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        tasks = [
+            asyncio.create_task(_run_service(service, on_failure)),
+            asyncio.create_task(service.overview.run()),
+        ]
+        yield
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await service.close()
+
+    app = FastAPI(
+        title="HadaHash",
+        version=__version__,
+        description="Search a collection of images by compact binary codes.",
+        lifespan=lifespan,
+        docs_url=None,  # these pages would load scripts from other sites
+        redoc_url=None,
+    )
+    app.state.service = service
+    for routes in (search_routes, item_routes, media_routes, overview_routes, health_routes):
+        app.include_router(routes(service))
+    _add_page(app)
+    errors.install(app)
+    app.add_middleware(SecurityMiddleware, settings=service.settings, metrics=service.metrics)
+    return app
+
+
+async def _run_service(
+    service: Service, on_failure: Callable[[HadaHashError], object] | None
+) -> None:
+    try:
+        await service.load()
+    except HadaHashError as error:
+        if on_failure is not None:
+            on_failure(error)
+        return
+    await service.watch()
+
+
+def _add_page(app: FastAPI) -> None:
+    """Serve the static files. They are read once; no path is built from a request."""
+    folder = resources.files("hadahash.serve") / "static"
+    files = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    for route, name in _PAGES.items():
+        app.add_api_route(route, _send_file(files[name], name), include_in_schema=False)
+    for name, content in files.items():
+        if name not in _PAGES.values():
+            route = f"/static/{name}"
+            app.add_api_route(route, _send_file(content, name), include_in_schema=False)
+
+
+def _send_file(content: bytes, name: str) -> Callable[[], Any]:
+    media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+    async def send() -> Response:
+        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
+
+    return send

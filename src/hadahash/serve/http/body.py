@@ -1,0 +1,191 @@
+"""Request bodies: limited in bytes and time while they arrive, and never written to disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
+
+from ..core.batcher import admit
+from ..core.service import Service
+from ..problem import Problem, busy
+
+P = TypeVar("P", bound=BaseModel)
+_FORM_OVERHEAD = 65_536  # bytes of a form besides its image
+_LISTS = ("label",)  # parameters that can be repeated
+_FORM_HINT = "Send a form in UTF-8 with one image and a few fields."
+
+
+@dataclass(frozen=True)
+class ParsedRequest(Generic[P]):
+    """The parameters of a request, and the image that it contains."""
+
+    parameters: P
+    image: bytes | None
+
+
+async def parse_request(request: Request, model: type[P], service: Service) -> ParsedRequest[P]:
+    """Read the body of a request.
+
+    The body is JSON; or a form with an `image`; or an image, with its parameters in the query.
+
+    Args:
+        request: The request.
+        model: The parameters.
+        service: Its limits, and the memory of all bodies that are being received.
+
+    Returns:
+        Parameters and image.
+
+    Raises:
+        Problem: If the body is too large, too slow or not valid.
+        ValidationError: If the parameters are not valid.
+    """
+    media_type, charset = _content_type(request)
+    settings = service.settings
+    with admit(service.uploads):
+        if media_type == "application/json":
+            body = await _read_body(request, settings.max_field_bytes, service)
+            return ParsedRequest(model.model_validate(_parse_json(body)), None)
+        if media_type == "multipart/form-data":
+            if charset not in ("utf-8", "utf8"):
+                message = "Forms in other encodings than UTF-8 are not supported."
+                raise Problem(400, "bad_form", message, _FORM_HINT)
+            return await _parse_form(request, model, service)
+        if media_type == "application/octet-stream" or media_type.startswith("image/"):
+            parameters = model.model_validate(_collect_params(request.query_params.multi_items()))
+            body = await _read_body(request, settings.max_bytes, service)
+            return ParsedRequest(parameters, body)
+    hint = "Send multipart/form-data, application/json, or an image as application/octet-stream."
+    message = f"Unsupported content type '{media_type[:60]}'."
+    raise Problem(415, "unknown_content_type", message, hint)
+
+
+def _content_type(request: Request) -> tuple[str, str]:
+    """Media type and charset of a request, as the form parser reads them."""
+    media_type, options = parse_options_header(request.headers.get("content-type", ""))
+    charset = options.get(b"charset", b"utf-8")
+    return media_type.decode("latin-1"), charset.decode("latin-1").lower()
+
+
+async def _parse_form(request: Request, model: type[P], service: Service) -> ParsedRequest[P]:
+    settings = service.settings
+    limit = settings.max_bytes + _FORM_OVERHEAD
+    with _body_parts(request, limit, service) as parts:
+        parser = MultiPartParser(
+            request.headers,
+            parts,
+            max_files=settings.max_files,
+            max_fields=settings.max_fields,
+            max_part_size=settings.max_field_bytes,
+        )
+        parser.spool_max_size = limit  # files stay in memory
+        try:
+            form = await parser.parse()
+        except MultiPartException as error:
+            raise Problem(400, "bad_form", error.message, _FORM_HINT) from None
+        except ValueError:  # includes UnicodeError
+            raise Problem(400, "bad_form", "The form is not valid.", _FORM_HINT) from None
+    try:
+        return await _split_form(form, model, settings.max_bytes)
+    finally:
+        await form.close()
+
+
+async def _split_form(form: FormData, model: type[P], max_bytes: int) -> ParsedRequest[P]:
+    fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+    uploads = [(name, value) for name, value in form.multi_items() if isinstance(value, UploadFile)]
+    if [name for name, _ in uploads] != ["image"]:
+        hint = "Send one image as the part 'image', with a file name: curl -F image=@cat.jpg"
+        message = f"The form must have one file named 'image', got {len(uploads)} files."
+        raise Problem(422, "no_image_sent", message, hint)
+    image = await uploads[0][1].read()
+    if len(image) > max_bytes:
+        raise _too_large(max_bytes)
+    return ParsedRequest(model.model_validate(_collect_params(fields)), image)
+
+
+async def _read_body(request: Request, limit: int, service: Service) -> bytes:
+    with _body_parts(request, limit, service) as parts:
+        return b"".join([part async for part in parts])
+
+
+@contextmanager
+def _body_parts(
+    request: Request, limit: int, service: Service
+) -> Iterator[AsyncGenerator[bytes, None]]:
+    """The body in parts. What has arrived counts against the memory of all bodies."""
+    received = 0
+
+    async def counted() -> AsyncGenerator[bytes, None]:
+        nonlocal received
+        async for part in _limited(request, limit, service.settings.upload_seconds):
+            received += len(part)
+            service.upload_bytes += len(part)
+            if service.upload_bytes > service.settings.upload_memory:
+                raise busy()
+            yield part
+
+    try:
+        yield counted()
+    finally:
+        service.upload_bytes -= received
+
+
+async def _limited(request: Request, limit: int, seconds: float) -> AsyncGenerator[bytes, None]:
+    """The body in parts; an error as soon as it is too long or too slow."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
+    loop, received = asyncio.get_running_loop(), 0
+    deadline = loop.time() + seconds
+    parts = request.stream()
+    while True:
+        try:
+            part = await asyncio.wait_for(anext(parts), deadline - loop.time())
+        except StopAsyncIteration:
+            return
+        except asyncio.TimeoutError:
+            message = f"The request took more than {seconds:g} s to arrive."
+            raise Problem(408, "too_slow", message, "Send a smaller image.") from None
+        except ClientDisconnect:
+            message = "The client closed the connection."
+            raise Problem(400, "gone", message, "Send the whole request.") from None
+        received += len(part)
+        if received > limit:
+            raise _too_large(limit)
+        yield part
+
+
+def _too_large(limit: int) -> Problem:
+    message = f"The request is larger than the limit of {limit:,} bytes."
+    return Problem(413, "too_large", message, "Send a smaller image.")
+
+
+def _parse_json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        hint = 'Send an object such as {"id": "cats/1.jpg"}.'
+        raise Problem(400, "bad_json", "The body is not valid JSON.", hint) from None
+
+
+def _collect_params(pairs: list[tuple[str, str]]) -> dict[str, Any]:
+    """Pairs to parameters. A repeated parameter that is no list becomes one, and is refused."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in _LISTS:
+            found.setdefault(name, []).append(value)
+        else:
+            found[name] = [found[name], value] if name in found else value
+    return found

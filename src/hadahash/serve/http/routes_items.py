@@ -1,0 +1,68 @@
+"""Changes of the index."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from ..core.batcher import admit
+from ..core.names import from_json, to_json
+from ..core.service import Service
+from ..core.timing import StageTimer
+from . import schema
+from .auth import require_write_token
+from .body import parse_request
+from .openapi import BODY_ERRORS, IdInPath, errors, request_body
+from .schema import ItemParameters
+
+
+def item_routes(service: Service) -> APIRouter:
+    """Return the routes that change the index.
+
+    Args:
+        service: Answers them.
+    """
+    router = APIRouter(
+        prefix="/v1",
+        dependencies=[Depends(require_write_token)],
+        responses=errors(401, 403, 421, 503),
+    )
+
+    @router.post(
+        "/items",
+        status_code=201,
+        responses=BODY_ERRORS | errors(409),
+        openapi_extra=request_body(ItemParameters),
+    )
+    async def add(request: Request) -> schema.ItemAnswer:
+        """Add an item by its image, of which only the code is stored, or by its code."""
+        service.require_ready()
+        parsed = await parse_request(request, ItemParameters, service)
+        with admit(service.writes):
+            timer, given = StageTimer(service.metrics), parsed.parameters
+            stored, packed = await service.add(
+                given.id, given.label, given.code, parsed.image, timer
+            )
+            return schema.ItemAnswer(
+                id=to_json(stored),
+                labels=[to_json(from_json(label)) for label in given.label],
+                code=packed.tobytes().hex(),
+                took_ms=schema.Took(**timer.elapsed()),
+            )
+
+    @router.delete("/items/{id:path}", status_code=204, responses=errors(404))
+    async def remove(id: IdInPath) -> Response:  # noqa: A002
+        """Remove an item. Its image file is not deleted."""
+        service.require_ready()
+        with admit(service.writes):
+            await service.remove(id)
+        return Response(status_code=204)
+
+    @router.post("/reload")
+    async def reload() -> schema.Reloaded:
+        """Open the index again. The service does so itself when the index on disk has changed."""
+        service.require_ready()
+        with admit(service.writes):
+            return schema.Reloaded(items=await service.reload())
+
+    return router

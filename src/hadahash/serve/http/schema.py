@@ -1,0 +1,250 @@
+"""Parameters and answers, as OpenAPI describes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints, field_validator
+
+Id = StrictInt | str
+Label = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+NewName = Annotated[
+    str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")
+]
+Code = Annotated[str, StringConstraints(pattern=r"^([0-9a-fA-F]{2})+$", max_length=128)]
+
+_ID_TEXT = (
+    "Integers from 2**53 on are text. A character of a file name that is not UTF-8 is U+FFFD and "
+    "four hexadecimal digits."
+)
+
+
+class _Parameters(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class SearchParameters(_Parameters):
+    """What to search for, unless an image is uploaded, and how."""
+
+    id: Id | None = Field(None, description="Search from an item of the index.")
+    code: Code | None = Field(
+        None, description="Search from a code: its packed bits in hexadecimal digits."
+    )
+    k: int = Field(10, ge=1, description="Number of nearest items to return.")
+    radius: int | None = Field(None, ge=0, description="Maximum distance in bits.")
+    label: list[Label] = Field([], description="Only items with one of these labels.")
+
+
+class ItemParameters(_Parameters):
+    """A new item."""
+
+    id: StrictInt | NewName = Field(description="A new id.")
+    code: Code | None = Field(None, description="Its code, unless an image is uploaded.")
+    label: list[Label] = Field([], description="Its labels.")
+
+    @field_validator("id")
+    @classmethod
+    def _check_range(cls, value: Id) -> Id:
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError("must fit into 64 bits")
+        return value
+
+
+class NoParameters(_Parameters):
+    """No parameters besides the image."""
+
+
+class Took(BaseModel):
+    """Milliseconds per stage, waiting included; 0 for a stage that was not needed."""
+
+    decode: float
+    encode: float
+    search: float
+    total: float
+
+
+class Hit(BaseModel):
+    """One result."""
+
+    id: Id = Field(description=_ID_TEXT)
+    name: str = Field(description="File name without folders.")
+    labels: list[Id]
+    distance: int = Field(description="Number of bits that differ.")
+    code: str
+    has_image: bool
+
+
+class Query(BaseModel):
+    """The query as it was understood."""
+
+    id: Id | None
+    name: str | None
+    labels: list[Id]
+    code: str
+    bits: int
+
+
+class SearchAnswer(BaseModel):
+    """The nearest items, ordered by distance, then by id."""
+
+    query: Query
+    hits: list[Hit]
+    exact: bool = Field(description="Guaranteed to equal a full scan.")
+    took_ms: Took
+
+
+class EncodeAnswer(BaseModel):
+    """The code of an image."""
+
+    code: str
+    bits: int
+    took_ms: Took
+
+
+class ItemAnswer(BaseModel):
+    """An item as it is stored."""
+
+    id: Id = Field(description=_ID_TEXT)
+    labels: list[Id]
+    code: str
+    took_ms: Took
+
+
+class Reloaded(BaseModel):
+    """The index after it was opened again."""
+
+    items: int
+
+
+class LabelCount(BaseModel):
+    """A label and the number of items that have it."""
+
+    label: str
+    count: int
+
+
+class Limits(BaseModel):
+    """Limits of a request."""
+
+    max_bytes: int
+    max_pixels: int
+    max_side: int
+    max_k: int
+
+
+class Stats(BaseModel):
+    """What is served, and its limits."""
+
+    version: str
+    items: int
+    bits: int
+    engine: str
+    model: dict[str, Any]
+    labels: list[LabelCount] = Field(description="The most frequent labels of all items.")
+    label_count: int = Field(description="Number of distinct labels.")
+    images_found: bool = Field(description="False if no image file was found.")
+    limits: Limits
+    waiting: int = Field(description="Searches running or waiting.")
+    receiving: int = Field(description="Requests whose body is being received.")
+    writable: bool
+    uptime_seconds: float
+
+
+class MapAnswer(BaseModel):
+    """Points in the plane. All lists but `labels` have one entry per item."""
+
+    ids: list[Id]
+    x: list[float]
+    y: list[float]
+    label: list[int] = Field(description="First label as a position in `labels`; -1: none.")
+    labels: list[str] = Field(description="Labels of the items on the map.")
+    total: int = Field(description="Number of items in the collection.")
+
+
+class Health(BaseModel):
+    """State of the service."""
+
+    status: str
+    problem: str | None = Field(None, description="What does not work, if the service runs on.")
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    code: str
+    message: str
+    hint: str
+
+
+class ErrorAnswer(BaseModel):
+    """The answer to a request that failed."""
+
+    error: ErrorDetail
+
+
+_IMAGE = {
+    "type": "string",
+    "format": "binary",
+    "description": "A JPEG, PNG, WebP, GIF, BMP, TIFF or PPM image.",
+}
+
+
+def body_of(parameters: type[BaseModel]) -> dict[str, Any]:
+    """Return the OpenAPI request body: a form with an image, JSON, or the image itself.
+
+    Args:
+        parameters: The parameters of the route.
+
+    Returns:
+        The value of `requestBody`.
+    """
+    schema = parameters.model_json_schema()
+    fields = {
+        name: part
+        for name, part in schema["properties"].items()
+        if name not in ("code", *_FROM_CODE[parameters])
+    }
+    form = {
+        "type": "object",
+        "properties": {"image": _IMAGE, **fields},
+        "required": ["image", *(name for name in schema.get("required", []) if name in fields)],
+        "additionalProperties": False,
+    }
+    content: dict[str, Any] = {
+        "multipart/form-data": {"schema": form},
+        "application/octet-stream": {"schema": _IMAGE},
+    }
+    if "code" in schema["properties"]:
+        content["application/json"] = {"schema": schema}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+_FROM_CODE: dict[type[BaseModel], tuple[str, ...]] = {
+    SearchParameters: ("id",),
+    ItemParameters: (),
+    NoParameters: (),
+}
+
+
+def query_of(parameters: type[BaseModel]) -> list[dict[str, Any]]:
+    """Return the same parameters as a query string, for images that are the whole body.
+
+    Args:
+        parameters: The parameters of the route.
+
+    Returns:
+        OpenAPI parameters.
+    """
+    schema = parameters.model_json_schema()
+    skipped = ("code", *_FROM_CODE[parameters])
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "schema": part,
+            "description": part.get("description", ""),
+        }
+        for name, part in schema["properties"].items()
+        if name not in skipped
+    ]

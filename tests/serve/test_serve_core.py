@@ -1,0 +1,361 @@
+"""The service without HTTP: settings, names, batches, decoder processes, map."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from anyio import CapacityLimiter
+from hypothesis import given
+from hypothesis import strategies as st
+from make_images import encode, picture
+from toys import one_line
+
+from hadahash.codes import Codes, pack
+from hadahash.data.images import open_image, shrink_to_square
+from hadahash.data.preprocess import Preprocess
+from hadahash.errors import StorageError, UsageError
+from hadahash.serve.core import decode_pool
+from hadahash.serve.core.batcher import Batcher, admit
+from hadahash.serve.core.collection import Collection, resolve_config
+from hadahash.serve.core.decode_pool import DecodePool
+from hadahash.serve.core.names import from_json, parse_id, parse_labels, to_json
+from hadahash.serve.core.projection import project
+from hadahash.serve.core.search import SearchJob, run_jobs
+from hadahash.serve.problem import Problem
+from hadahash.serve.settings import ServeSettings
+
+TOKEN = "a-token-long-enough"
+PREPROCESS = Preprocess(side=20)
+IMAGE = encode(picture(), "PNG")
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_needs_no_token(host):
+    assert ServeSettings(host=host).read_token is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", ""])
+def test_other_addresses_need_a_read_token(host):
+    with pytest.raises(UsageError, match="HADAHASH_READ_TOKEN"):
+        ServeSettings(host=host)
+    with pytest.raises(UsageError, match="read token is required"):
+        ServeSettings(host=host, write_token=TOKEN)
+    assert ServeSettings(host=host, read_token=TOKEN).host == host
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"read_token": "short"},
+        {"write_token": "ä" * 20},
+        {"read_token": TOKEN, "write_token": TOKEN},
+        {"port": 70_000},
+        {"queue": 0},
+        {"max_bytes": -1},
+    ],
+)
+def test_invalid_settings_are_refused_in_one_line(settings):
+    with pytest.raises(UsageError) as caught:
+        ServeSettings(**settings)
+    one_line(caught.value)
+
+
+def test_decoder_processes_follow_the_usable_cores(monkeypatch):
+    monkeypatch.setattr("hadahash.native.usable_cores", lambda: 1)
+    assert ServeSettings().upload_decoders == 2 and ServeSettings().thumbnail_decoders == 1
+    monkeypatch.setattr("hadahash.native.usable_cores", lambda: 8)
+    assert ServeSettings().upload_decoders == 8 and ServeSettings().thumbnail_decoders == 4
+    assert ServeSettings(decode_workers=3).upload_decoders == 3
+
+
+def test_every_limit_has_a_help_text():
+    from dataclasses import fields
+
+    assert all(field.metadata["help"].endswith(".") for field in fields(ServeSettings))
+
+
+# ---- the collection --------------------------------------------------------------------------------------------------
+
+
+def test_resolve_config_names_what_is_missing(place):
+    index = place.root / "photos.index"
+    with pytest.raises(UsageError, match="--run"):
+        resolve_config(index)
+    with pytest.raises(UsageError, match="--images"):
+        resolve_config(index, place.root / "run", [place.root / "nowhere"])
+
+
+def test_an_index_names_its_model_and_its_images(own_place):
+    """As `hadahash index build` writes it; its paths are absolute, and may be those of another machine."""
+    photos, index = own_place.root / "photos", own_place.index
+    index.meta |= {"run": str(own_place.root / "run"), "images": str(photos)}
+    paths = [str(photos / name) for name in index.ids[:-1]] + ["/elsewhere/photos/x.png"]
+    index.update(index.codes(), paths=paths)
+    index.save(own_place.root / "photos.index")
+    config = resolve_config(own_place.root / "photos.index")
+    assert config.run is None and config.images == (photos,)
+    collection = Collection.open(config, device="cpu")
+    assert all(collection.image_path(item) == photos / item.id for item in index.get(index.ids))
+
+
+def test_lookups_skip_items_that_were_removed(place):
+    collection = Collection(place.index, SimpleNamespace(), [])
+    known, gone = place.index.ids[:2].tolist(), "removed.png"
+    assert list(collection.lookup([*known, gone])) == known
+    assert collection.neighbors([gone], [3]) == [] and collection.lookup([]) == {}
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.text(st.characters(codec=None, exclude_categories=()) | st.sampled_from("\ufffdDE89\udce9"))
+)
+def test_names_survive_json(name):
+    text = to_json(name)
+    assert from_json(text) == name
+    assert text.encode("utf-8").decode("utf-8") == text
+    assert to_json("straße/100%.png") == "straße/100%.png", "ordinary names do not change"
+
+
+@pytest.mark.parametrize(
+    ("value", "id_type", "expected"),
+    [
+        ("77", int, 77),
+        (77, int, 77),
+        ("-5", int, -5),
+        (str(2**63), int, None),
+        ("9" * 200, int, None),
+        (" 77 ", int, None),
+        ("1_0", int, None),
+        ("\uff11\uff12\uff13", int, None),
+        ("077", int, 77),
+        ("", int, None),
+        (77, str, "77"),
+        ("x", str, "x"),
+        (7, None, 7),
+        ("7", None, "7"),
+    ],
+)
+def test_ids_are_parsed_strictly(value, id_type, expected):
+    assert parse_id(value, id_type) == expected
+
+
+def test_labels_can_be_numbers():
+    assert parse_labels(["cat", "7", "-7", "²"]) == ["cat", "7", "-7", "²", 7, -7]
+
+
+# ---- batches ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_more_requests_are_admitted_than_allowed():
+    async def check():
+        limiter = CapacityLimiter(1)
+        with admit(limiter):
+            with pytest.raises(Problem) as caught:
+                await asyncio.create_task(enter(limiter))
+            assert caught.value.status == 503 and caught.value.headers == {"Retry-After": "1"}
+        await asyncio.create_task(enter(limiter))
+        assert limiter.borrowed_tokens == 0
+
+    async def enter(limiter):
+        with admit(limiter):
+            pass
+
+    asyncio.run(check())
+
+
+def test_jobs_that_wait_run_together():
+    sizes, first_runs, go_on = [], threading.Event(), threading.Event()
+
+    def work(jobs):
+        first_runs.set()
+        assert go_on.wait(30)
+        return [job * 2 for job in jobs]
+
+    async def submit_all():
+        batcher = Batcher(work, max_batch=8, on_batch=sizes.append)
+        first = asyncio.create_task(batcher.submit(0))
+        await asyncio.to_thread(first_runs.wait, 30)
+        rest = [asyncio.create_task(batcher.submit(number)) for number in range(1, 20)]
+        await asyncio.sleep(0)  # all of them are submitted
+        go_on.set()
+        return await asyncio.gather(first, *rest)
+
+    assert asyncio.run(submit_all()) == [2 * number for number in range(20)]
+    assert sizes == [1, 8, 8, 3], "the first does not wait for others, the others run together"
+
+
+def test_an_error_reaches_the_callers_of_its_batch_only():
+    def work(jobs):
+        if "bad" in jobs:
+            raise UsageError("bad")
+        return jobs
+
+    async def submit_all():
+        batcher = Batcher(work, max_batch=8, on_batch=lambda size: None)
+        failed = await asyncio.gather(
+            batcher.submit("bad"), batcher.submit("beside it"), return_exceptions=True
+        )
+        gone = asyncio.create_task(batcher.submit("gone"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        return failed, await batcher.submit("good")
+
+    (one, two), good = asyncio.run(submit_all())
+    assert isinstance(one, UsageError) and isinstance(two, UsageError) and good == "good"
+
+
+def test_an_error_of_one_filter_does_not_reach_other_searches(place):
+    index = place.index
+    real = index.search
+
+    def search(packed, k, *, radius, labels):
+        if labels == ("broken",):
+            raise StorageError("broken")
+        return real(packed, k, radius=radius, labels=labels)
+
+    index.search = search
+    collection = Collection(index, SimpleNamespace(), [])
+    packed = index.codes().packed[0]
+    wanted = ((3, None), (2, ("broken",)), (5, None))
+    jobs = [SearchJob(collection, packed, k, None, labels) for k, labels in wanted]
+    one, broken, other = run_jobs(jobs)
+    assert isinstance(broken, StorageError) and len(one.ids) == 3 and len(other.ids) == 5
+    assert other.ids[:3] == one.ids and one.exact
+
+
+# ---- decoder processes -----------------------------------------------------------------------------------------------
+
+# A worker that sleeps, dies, warns or takes memory when the content says so.
+_ODD_WORKER = """
+import os, sys, time, warnings
+import numpy as np
+from hadahash.serve.core import decode_worker as worker
+perform, open_image = worker.perform, worker.open_image
+def odd(task, content):
+    if content == b"sleep": time.sleep(60)
+    if content == b"die": os._exit(9)
+    if task["kind"] == "square": warnings.warn(f"{len(content)} bytes")
+    return perform(task, content)
+def greedy(source, **options):
+    return np.ones(1 << 30, np.uint8) if source.endswith(b"greedy") else open_image(source, **options)
+worker.perform, worker.open_image = odd, greedy
+worker.main()
+"""
+
+
+@pytest.fixture
+def odd_worker(monkeypatch):
+    monkeypatch.setattr(decode_pool, "COMMAND", (sys.executable, "-c", _ODD_WORKER))
+
+
+def run_with_pool(check, **settings):
+    """Run `check(pool)` with a pool that is started and closed."""
+
+    async def run():
+        limits = ServeSettings(**settings)
+        pool = DecodePool(limits, limits.upload_decoders)
+        await pool.start()
+        try:
+            return await check(pool)
+        finally:
+            await pool.close()
+
+    return asyncio.run(run())
+
+
+def test_a_decoder_that_hangs_or_dies_does_not_stop_the_others(odd_worker):
+    async def check(pool):
+        stuck = asyncio.create_task(pool.decode_for_model(b"sleep", PREPROCESS))
+        await asyncio.sleep(0)
+        others = [await pool.decode_for_model(IMAGE, PREPROCESS) for _ in range(20)]
+        assert not stuck.done()
+        dead = asyncio.create_task(pool.decode_for_model(b"die", PREPROCESS))
+        errors = await asyncio.gather(stuck, dead, return_exceptions=True)
+        again = [await pool.decode_for_model(IMAGE, PREPROCESS) for _ in range(4)]
+        return errors, others + again
+
+    errors, squares = run_with_pool(check, decode_workers=2, decode_seconds=3)
+    assert [error.status for error in errors] == [422, 422]
+    expected = shrink_to_square(open_image(IMAGE), 20)
+    assert all(np.array_equal(square, expected) for square in squares), "decoded as when indexed"
+
+
+def test_decoders_that_were_killed_are_replaced_before_the_next_image(odd_worker):
+    async def check(pool):
+        for worker in pool._workers:
+            os.kill(worker.pid, signal.SIGKILL)
+        return [await pool.decode_for_model(IMAGE, PREPROCESS) for _ in range(4)]
+
+    assert len(run_with_pool(check, decode_workers=2)) == 4
+
+
+def test_decoding_is_limited_in_memory(odd_worker):
+    async def check(pool):
+        with pytest.raises(Problem) as caught:
+            await pool.decode_for_model(IMAGE + b"greedy", PREPROCESS)
+        return caught.value, pool.replaced
+
+    problem, replaced = run_with_pool(check, decode_workers=1, decode_memory=500_000_000)
+    assert (problem.status, problem.code) == (413, "image_too_large") and replaced == 0
+
+
+def test_warnings_about_a_file_do_not_reach_the_log(odd_worker, capfd):
+    run_with_pool(lambda pool: pool.decode_for_model(IMAGE, PREPROCESS), decode_workers=1)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("command", [("false",), ("/no/such/program",), ("sleep", "60")])
+def test_a_decoder_that_does_not_start_is_an_error(monkeypatch, command, caplog):
+    monkeypatch.setattr(decode_pool, "COMMAND", command)
+    with pytest.raises(Problem) as caught:
+        run_with_pool(None, decode_workers=1, start_seconds=0.5)
+    assert caught.value.status == 503 and "does not start" in caplog.text
+
+
+def test_no_process_is_left():
+    async def processes(pool):
+        return [worker._process for worker in pool._workers]
+
+    ended = run_with_pool(processes, decode_workers=3)
+    assert [process.returncode for process in ended] == [-9, -9, -9]
+
+
+# ---- the map ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_map_shows_the_first_two_principal_components():
+    rng = np.random.default_rng(0)
+    signs = np.where(rng.random((300, 24)) < 0.5, 1, -1)
+    points = project(Codes(packed=pack(signs), bits=24))
+    centered = signs - signs.mean(axis=0)
+    plane = centered @ np.linalg.svd(centered, full_matrices=False)[2][:2].T
+    for mine, theirs in zip(points.T, plane.T, strict=True):
+        assert abs(np.corrcoef(mine, theirs)[0, 1]) > 0.999
+    assert np.abs(points).max() == pytest.approx(1)
+    assert np.array_equal(points, project(Codes(packed=pack(signs), bits=24)))
+
+
+def test_items_with_the_same_code_are_placed_side_by_side():
+    codes = Codes(packed=np.repeat(np.uint8([[0], [255]]), 50, axis=0), bits=8)
+    points = project(codes)
+    assert len(np.unique(points.round(6), axis=0)) == 100
+    width = max(np.ptp(points[:50, 0]), np.ptp(points[50:, 0]))
+    assert width < abs(points[:50, 0].mean() - points[50:, 0].mean())
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_maps_of_very_few_items(count):
+    points = project(Codes(packed=np.zeros((count, 2), np.uint8), bits=16))
+    assert points.shape == (count, 2) and np.isfinite(points).all()
