@@ -1,4 +1,4 @@
-"""Settings: text to types, unknown keys refused, and no name that belongs to two of the dataclasses a Hasher combines."""
+"""Settings: text to types, ranges, unknown names, and no name in two groups."""
 
 from __future__ import annotations
 

@@ -250,22 +250,47 @@ class RunDir:
     def model(self, record: dict[str, Any], *, device: str = "auto") -> HashModel:
         """Load the model and check that it is the one that run.json names.
 
+        Args:
+            record: Content of run.json.
+            device: "auto", "cpu" or "cuda".
+
+        Returns:
+            The model.
+
+        Raises:
+            StorageError: It is another model, or its files are damaged.
+        """
+        model = HashModel.load(self.path, device=device)
+        self.check_model(record, model)
+        return model
+
+    def check_model(self, record: dict[str, Any], model: HashModel) -> None:
+        """Check that a model is the one that run.json names.
+
+        Args:
+            record: Content of run.json.
+            model: The model.
+
         Raises:
             StorageError: It is another model.
         """
-        model = HashModel.load(self.path, device=device)
         if not model.made(record.get("model_id")):
             raise StorageError(
                 f"{self.path} mixes two runs: run.json names the model {record['model_id'][:12]}, "
-                f"but model.json is {model.id[:12]}. Train again with --overwrite."
+                f"but the model is {model.id[:12]}. Train again with --overwrite."
             )
-        return model
 
     def split(self, record: dict[str, Any]) -> Split:
         """Load the split and check that it is the one that run.json names.
 
+        Args:
+            record: Content of run.json.
+
+        Returns:
+            The split.
+
         Raises:
-            StorageError: It is another split.
+            StorageError: It is another split, or damaged.
         """
         split = Split.load(self.path / _SPLIT)
         if record.get("split_sha256", split.sha256) != split.sha256:

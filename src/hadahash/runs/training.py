@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..codes import Codes
@@ -185,7 +184,17 @@ def validation_map(
 
 
 def labels_of(codes: Codes, images: LabelledImages) -> NDArray[Any]:
-    """The labels of the images that have a code, in the order of the codes."""
+    """The labels of the images that have a code.
+
+    Args:
+        codes: Codes of the images, in their order; some images may have been skipped.
+        images: The images.
+
+    Returns:
+        Class numbers (n,), or for multi-label data 0 and 1 (n, C), in the order of the codes.
+    """
     if not codes.skipped:
         return images.labels.array
-    return images.labels.take(np.isin(images.ids, codes.ids)).array
+    encoded = set(codes.ids.tolist())
+    rows = [row for row, name in enumerate(images.ids.tolist()) if name in encoded]
+    return images.labels.take(rows).array
