@@ -251,6 +251,18 @@ def test_each_image_of_an_epoch_is_augmented_in_its_own_way():
     assert torch.equal(plan.at(0)[0], epochs[0][0][:10]), "an earlier step can be repeated"
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_inputs_that_are_read_ahead_train_the_same_weights(frozen):
+    weights = []
+    for on_disk in (False, True):
+        network, data = _network(), _frozen() if frozen else _data()
+        data = dataclasses.replace(data, on_disk=on_disk)
+        assert data.resident != on_disk
+        _train(network, data, epochs=3)
+        weights.append(network.method.head.hash.weight)
+    assert torch.equal(*weights)
+
+
 def test_the_method_prepares_each_step():
     network, steps = _network(), []
     network.method.before_step = lambda step, total: steps.append((step, total))
