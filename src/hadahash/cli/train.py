@@ -3,65 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
 from . import options, output
 
-Data = Annotated[
-    str,
-    typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),
-]
-Out = Annotated[Path, typer.Option(help="Folder of the run: model, log, split, checkpoint.")]
-Frozen = Annotated[
-    bool, typer.Option("--frozen", help="Train only the head, on features computed once.")
-]
-SplitSeed = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option(help="Seed of the data split alone; the default is --seed."),
-]
-Validation = Annotated[
-    float, typer.Option(help="Fraction of the training images held out to choose settings.")
-]
-Settings = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option(help="TOML file with settings; --set takes precedence."),
-]
-Changes = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    options.changes("Change a setting, e.g. --set epochs=10; `hadahash settings` lists them"),
-]
-Plugins = Annotated[
-    Optional[list[Path]],  # noqa: UP045
-    typer.Option(help="Python file that defines a method. May be repeated."),
-]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Continue from the last checkpoint of the run.")
-]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace a run that is in the folder.")
-]
-
 
 def train(
-    data: Data,
-    out: Out,
+    data: Annotated[
+        str,
+        typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the run: model, log, split, checkpoint.")],
     method: options.Method = options.DEFAULT_METHOD,
     bits: options.Bits = 64,
     backbone: options.Backbone = "efficientnet_lite0",
     weights: options.Weights = "imagenet",
-    frozen: Frozen = False,
+    frozen: options.Frozen = False,
     seed: options.Seed = 0,
-    split_seed: SplitSeed = None,
+    split_seed: options.SplitSeed = None,
     protocol: options.Protocol = None,
-    validation: Validation = 0.0,
+    validation: options.Validation = 0.0,
     data_root: options.Root = None,
-    config: Settings = None,
-    set_: Changes = None,
-    plugin: Plugins = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    config: options.ConfigFile = None,
+    set_: options.TrainSettings = None,
+    plugin: options.Plugins = None,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
     device: options.Device = "auto",
 ) -> None:
     """Learn codes from labelled images.
@@ -70,9 +39,15 @@ def train(
 
     Example: hadahash train photos/ --bits 64 --out runs/photos
     """
+    from .. import files
     from ..building import make_config
     from ..runs import DataSpec, train_run
+    from ..settings import parse_assignments
 
+    settings: dict[str, Any] = files.read_toml(config) if config else {}
+    settings |= parse_assignments(set_ or [])
+    if frozen:
+        settings["frozen"] = True
     configuration = make_config(
         method,
         bits=bits,
@@ -81,7 +56,7 @@ def train(
         seed=seed,
         split_seed=split_seed,
         plugins=plugin or [],
-        settings=_settings(config, set_ or [], frozen),
+        settings=settings,
     )
     spec = DataSpec(data, str(data_root) if data_root else None, protocol, validation)
     train_run(
@@ -97,17 +72,8 @@ def train(
     _report(out)
 
 
-def _settings(file: Path | None, changes: list[str], frozen: bool) -> dict[str, Any]:
-    """The settings of a file, changed by --set and --frozen."""
-    from .. import files
-    from ..settings import parse_assignments
-
-    settings = files.read_toml(file) if file else {}
-    return settings | parse_assignments(changes) | ({"frozen": True} if frozen else {})
-
-
 def _report(out: Path) -> None:
-    """Print what was trained, in the first of several processes."""
+    """Print what was trained, in the first process only."""
     from ..runs import RunDir
     from ..training import current_processes
 
