@@ -1,9 +1,9 @@
-"""The whole way on handwritten digits, in seconds on a CPU: train, measure, search, save and load.
+"""Train, evaluate, search, save and load on handwritten digits, in seconds on a CPU.
 
     python examples/digits.py
 
-The network is tiny and starts at random. On photos take `backbone="efficientnet_lite0"`, which
-starts from ImageNet weights.
+The network is tiny and starts from random weights. For photos use the default backbone,
+"efficientnet_lite0", which starts from ImageNet weights.
 """
 
 import tempfile
@@ -12,9 +12,7 @@ import hadahash as hh
 from hadahash.data import make_split, open_dataset
 
 data = open_dataset("digits")  # 1,797 images that come with scikit-learn
-split = make_split(
-    data, "holdout", seed=0
-)  # a tenth of each class as queries, the rest to learn from and to search in
+split = make_split(data, "holdout", seed=0)  # a tenth of each class are queries
 
 hasher = hh.Hasher(
     "hcdh",
@@ -33,21 +31,20 @@ hasher = hh.Hasher(
 hasher.fit(data.take(split.train))
 query, database = data.take(split.query), data.take(split.database)
 codes = hasher.encode(database)
-asked = hasher.encode(query)
+queries = hasher.encode(query)
 print(f"{len(codes):,} images as {codes.packed.nbytes:,} bytes")
 
-report = hh.evaluate(asked, query.labels, codes, database.labels)
+report = hh.evaluate(queries, query.labels, codes, database.labels)
 print(f"mAP {report.map:.3f}")
 
-hits = hh.Index.build(codes).search(asked, k=5)
-names = dict(zip(database.ids.tolist(), database.labels.array.tolist(), strict=True))
-for label, found, distances in zip(query.labels.array[:3], hits.ids, hits.distances, strict=False):
-    digits = [names[each] for each in found.tolist()]
-    print(f"a {label} found {digits}, {distances.tolist()} bits away")
+hits = hh.Index.build(codes).search(queries, k=5)
+digit_of = dict(zip(database.ids, database.labels.array.tolist(), strict=True))
+for row in range(3):
+    found = [digit_of[name] for name in hits.ids[row]]
+    print(f"a {query.labels.array[row]} found {found} at distances {hits.distances[row].tolist()}")
 
 with tempfile.TemporaryDirectory() as folder:
     hasher.save(folder)
     again = hh.Hasher.load(folder).encode(query)
-print(
-    "saved and loaded:", "the same codes" if (again.packed == asked.packed).all() else "other codes"
-)
+same = (again.packed == queries.packed).all()
+print("saved and loaded:", "the same codes" if same else "other codes")

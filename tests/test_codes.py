@@ -90,7 +90,7 @@ def test_pack_is_numpy_packbits_with_zero_padding(rng):
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2, 2)])
-def test_only_tables_are_packed(shape):
+def test_only_matrices_are_packed(shape):
     with pytest.raises(UsageError, match="shape"):
         pack(np.zeros(shape))
 
@@ -166,7 +166,7 @@ def test_ids_default_to_numbers(rng):
         ({"ids": [["a"], ["b"]]}, "2 codes need 2 ids"),
     ],
 )
-def test_codes_that_cannot_be_are_refused(options, text):
+def test_malformed_codes_are_refused(options, text):
     with pytest.raises(UsageError) as error:
         Codes(**{"packed": np.full((2, 1), 255, np.uint8), "bits": 8, **options})
     assert text in str(error.value) and "\n" not in str(error.value)
@@ -197,7 +197,7 @@ def test_names_that_are_not_unicode(tmp_path, rng):
         codes.save(tmp_path / "x.parquet")
 
 
-def test_only_two_kinds_of_file(tmp_path, rng):
+def test_other_file_extensions_are_refused(tmp_path, rng):
     with pytest.raises(UsageError, match="parquet"):
         random_codes(rng).save(tmp_path / "codes.pkl")
 
@@ -286,7 +286,10 @@ def test_a_file_of_a_later_version_says_so(tmp_path, rng, suffix, monkeypatch):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_full_disk_leaves_the_old_file(tmp_path, suffix):
-    """RLIMIT_FSIZE ends the write in the middle, as a full disk does; in another process, for it cannot be undone."""
+    """RLIMIT_FSIZE ends the write in the middle, as a full disk does.
+
+    It cannot be undone, so it is set in another process.
+    """
     path = tmp_path / f"codes{suffix}"
     Codes(packed=pack([[1, -1]]), bits=2).save(path)
     program = """
@@ -310,7 +313,7 @@ sys.exit(4)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_no_space_left_is_said_in_words(tmp_path, rng, monkeypatch):
+def test_a_full_disk_is_reported_with_a_remedy(tmp_path, rng, monkeypatch):
     def full(self, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -330,7 +333,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, rng, monkeypatch):
             action()
 
 
-def test_parquet_of_someone_else_is_refused(tmp_path):
+def test_a_foreign_parquet_file_is_refused(tmp_path):
     import pyarrow
     import pyarrow.parquet
 

@@ -1,4 +1,4 @@
-"""Files are replaced whole or not at all, and what the operating system refuses becomes one line with a remedy."""
+"""Files are replaced atomically, and errors of the operating system are one line with a remedy."""
 
 from __future__ import annotations
 

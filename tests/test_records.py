@@ -275,6 +275,15 @@ def test_moved_data_are_named(toy_folder, tmp_path):
     assert evaluate_run(tmp_path / "run", data=str(copy)).map == score, "times do not matter"
 
 
+def test_a_run_that_moved_together_with_its_data_finds_them(tmp_path):
+    write_folder(tmp_path / "project" / "photos", *make_toy(48, seed=2))
+    train_run(
+        _config(), DataSpec(str(tmp_path / "project" / "photos")), tmp_path / "project" / "run"
+    )
+    (tmp_path / "project").rename(tmp_path / "other")
+    assert evaluate_run(tmp_path / "other" / "run").queries == 4
+
+
 def test_a_class_that_cannot_be_read_any_more_is_refused(toy_folder, tmp_path):
     train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "run")
     for path in (toy_folder / "red").iterdir():

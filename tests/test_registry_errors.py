@@ -1,4 +1,4 @@
-"""Named things, and the errors that answer a wrong name."""
+"""The registry and the exception tree."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ def _colours() -> Registry[str]:
     return registry
 
 
-def test_registered_things_are_found_by_name():
+def test_registered_objects_are_found_by_name():
     registry = _colours()
     assert registry.get("red") == "RED"
     assert registry.names() == ["blue", "green", "red"]
     assert "red" in registry and "pink" not in registry
 
 
-def test_register_gives_back_what_it_keeps():
+def test_register_returns_its_argument():
     assert _colours().register("pink")("PINK") == "PINK"
 
 
-def test_a_name_is_given_only_once():
+def test_a_name_is_registered_only_once():
     with pytest.raises(UsageError, match="The colour 'red' is already registered"):
         _colours().register("red")("other")
 
 
-def test_an_unknown_name_is_answered_with_the_nearest_and_all():
+def test_an_unknown_name_suggests_the_nearest_and_lists_all():
     with pytest.raises(UsageError) as caught:
         _colours().get("gren")
     assert (
@@ -50,7 +50,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_all():
     )
 
 
-def test_no_suggestion_where_nothing_is_near():
+def test_no_suggestion_without_a_similar_name():
     assert "Did you mean" not in str(unknown("colour", "zzz", ["red"]))
 
 
@@ -67,7 +67,7 @@ def test_exit_codes():
     assert NewerFileError("x").exit_code == 3
 
 
-def test_the_tree_is_as_its_docstring_draws_it():
+def test_the_docstring_draws_the_whole_tree():
     drawn = {
         line.split("──")[-1].split()[0] for line in errors.__doc__.splitlines() if "──" in line
     }

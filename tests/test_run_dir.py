@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -410,3 +411,63 @@ def test_skipped_images_are_those_of_the_last_run(tmp_path):
     assert not (out / "skipped.csv").exists()
     evaluate_run(out)
     assert not (out / "evaluation" / "skipped.csv").exists()
+
+
+# ------------------------------------------------------------------ damaged and hostile files
+
+
+@pytest.mark.parametrize("name", ["run.json", "split.json", "evaluation/report.json"])
+@pytest.mark.parametrize("content", ["", "[]", "{}", "5", "[" * 100_000, "pipe", "zero"])
+def test_damaged_files_of_a_run_are_one_line(run, name, content):
+    path = run / name
+    path.unlink()
+    if content == "pipe":
+        os.mkfifo(path)
+    elif content == "zero":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_text(content)
+    reads = [evaluate_run] if name == "split.json" else [read_evaluated_run]
+    reads += [evaluate_run] if name == "run.json" else []
+    for read in reads:
+        try:
+            read(run)
+        except StorageError as error:
+            assert Path(name).name in one_line(error)
+        else:
+            assert name == "evaluation/report.json" and content == "{}"
+
+
+@pytest.mark.parametrize("name", ["labels.npz", "values.npy", "query.npz"])
+def test_damaged_codes_of_a_run_are_one_line(run, name):
+    path = run / "evaluation" / name
+    whole = path.read_bytes()
+    rng = random.Random(0)
+    broken = [b"", whole[:10], whole[: len(whole) // 2]]
+    for _ in range(60):
+        place = rng.randrange(len(whole))
+        broken.append(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+    for content in broken:
+        path.write_bytes(content)
+        try:
+            read_evaluated_run(run)
+        except StorageError as error:
+            one_line(error)
+
+
+def test_a_folder_name_that_is_too_long_is_one_line(photos, tmp_path):
+    out = tmp_path / ("n" * 300)
+    for use in (
+        lambda: train_run(_config(), DataSpec(str(photos)), out),
+        lambda: evaluate_run(out),
+        lambda: read_evaluated_run(out),
+    ):
+        with pytest.raises(StorageError, match="too long") as caught:
+            use()
+        one_line(caught.value)
+
+
+def test_a_run_that_cannot_be_written_is_refused_before_the_work(run, monkeypatch):
+    monkeypatch.setattr(HashModel, "values", lambda *_, **__: pytest.fail("it was encoded"))
+    with RunDir(run).locked(), pytest.raises(UsageError, match="Another process is writing"):
+        evaluate_run(run)

@@ -6,6 +6,7 @@ import csv
 import json
 import shlex
 import sys
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from toys import (
 from hadahash import Codes, evaluate
 from hadahash.config import Config
 from hadahash.data import ArrayImages, LabelledImages, Split, find_dataset, read_folder
+from hadahash.data.base import name_ids
 from hadahash.environment import command_line
 from hadahash.errors import DataError, HadaHashError, StorageError, UsageError
 from hadahash.fitting import fit_model
@@ -53,11 +55,11 @@ def _break(path: Path) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
-def test_a_run_writes_down_everything(toy_folder, tmp_path):
+def test_a_run_records_everything(toy_folder, tmp_path):
     out = tmp_path / "run"
     source = DataSpec(str(toy_folder))
     hasher = train_run(_config(seed=3), source, out)
-    about = json.loads((out / "run.json").read_text())
+    record = json.loads((out / "run.json").read_text())
     split = Split.load(out / "split.json")
     expected = {
         "dataset": "photos",
@@ -74,19 +76,21 @@ def test_a_run_writes_down_everything(toy_folder, tmp_path):
         "validation": 0.0,
         "split_sha256": split.sha256,
     }
-    assert {key: about[key] for key in expected} == expected
+    assert {key: record[key] for key in expected} == expected
     assert (
-        about["settings"]["lam"] == 1.0
-        and about["settings"]["batch_size"] == 16
-        and about["settings"]["flip"] == 0.5
+        record["settings"]["lam"] == 1.0
+        and record["settings"]["batch_size"] == 16
+        and record["settings"]["flip"] == 0.5
     )
     assert (
-        about["train_seconds"] > 0 and about["images_per_second"] > 0 and "CPU" in about["hardware"]
+        record["train_seconds"] > 0
+        and record["images_per_second"] > 0
+        and "CPU" in record["hardware"]
     )
     assert (
-        {"hadahash", "python", "torch", "numpy"} <= set(about["versions"])
-        and about["command"]
-        and len(about["date"]) == 10
+        {"hadahash", "python", "torch", "numpy"} <= set(record["versions"])
+        and record["command"]
+        and len(record["date"]) == 10
     )
     assert len((out / "log.jsonl").read_text().splitlines()) == 2
     assert not (out / "checkpoint.safetensors").exists() and not (out / "skipped.csv").exists()
@@ -143,7 +147,7 @@ def test_labels_stay_with_their_codes_when_images_are_skipped(tmp_path):
         assert classes == [name.split("/")[0] for name in codes.ids]
 
 
-def test_labels_of_several_labels_and_no_skips():
+def test_labels_of_multilabel_data_with_and_without_skipped_images():
     pixels, _ = make_toy(4, seed=0)
     labels = np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
     data = LabelledImages(ArrayImages(pixels), np.array(list("abcd")), labels, ("x", "y"))
@@ -154,7 +158,29 @@ def test_labels_of_several_labels_and_no_skips():
     assert labels_of(whole, data).tolist() == labels.tolist()
 
 
-def test_training_images_that_cannot_be_read_are_written_down(toy_folder, tmp_path):
+def test_labels_of_many_images_take_little_time():
+    """A scan of all ids for each code would take minutes."""
+    count = 50_000
+    ids = name_ids(f"{row:06d}.png" for row in range(count))
+    pixels = np.zeros((count, 1, 1, 3), np.uint8)
+    data = LabelledImages(ArrayImages(pixels), ids, np.arange(count) % 2, ("x", "y"))
+    codes = Codes(np.zeros((count - 1, 1), np.uint8), 8, ids[1:], skipped=[(ids[0], "broken")])
+    start = time.perf_counter()
+    labels = labels_of(codes, data)
+    assert time.perf_counter() - start < 2
+    assert np.array_equal(labels, np.arange(1, count) % 2)
+
+
+def test_a_run_is_not_evaluated_with_the_model_of_another(toy_folder, tmp_path):
+    spec = DataSpec(str(toy_folder))
+    train_run(_config(), spec, tmp_path / "one")
+    other = train_run(_config(seed=1), spec, tmp_path / "other")
+    with pytest.raises(StorageError, match=r"run\.json names the model") as caught:
+        evaluate_run(tmp_path / "one", model=other)
+    one_line(caught.value)
+
+
+def test_training_images_that_cannot_be_read_are_listed(toy_folder, tmp_path):
     (toy_folder / "blue" / "000.png").write_bytes(b"")
     (toy_folder / "red" / "002.png").write_bytes(b"")
     train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "run")
@@ -169,7 +195,7 @@ def test_training_images_that_cannot_be_read_are_written_down(toy_folder, tmp_pa
 
 @dataclass
 class Watched:
-    """Images that note which of the data set's images were read."""
+    """Images that record which of the data set's images were read."""
 
     pixels: np.ndarray
     numbers: np.ndarray
@@ -235,11 +261,11 @@ def test_validation_images_come_from_the_training_images_and_are_not_trained_on(
     assert learned | held == set(split.train.tolist()) and not (learned | held) & set(
         split.query.tolist()
     )
-    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (
-        0.25 <= about["validation_map"] <= 1
-        and about["train_images"] == 56
-        and about["validation"] == 0.25
+        0.25 <= record["validation_map"] <= 1
+        and record["train_images"] == 56
+        and record["validation"] == 0.25
     )
 
 
@@ -250,10 +276,10 @@ def test_a_fraction_out_of_range_is_refused(toy_folder, tmp_path, fraction):
     one_line(caught.value)
 
 
-# ------------------------------------------------------------------ what can be wrong
+# ------------------------------------------------------------------ errors
 
 
-def test_a_run_goes_on_after_an_interruption(toy_folder, tmp_path, monkeypatch):
+def test_a_run_continues_after_an_interruption(toy_folder, tmp_path, monkeypatch):
     from hadahash.training import Checkpoint
 
     source, save = DataSpec(str(toy_folder)), Checkpoint.save
@@ -292,7 +318,7 @@ def test_unknown_data_and_protocols_are_one_line(toy_folder, tmp_path):
 
 @pytest.mark.parametrize("change", ["added", "removed", "renamed"])
 def test_a_folder_that_has_changed_since_is_refused(toy_folder, tmp_path, change):
-    """The split counts images: with another image before them, training images would be taken for queries."""
+    """The split holds indices: with another image before them, queries would be others."""
     train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "run")
     first = toy_folder / "blue" / "000.png"
     if change == "added":
@@ -306,7 +332,7 @@ def test_a_folder_that_has_changed_since_is_refused(toy_folder, tmp_path, change
     one_line(caught.value)
 
 
-def test_two_files_of_codes_are_measured_by_the_class_in_their_ids(tmp_path):
+def test_two_code_files_are_evaluated_by_the_class_in_their_ids(tmp_path):
     queries = Codes(np.array([[0], [255]], np.uint8), 8, ["cat/1.png", "dog/1.png"])
     database = Codes(
         np.array([[255], [1], [0]], np.uint8), 8, ["dog/2.png", "dog/3.png", "cat/2.png"]
@@ -326,7 +352,7 @@ def test_two_files_of_codes_are_measured_by_the_class_in_their_ids(tmp_path):
         evaluate_files(tmp_path / "q.npz", tmp_path / "d.npz")
 
 
-def test_evaluating_what_is_no_run_says_what_it_is(toy_folder, tmp_path):
+def test_evaluating_another_folder_says_what_it_holds(toy_folder, tmp_path):
     tiny_hasher(backbone="smallest", epochs=1).fit(toy_folder).save(tmp_path / "model")
     (tmp_path / "file").write_text("")
     (tmp_path / "begun").mkdir()
@@ -367,16 +393,16 @@ def test_the_depth_is_the_data_sets_own_or_what_is_asked_for(toy_folder, tmp_pat
             ) as caught:
                 measure()
             one_line(caught.value)
-    assert not (codes / "query.npz").exists(), "it was refused before the work, not after it"
+    assert not (codes / "query.npz").exists(), "it was refused before the work"
     assert (
         evaluate_files(tmp_path / "query.npz", tmp_path / "database.npz", depth="all").depth is None
     )
 
 
-def test_a_run_that_is_broken_off_after_its_training_keeps_the_checkpoint(
+def test_a_run_that_is_interrupted_after_its_training_keeps_the_checkpoint(
     toy_folder, tmp_path, monkeypatch
 ):
-    """To validate takes its time; who interrupts it does not train again."""
+    """Validation takes time; interrupting it must not lose the training."""
 
     def pressed(*_, **__):
         raise KeyboardInterrupt
@@ -406,12 +432,12 @@ def test_a_run_folder_that_cannot_be_written_is_one_line(toy_folder, tmp_path):
 
 def test_shallow_methods_have_no_epochs(toy_folder, tmp_path):
     train_run(_config(method="lsh"), DataSpec(str(toy_folder)), tmp_path / "run")
-    about = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert about["epochs"] is None and about["train_seconds"] is None
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["epochs"] is None and record["train_seconds"] is None
     assert 0 < evaluate_run(tmp_path / "run").map <= 1
 
 
-def test_the_command_is_as_one_would_type_it(monkeypatch):
+def test_the_command_line_is_recorded_as_it_was_typed(monkeypatch):
     monkeypatch.setattr(
         sys, "argv", ["/usr/lib/hadahash/__main__.py", "train", "my photos", "--bits", "64"]
     )

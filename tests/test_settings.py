@@ -1,12 +1,15 @@
-"""Settings: text to types, unknown keys refused, and no name that belongs to two of the dataclasses a Hasher combines."""
+"""Settings: text to types, ranges, unknown names, and no name in two groups."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
+import torch
 from toys import one_line
 
 from hadahash.config import AugmentConfig, InputConfig, TrainConfig
@@ -48,6 +51,14 @@ class Paint:
         ("No", bool, False),
         ("0", bool, False),
         (True, bool, True),
+        (1, bool, True),
+        (np.bool_(False), bool, False),
+        (np.int16(5), int, 5),
+        (np.float32(0.5), float, 0.5),
+        (torch.tensor(0.25), float, 0.25),
+        (np.array(3), int, 3),
+        (Path("a") / "b", str, "a/b"),
+        (np.array([4, 5]), tuple[int, ...], (4, 5)),
         ("round", Literal["round", "square"], "round"),
         ("none", int | None, None),
         (None, int | None, None),
@@ -73,6 +84,14 @@ def test_a_value_becomes_its_fields_type(text, hint, value):
         (None, int),
         ("fast", float),
         ("maybe", bool),
+        (2, bool),
+        (0.5, bool),
+        ([], bool),
+        (True, int),
+        (True, float),
+        (5, str),
+        (np.array([1, 2]), int),
+        (torch.zeros(2), float),
         ("oval", Literal["round", "square"]),
         ("x", int | None),
         ("1,b", tuple[int, ...]),
@@ -150,6 +169,18 @@ IMPOSSIBLE = [
     ("flip", 1.5),
     ("jitter", 1.0),
     ("mixup", -1.0),
+    ("lr", "inf"),
+    ("size", 0),
+    ("size", 4),
+    ("encode_size", 0),
+    ("side", 0),
+    ("crop", 0),
+    ("crop", -1),
+    ("crop", 3),
+    ("crop_shift", -0.1),
+    ("checkpoint_seconds", -1),
+    ("checkpoint_seconds", "nan"),
+    ("fit", "stretch"),
     ("schedule", "cosine"),
     ("precision", "fp8"),
     ("threshold", "max"),

@@ -115,7 +115,7 @@ class Encoder:
                 if self.preprocess.mirror:
                     features = (features + self.network.backbone(view.flip(-1))) / 2
                 return features
-        except torch.OutOfMemoryError:
+        except torch.cuda.OutOfMemoryError:
             if len(pixels) == 1:
                 raise
         torch.cuda.empty_cache()

@@ -267,8 +267,8 @@ def fingerprint(config: Config, data: LabelledImages) -> dict[str, Any]:
 
 
 def weights_digest(path: str) -> str | None:
-    """sha256 of a file of initial weights; None for "imagenet" and "none"."""
-    if path in ("imagenet", "none"):
+    """sha256 of a file of initial weights; None for "imagenet" and "none", or if it is gone."""
+    if path in ("imagenet", "none") or not Path(path).is_file():
         return None
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 

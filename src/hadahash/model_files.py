@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from .errors import NewerFileError, StorageError
 FORMAT = 2
 MANIFEST = "model.json"
 _MANIFEST_V1 = "hasher.json"
+_WEIGHTS = re.compile(r"model-[0-9a-f]{12}\.safetensors")
 
 
 class DamagedModelError(StorageError):
@@ -138,12 +140,13 @@ def _find_manifest(folder: Path) -> Path | None:
 
 
 def _current_weights(folder: Path) -> Path | None:
-    """The weights file that the manifest in the folder names."""
+    """The weights file that the manifest in the folder names, if it has a name of ours."""
     path = _find_manifest(folder)
     try:
-        return None if path is None else folder / Path(files.read_json(path)["weights_file"]).name
+        name = None if path is None else Path(files.read_json(path)["weights_file"]).name
     except (StorageError, KeyError, TypeError):
         return None
+    return folder / name if name and _WEIGHTS.fullmatch(name) else None
 
 
 def _unsigned(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -141,8 +141,8 @@ def convert(key: str, value: Any, hint: Any) -> Any:
         UsageError: The value does not have that type.
     """
     origin, options = typing.get_origin(hint), typing.get_args(hint)
-    if hasattr(value, "item") and not isinstance(value, str):  # numpy and torch scalars
-        value = value.item()
+    if hasattr(value, "tolist"):  # numpy and torch
+        value = value.tolist()
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if origin is Literal:
@@ -164,9 +164,11 @@ def convert(key: str, value: Any, hint: Any) -> Any:
 
 
 def _convert_scalar(value: Any, hint: Any) -> Any:
-    if hint is bool and isinstance(value, str):
-        return _BOOLEANS[value.lower()]
-    if hint is int and isinstance(value, float) and value != int(value):
+    """Convert to bool, int, float or str without changing the meaning of the value."""
+    if hint is bool:
+        return _BOOLEANS[str(value).lower()]
+    lossy = hint is int and isinstance(value, float) and value != int(value)
+    if isinstance(value, bool) or lossy or (hint is str and not isinstance(value, str)):
         raise ValueError(value)
     return hint(value)
 
@@ -190,6 +192,3 @@ def require(condition: bool, message: str) -> None:
     """Raise a UsageError with this one-line message unless the condition holds."""
     if not condition:
         raise UsageError(message)
-
-
-make, split = from_mapping, parse_into  # transitional names

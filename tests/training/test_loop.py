@@ -63,7 +63,7 @@ def _train(network, data, log=None, seed=0, **settings):
 
 
 def _spy(network):
-    """Keep every batch the method sees."""
+    """Record every batch that the method sees."""
     seen, loss = [], network.method.loss
 
     def spy(batch):
@@ -109,7 +109,7 @@ def test_the_loops_own_seed_matters():
 
 
 def _slow(network, data, settings, seed):
-    """The whole training by hand: SGD with Nesterov momentum, weight decay on matrices, one cycle, moving average."""
+    """The whole training by hand: Nesterov SGD, weight decay on matrices, one cycle, average."""
     batch, count = min(settings.batch_size, len(data)), len(data)
     per_epoch = count // batch
     steps = settings.epochs * per_epoch
@@ -248,10 +248,22 @@ def test_each_image_of_an_epoch_is_augmented_in_its_own_way():
     assert not torch.equal(epochs[0][0], epochs[1][0]) and not torch.equal(
         epochs[0][1], epochs[1][1]
     )
-    assert torch.equal(plan.at(0)[0], epochs[0][0][:10]), "an earlier step can be asked for again"
+    assert torch.equal(plan.at(0)[0], epochs[0][0][:10]), "an earlier step can be repeated"
 
 
-def test_the_method_is_told_each_step():
+@pytest.mark.parametrize("frozen", [False, True])
+def test_inputs_that_are_read_ahead_train_the_same_weights(frozen):
+    weights = []
+    for on_disk in (False, True):
+        network, data = _network(), _frozen() if frozen else _data()
+        data = dataclasses.replace(data, on_disk=on_disk)
+        assert data.resident != on_disk
+        _train(network, data, epochs=3)
+        weights.append(network.method.head.hash.weight)
+    assert torch.equal(*weights)
+
+
+def test_the_method_prepares_each_step():
     network, steps = _network(), []
     network.method.before_step = lambda step, total: steps.append((step, total))
     _train(network, _frozen(), batch_size=8, epochs=2)
@@ -264,10 +276,10 @@ def test_seeds_of_steps_do_not_repeat():
     assert _mix(-1, 0) >= 0
 
 
-# ------------------------------------------------------------------ optimiser and schedules
+# ------------------------------------------------------------------ optimizer and schedules
 
 
-def test_backbone_and_head_learn_at_rates_of_their_own_and_vectors_do_not_decay():
+def test_backbone_and_head_have_separate_rates_and_vectors_do_not_decay():
     network = _network()
     optimizer = make_optimizer(network, TrainConfig(lr=0.5, backbone_lr=0.1, weight_decay=0.01))
     found = {id(p): group for group in optimizer.param_groups for p in group["params"]}
@@ -282,7 +294,7 @@ def test_backbone_and_head_learn_at_rates_of_their_own_and_vectors_do_not_decay(
     assert found[id(network.method.head.hash.weight)]["lr"] == pytest.approx(0.25)
     set_rates(optimizer, 0.1)
     assert found[id(network.method.head.hash.weight)]["lr"] == pytest.approx(0.05), (
-        "factors must not pile up"
+        "factors must not accumulate"
     )
 
 
@@ -322,7 +334,7 @@ def test_the_papers_schedule_halves_every_fifty_epochs():
 # ------------------------------------------------------------------ the log
 
 
-def test_the_log_has_one_line_an_epoch_with_the_mean_of_its_steps(tmp_path):
+def test_the_log_has_one_line_per_epoch_with_the_mean_of_its_steps(tmp_path):
     network = _network()
     seen = _spy(network)
     with Log(tmp_path / "run" / "log.jsonl", progress=True) as log:
@@ -354,7 +366,7 @@ def test_a_log_that_cannot_be_written_is_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_ends_in_one_line(tmp_path, value):
+def test_a_loss_that_is_not_finite_ends_in_one_line(tmp_path, value):
     network, path = _network(), tmp_path / "log.jsonl"
     weight = network.method.head.hash.weight
     network.method.loss = lambda batch: {"a": weight.sum() * value}
@@ -366,7 +378,7 @@ def test_a_loss_that_is_no_number_ends_in_one_line(tmp_path, value):
     assert path.read_text() == ""
 
 
-def test_a_rate_far_too_high_is_noticed(toy):
+def test_a_learning_rate_that_is_far_too_high_is_noticed(toy):
     with pytest.raises(HadaHashError, match=r"Training diverged.*Lower the learning rate"):
         tiny_hasher(lr=1e30, warmup=0.0).fit(*toy)
 

@@ -147,7 +147,7 @@ def stopped(small, tmp_path, monkeypatch):
     return tmp_path / "run"
 
 
-def test_a_stopped_run_goes_on(small, stopped, tmp_path):
+def test_a_stopped_run_continues(small, stopped, tmp_path):
     assert tensor_bytes(small(stopped)) == tensor_bytes(small(tmp_path / "other"))
     lines = [json.loads(line) for line in (stopped / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4, 6]
@@ -155,7 +155,7 @@ def test_a_stopped_run_goes_on(small, stopped, tmp_path):
 
 @pytest.fixture
 def press(monkeypatch):
-    """Have these signals come while the fourth of the six steps is made."""
+    """Raise these signals during the fourth of six steps."""
 
     def plan(*numbers):
         def before_step(self, step, total):
@@ -216,7 +216,7 @@ def test_without_a_folder_ctrl_c_has_nothing_to_wait_for(small, press, monkeypat
     assert steps == [0, 1, 2]
 
 
-def test_signals_that_someone_else_handles_are_left_to_them(small, tmp_path, press):
+def test_signals_with_another_handler_are_left_to_it(small, tmp_path, press):
     got = []
     old = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
     try:
@@ -248,14 +248,14 @@ def test_resuming_a_finished_run_changes_nothing(small, tmp_path):
     assert (tmp_path / "run" / "log.jsonl").read_text() == log
 
 
-def test_without_resume_a_run_starts_anew(small, stopped, monkeypatch):
+def test_without_resume_a_run_starts_again(small, stopped, monkeypatch):
     steps = []
     monkeypatch.setattr(HCDH, "before_step", lambda self, step, total: steps.append(step))
     small(stopped, resume=False)
     assert steps == [0, 1, 2, 3, 4, 5]
 
 
-def test_resuming_where_nothing_is_starts_at_the_beginning(small, tmp_path):
+def test_resuming_without_a_checkpoint_starts_at_the_beginning(small, tmp_path):
     assert tensor_bytes(small(tmp_path / "new", resume=True)) == tensor_bytes(
         small(tmp_path / "old", resume=False)
     )
@@ -336,7 +336,7 @@ def test_a_full_disk_ends_training_in_one_line_and_keeps_the_last_checkpoint(pro
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_run_folder_that_cannot_be_one_is_one_line(small, tmp_path, resume):
+def test_a_folder_that_cannot_be_created_is_one_line(small, tmp_path, resume):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="file") as caught:
         small(tmp_path / "file" / "run", resume=resume)

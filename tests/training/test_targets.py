@@ -45,7 +45,7 @@ def test_memory_does_not_grow_with_images_times_classes(multilabel):
     )
     tracemalloc.start()
     data = TrainingSet(torch.zeros(20_000, 1), labels)
-    inputs, targets, _, _ = data.batch(torch.arange(8), torch.zeros(8, 8))
+    inputs, targets, _, _ = data.batch(torch.zeros(8, 1), torch.arange(8), torch.zeros(8, 8))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert targets.shape == (8, 5_000) and len(inputs) == 8

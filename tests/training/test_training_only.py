@@ -51,7 +51,7 @@ def test_the_model_and_the_average_hold_no_bank(name, toy, tmp_path):
 
 
 @pytest.mark.parametrize("name", BANKS)
-def test_a_stopped_run_goes_on_with_its_bank(name, tmp_path, monkeypatch):
+def test_a_stopped_run_continues_with_its_bank(name, tmp_path, monkeypatch):
     data = make_toy(88, seed=0)
     whole = _hasher(name).fit(*data)
     save = Checkpoint.save

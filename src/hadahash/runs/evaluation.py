@@ -13,6 +13,7 @@ from .. import files
 from ..codes import Codes, write_skipped
 from ..data import LabelledImages, find_dataset, open_dataset
 from ..data.datasets import DATASETS
+from ..data.labels import Labels
 from ..encoding import FeatureCache, Progress
 from ..errors import DataError, StorageError
 from ..evaluation import Report, evaluate
@@ -59,14 +60,17 @@ def evaluate_run(
     """
     folder = RunDir(run)
     record = folder.record()
+    with folder.locked():
+        pass  # refuse what cannot be written before the work, not after it
     spec = str(data) if data is not None else find_run_data(folder, record)
     if depth is None:
         depth = find_dataset(spec).depth
     depth = _check_depth(depth)
-    model = model or folder.model(record, device=device)
+    model = model or HashModel.load(folder.path, device=device)
+    folder.check_model(record, model)
     split = folder.split(record)
-    dataset = dataset or open_dataset(spec, root or record["root"])
-    _check_data(folder, record, dataset)
+    dataset = dataset or open_dataset(spec, root or record.get("root"))
+    digests = _check_data(folder, record, dataset)
     parts = {"query": dataset.take(split.query), "database": dataset.take(split.database)}
     values = model.values(parts["query"].source, progress=progress, cache=cache)
     codes = {
@@ -79,7 +83,7 @@ def evaluate_run(
         codes["query"], labels["query"], codes["database"], labels["database"], depth=depth
     )
     report = replace(report, skipped=sum(len(part.skipped) for part in codes.values()))
-    facts = {"model_id": model.id, "split_sha256": split.sha256, **data_digests(dataset)}
+    facts = {"model_id": model.id, "split_sha256": split.sha256, **digests}
     with folder.locked(), folder.new_evaluation() as staged:
         _write_evaluation(staged, codes, labels, dataset.classes, model.relaxed(values))
         files.write_json(staged / "report.json", report.to_dict() | facts)
@@ -100,10 +104,10 @@ def find_run_data(folder: RunDir, record: dict[str, Any]) -> str:
     Raises:
         DataError: The data have moved.
     """
-    spec = str(record["data"])
+    spec, relative = str(record["data"]), record.get("data_from_run")
     if spec in DATASETS:
         return spec
-    places = [record.get("data_path"), folder.path / spec, spec]
+    places = [record.get("data_path"), folder.path / relative if relative else None, spec]
     found = next((str(place) for place in places if place and Path(place).exists()), None)
     if found is None:
         raise DataError(
@@ -113,8 +117,13 @@ def find_run_data(folder: RunDir, record: dict[str, Any]) -> str:
     return found
 
 
-def _check_data(folder: RunDir, record: dict[str, Any], dataset: LabelledImages) -> None:
-    """Refuse data that are not those of the training, and say what changed."""
+def _check_data(
+    folder: RunDir, record: dict[str, Any], dataset: LabelledImages
+) -> dict[str, str | None]:
+    """Refuse data that are not those of the training, and say what changed.
+
+    Returns the digests of the data.
+    """
     names = {
         "ids_sha256": "images were added, removed or renamed",
         "labels_sha256": "labels changed",
@@ -128,6 +137,7 @@ def _check_data(folder: RunDir, record: dict[str, Any], dataset: LabelledImages)
             f"The data of {folder.path} are not those it was trained with: {'; '.join(changed)}. "
             "Restore them, name them with --data, or train again."
         )
+    return now
 
 
 def _check_classes(
@@ -138,7 +148,7 @@ def _check_classes(
         if not codes[part].skipped:
             continue
         before = images.labels.class_counts() > 0
-        after = type(images.labels).from_array(labels[part], images.labels.count).class_counts() > 0
+        after = Labels.from_array(labels[part], images.labels.count).class_counts() > 0
         lost = [images.classes[number] for number in np.flatnonzero(before & ~after)]
         if lost:
             raise DataError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ class DataSpec:
 
 
 def make_record(
-    model: HashModel, spec: DataSpec, split: Split, dataset: LabelledImages
+    model: HashModel, spec: DataSpec, split: Split, dataset: LabelledImages, out: Path
 ) -> dict[str, Any]:
     """Everything that must be known to repeat a run and to notice that its data changed.
 
@@ -52,6 +53,7 @@ def make_record(
         spec: The data.
         split: The split of the data.
         dataset: The data set.
+        out: Folder of the run.
 
     Returns:
         The content of run.json.
@@ -63,7 +65,7 @@ def make_record(
         "model_id": model.id,
         "weights_sha256": model.weights_sha256,
         "dataset": find_dataset(spec.data).name,
-        **_data_location(spec),
+        **_data_location(spec, out),
         "protocol": split.name,
         "split_sha256": split.sha256,
         **data_digests(dataset),
@@ -93,12 +95,14 @@ def make_record(
     }
 
 
-def _data_location(spec: DataSpec) -> dict[str, Any]:
-    """A named data set by name; a path as it was given and as an absolute path."""
+def _data_location(spec: DataSpec, out: Path) -> dict[str, Any]:
+    """A named data set by name; a path as it was given, absolute, and relative to the run."""
     root = str(Path(spec.root).absolute()) if spec.root else None
+    location: dict[str, Any] = {"data": spec.data, "root": root}
     if spec.data in DATASETS:
-        return {"data": spec.data, "data_path": None, "root": root}
-    return {"data": spec.data, "data_path": str(Path(spec.data).absolute()), "root": root}
+        return location
+    relative = os.path.relpath(os.path.realpath(spec.data), os.path.realpath(out))
+    return location | {"data_path": str(Path(spec.data).absolute()), "data_from_run": relative}
 
 
 def data_digests(dataset: LabelledImages) -> dict[str, str | None]:

@@ -34,6 +34,7 @@ State = Literal["new", "training", "trained", "evaluated"]
 _RECORD, _SPLIT, _LOG, _SKIPPED = "run.json", "split.json", "log.jsonl", "skipped.csv"
 _STAGING, _REQUEST, _JOURNAL = ".training", "request.json", "publish.json"
 _DONE = ".trained"  # a staging folder whose files are in place and that is being removed
+_REQUIRED = ("method", "bits", "data", "queries", "database")  # of run.json, in every version
 _EVALUATION, _REPORT = "evaluation", "report.json"
 _CODES = ("query.npz", "database.npz", "labels.npz", "values.npy")
 # Version 0.1 wrote report.json and codes/, and left checkpoint.safetensors at the top.
@@ -212,13 +213,21 @@ class RunDir:
         if self._is_publishing():
             with self.locked():
                 self._complete()
-        record = files.read_json(self.path / _RECORD)
-        if not isinstance(record, dict):
-            raise StorageError(f"{self.path / _RECORD} is damaged (not an object). Train again.")
+        path = self.path / _RECORD
+        record = _read_object(path, f"Restore it, or start again: {self._train()} --overwrite")
+        missing = [key for key in _REQUIRED if key not in record]
+        if missing:
+            raise StorageError(
+                f"{path} is damaged ('{missing[0]}' is missing). "
+                f"Restore it, or start again: {self._train()} --overwrite"
+            )
         return record
 
+    def _train(self) -> str:
+        return f"hadahash train DATA --out {self.path}"
+
     def _what_else(self) -> str:
-        train = f"hadahash train DATA --out {self.path}"
+        train = self._train()
         if self.path.exists() and not self.path.is_dir():
             return f"is a file, not the folder of a run. Give a folder that was written by: {train}"
         if not self.path.exists():
@@ -241,22 +250,47 @@ class RunDir:
     def model(self, record: dict[str, Any], *, device: str = "auto") -> HashModel:
         """Load the model and check that it is the one that run.json names.
 
+        Args:
+            record: Content of run.json.
+            device: "auto", "cpu" or "cuda".
+
+        Returns:
+            The model.
+
+        Raises:
+            StorageError: It is another model, or its files are damaged.
+        """
+        model = HashModel.load(self.path, device=device)
+        self.check_model(record, model)
+        return model
+
+    def check_model(self, record: dict[str, Any], model: HashModel) -> None:
+        """Check that a model is the one that run.json names.
+
+        Args:
+            record: Content of run.json.
+            model: The model.
+
         Raises:
             StorageError: It is another model.
         """
-        model = HashModel.load(self.path, device=device)
         if not model.made(record.get("model_id")):
             raise StorageError(
                 f"{self.path} mixes two runs: run.json names the model {record['model_id'][:12]}, "
-                f"but model.json is {model.id[:12]}. Train again with --overwrite."
+                f"but the model is {model.id[:12]}. Train again with --overwrite."
             )
-        return model
 
     def split(self, record: dict[str, Any]) -> Split:
         """Load the split and check that it is the one that run.json names.
 
+        Args:
+            record: Content of run.json.
+
+        Returns:
+            The split.
+
         Raises:
-            StorageError: It is another split.
+            StorageError: It is another split, or damaged.
         """
         split = Split.load(self.path / _SPLIT)
         if record.get("split_sha256", split.sha256) != split.sha256:
@@ -311,13 +345,14 @@ class RunDir:
             StorageError: The run has not been evaluated, or with another model or split.
         """
         self.evaluation()
-        report: dict[str, Any] = files.read_json(self._report() or self.path)
+        again = f"Evaluate again: hadahash evaluate {self.path}"
+        report = _read_object(self._report() or self.path, again)
         record = self.record()
         for key in ("model_id", "split_sha256"):
             if key in record and report.get(key, record[key]) != record[key]:
                 raise StorageError(
                     f"{self.path} was evaluated with another {key.split('_')[0]} than it has now. "
-                    f"Evaluate it again: hadahash evaluate {self.path}"
+                    f"{again}"
                 )
         return report
 
@@ -325,3 +360,11 @@ class RunDir:
         """report.json of this version or, at the top, of version 0.1."""
         places = (self.path / _EVALUATION / _REPORT, self.path / _REPORT)
         return next((path for path in places if path.exists()), None)
+
+
+def _read_object(path: Path, remedy: str) -> dict[str, Any]:
+    """The content of a JSON file that must be an object."""
+    content = files.read_json(path)
+    if not isinstance(content, dict):
+        raise StorageError(f"{path} is damaged (not an object). {remedy}")
+    return content

@@ -90,7 +90,8 @@ def train_run(
         if resume:
             _check_request(run.request(), job.request, run)
         fitted = fit(folder=run.begin(job.request, job.split, resume=resume), progress=progress)
-        record = make_record(fitted.model, spec, job.split, dataset) | {"requested": job.request}
+        record = make_record(fitted.model, spec, job.split, dataset, run.path)
+        record["requested"] = job.request
         if len(job.held_out):
             score = validation_map(fitted.model, job.held_out, job.train, cache=cache)
             record["validation_map"] = score
@@ -183,7 +184,15 @@ def validation_map(
 
 
 def labels_of(codes: Codes, images: LabelledImages) -> NDArray[Any]:
-    """The labels of the images that have a code, in the order of the codes."""
+    """The labels of the images that have a code.
+
+    Args:
+        codes: Codes of the images, in their order; some images may have been skipped.
+        images: The images.
+
+    Returns:
+        Class numbers (n,), or for multi-label data 0 and 1 (n, C), in the order of the codes.
+    """
     if not codes.skipped:
         return images.labels.array
     known = set(codes.ids.tolist())  # np.isin takes quadratic time on text

@@ -72,10 +72,20 @@ class TrainingSet:
         """Whether the inputs are in the memory of the device, so reading them takes no time."""
         return self.inputs.device.type == self.device.type and not self.on_disk
 
-    def batch(self, rows: Tensor, augmentations: Tensor) -> StepInputs:
-        """The inputs of one step: pixels or features, targets, rows and augmentations."""
-        inputs = self.inputs[rows.to(self.inputs.device)].to(self.device)
-        return inputs, self.targets(rows), rows, augmentations
+    def batch(self, inputs: Tensor, rows: Tensor, augmentations: Tensor) -> StepInputs:
+        """Put a batch on the device of the network and add its targets.
+
+        Args:
+            inputs: Pixels or features (batch, ...).
+            rows: Indices of these images (batch,).
+            augmentations: Their augmentations (batch, 8).
+
+        Returns:
+            Inputs, targets, rows and augmentations.
+        """
+        rows = rows.to(self.device)
+        targets = self.targets(rows)
+        return inputs.to(self.device), targets, rows, augmentations.to(self.device)
 
 
 @dataclass(frozen=True)
@@ -172,7 +182,7 @@ class BatchPlan:
         crop: float,
         seed: int,
     ) -> None:
-        self.count, self.device = len(data), data.device
+        self.count, self.device = len(data), data.inputs.device
         self.batch_size = min(config.batch_size, self.count)
         self.steps_per_epoch = self.count // self.batch_size
         self.steps = config.epochs * self.steps_per_epoch
@@ -226,13 +236,17 @@ class _Run:
     def batches(self) -> Iterator[StepInputs]:
         """The batches that are left, each read one step ahead where reading takes time."""
         steps = range(self.first, self.plan.steps)
-        if self.data.resident:
-            yield from (self._read(step) for step in steps)
-            return
-        yield from Prefetcher(self._read, steps)
+        read = map(self._read, steps) if self.data.resident else Prefetcher(self._read, steps)
+        for parts in read:
+            yield self.data.batch(*parts)
 
-    def _read(self, step: int) -> StepInputs:
-        return self.data.batch(*(self.processes.slice(part) for part in self.plan.at(step)))
+    def _read(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs, rows and augmentations of a step, on the device that holds the inputs.
+
+        A thread that prefetches must not use the GPU, which may be recording a graph.
+        """
+        rows, augmentations = (self.processes.slice(part) for part in self.plan.at(step))
+        return self.data.inputs[rows], rows, augmentations
 
     def step(self, given: StepInputs, size: int) -> None:
         """One optimizer step."""
