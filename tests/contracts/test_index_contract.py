@@ -10,8 +10,9 @@ from hadahash import native
 from hadahash.codes import Codes, pack, unpack
 from hadahash.errors import UsageError
 from hadahash.index import ENGINES as REGISTRY
-from hadahash.index import Hits, Index, list_engines, routed
+from hadahash.index import Hits, Index, list_engines
 from hadahash.index._contract import engine_checks
+from hadahash.index.engines import routed
 
 BITS = [8, 12, 16, 24, 32, 33, 48, 64, 96, 128, 255, 512]
 ENGINES = list_engines()
