@@ -25,10 +25,10 @@ from hadahash.reproduce import (
     factorial,
     intervals,
     leaderboard,
+    list_recipes,
     list_targets,
     page,
     read_recipe,
-    recipes,
     run_all,
     run_recipes,
     tables,
@@ -292,7 +292,7 @@ def test_varied_settings_are_in_the_name_and_no_grid_changes_them() -> None:
 
 
 def test_all_names_are_distinct() -> None:
-    for name in recipes():
+    for name in list_recipes():
         recipe = read_recipe(name)
         paths = [
             cell.path(Path())
@@ -318,7 +318,7 @@ def test_recipes_cover_the_paper_and_unknown_ones_are_refused() -> None:
 
 
 def test_the_documents_are_generated_from_the_results(tmp_path: Path) -> None:
-    known = [read_recipe(name) for name in recipes()]
+    known = [read_recipe(name) for name in list_recipes()]
     page.write_page(
         tmp_path / "results.md", known, ROOT / "results", ROOT / "docs" / "results-notes.md"
     )
@@ -411,7 +411,7 @@ def test_tables_as_csv_and_latex() -> None:
 
 
 def test_the_smoke_version_has_every_method_of_every_recipe() -> None:
-    for name in recipes():
+    for name in list_recipes():
         whole, small = read_recipe(name), shrink(read_recipe(name))
         assert {cell.method for cell in small.cells} == {cell.method for cell in whole.cells}
         assert {cell.dataset for cell in small.cells} <= {"digits", "digit-pairs"}
@@ -451,7 +451,7 @@ def test_part_of_the_smoke_version_end_to_end(tmp_path: Path) -> None:
 
 def test_every_stored_result_was_made_with_the_settings_that_its_recipe_chooses() -> None:
     results = ROOT / "results"
-    for recipe in map(read_recipe, recipes()):
+    for recipe in map(read_recipe, list_recipes()):
         for cell in recipe.cells:
             if cell.path(results).exists() and recipe.ready(cell, results):
                 assert recipe.resolve_settings(cell, results).done(results), (

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ..codes import Codes
 from ..evaluation import metrics
-from ..evaluation.counting import checked_labels, count
+from ..evaluation.counting import count
+from ..evaluation.labels import check_class_numbers
 from ..evaluation.metrics import Counts, Reals
 
 DEPTHS = (1000, 5000)
@@ -160,9 +161,9 @@ def _counts(
 def _count(
     sides: tuple[Codes, Codes], labels: tuple[NDArray[Any], NDArray[Any]]
 ) -> tuple[Counts, Counts]:
-    query_labels = checked_labels(labels[0], len(sides[0]), "query")
+    query_labels = check_class_numbers(labels[0], len(sides[0]), "query")
     return count(
-        sides[0], query_labels, sides[1], checked_labels(labels[1], len(sides[1]), "database")
+        sides[0], query_labels, sides[1], check_class_numbers(labels[1], len(sides[1]), "database")
     )
 
 
