@@ -1,7 +1,7 @@
 """HadaHash: supervised image hashing with Hadamard codebooks.
 
-The public names below are imported on first use, so `import hadahash` is fast and does not import torch.
-Everything else is internal and may change between versions.
+The public names below are imported on first use, so `import hadahash` is fast and does not import
+torch. Everything else is internal and may change between versions.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from .networks.hash_network import HashNetwork
 from .plugins import load_plugins, plugin_name
 from .settings import require
 
-DEFAULT_METHOD = "hcdh"  # our best recipe; "hcdh" is the method of the paper
+DEFAULT_METHOD = "hcdh-far"  # our best recipe; "hcdh" is the method of the paper
 
 
 def make_config(

@@ -46,7 +46,7 @@ PROTOCOL_NAMES = (
     "voc2012",
 )
 
-DEFAULT_METHOD = "hcdh"
+DEFAULT_METHOD = "hcdh-far"
 
 
 def changes(text: str) -> Any:
