@@ -15,6 +15,7 @@ from toys import make_toy
 
 import hadahash.reproduce.cells as cells
 from hadahash import files
+from hadahash.building import make_config
 from hadahash.data import ArrayImages, LabelledImages
 from hadahash.errors import DataError, HadaHashError, TrainingDivergedError, UsageError
 from hadahash.reproduce import (
@@ -25,17 +26,19 @@ from hadahash.reproduce import (
     factorial,
     intervals,
     leaderboard,
+    list_recipes,
     list_targets,
     page,
     read_recipe,
-    recipes,
     run_all,
     run_recipes,
     tables,
 )
+from hadahash.reproduce.check import cell_of
 from hadahash.reproduce.collected import Collected
 from hadahash.reproduce.drawings import FIGURES
 from hadahash.reproduce.figures import draw_figure
+from hadahash.reproduce.measures import decode_ap
 from hadahash.reproduce.smoke import shrink
 from hadahash.runs import read_evaluated_run
 
@@ -292,7 +295,7 @@ def test_varied_settings_are_in_the_name_and_no_grid_changes_them() -> None:
 
 
 def test_all_names_are_distinct() -> None:
-    for name in recipes():
+    for name in list_recipes():
         recipe = read_recipe(name)
         paths = [
             cell.path(Path())
@@ -318,7 +321,7 @@ def test_recipes_cover_the_paper_and_unknown_ones_are_refused() -> None:
 
 
 def test_the_documents_are_generated_from_the_results(tmp_path: Path) -> None:
-    known = [read_recipe(name) for name in recipes()]
+    known = [read_recipe(name) for name in list_recipes()]
     page.write_page(
         tmp_path / "results.md", known, ROOT / "results", ROOT / "docs" / "results-notes.md"
     )
@@ -411,7 +414,7 @@ def test_tables_as_csv_and_latex() -> None:
 
 
 def test_the_smoke_version_has_every_method_of_every_recipe() -> None:
-    for name in recipes():
+    for name in list_recipes():
         whole, small = read_recipe(name), shrink(read_recipe(name))
         assert {cell.method for cell in small.cells} == {cell.method for cell in whole.cells}
         assert {cell.dataset for cell in small.cells} <= {"digits", "digit-pairs"}
@@ -451,7 +454,7 @@ def test_part_of_the_smoke_version_end_to_end(tmp_path: Path) -> None:
 
 def test_every_stored_result_was_made_with_the_settings_that_its_recipe_chooses() -> None:
     results = ROOT / "results"
-    for recipe in map(read_recipe, recipes()):
+    for recipe in map(read_recipe, list_recipes()):
         for cell in recipe.cells:
             if cell.path(results).exists() and recipe.ready(cell, results):
                 assert recipe.resolve_settings(cell, results).done(results), (
@@ -592,6 +595,39 @@ def test_hcdh_is_the_paper_s_codebook_in_tables() -> None:
     assert tables.row_name(cell) == "HCDH (far)"
     settings = {**cell.settings, "codebook": "paper"}
     assert tables.row_name(replace(cell, settings=settings)) == "HCDH"
+
+
+def test_every_stored_result_can_be_repeated() -> None:
+    """Its settings make a configuration of the present version."""
+    found = [files.read_json(path) for path in (ROOT / "results").glob("*/*-s[0-9]*.json")]
+    found = [own for own in found if isinstance(own, dict)]
+    found += Collected(ROOT / "results" / "factorial").records()
+    assert len(found) > 300
+    for own in found:
+        cell = cell_of(own)
+        config = make_config(cell.method, bits=cell.bits, seed=cell.seed, settings=cell.settings)
+        assert config.settings()["size"] == own["settings"]["size"]
+
+
+def test_stored_records_of_the_factorial_identify_what_ran() -> None:
+    records = Collected(ROOT / "results" / "factorial").records()
+    assert records
+    for own in records:
+        assert len(own["revision"]["commit"]) == 40 and own["revision"]["clean"]
+        assert all(len(own["digests"][key]) == 64 for key in own["digests"])
+        assert len(own["log"]) == own["settings"]["epochs"]
+        assert len(decode_ap(own["ap"])) == own["queries"]
+        assert own["method"] != "hcdh-h" or own["settings"]["lam"] == 0
+
+
+def test_every_withdrawn_result_is_listed() -> None:
+    text = (ROOT / "results" / "README.md").read_text()
+    withdrawn = ROOT / "results" / "withdrawn"
+    for path in withdrawn.rglob("*.json"):
+        name = path.relative_to(withdrawn).as_posix().split("-efficientnet")[0]
+        first, bits = name.rsplit("-", 1)
+        rows = [line for line in text.splitlines() if f"`{first}-" in line]
+        assert any(f"-{bits}`" in line for line in rows), name
 
 
 def test_every_stored_result_is_complete_and_names_no_machine() -> None:

@@ -2,16 +2,16 @@
 
 from .all import in_folder, list_targets, run_all
 from .cells import RunContext, run_cell, run_recipes
-from .recipes import Cell, Recipe, read_recipe, recipes
+from .recipes import Cell, Recipe, list_recipes, read_recipe
 
 __all__ = [
     "Cell",
     "Recipe",
     "RunContext",
     "in_folder",
+    "list_recipes",
     "list_targets",
     "read_recipe",
-    "recipes",
     "run_all",
     "run_cell",
     "run_recipes",

@@ -12,17 +12,17 @@ from .claims import write_claims
 from .collected import Collected
 from .drawings import FIGURES
 from .factorial import write_factorial
-from .figures import draw_figure, figures
+from .figures import draw_figure, list_figures
 from .leaderboard import write_leaderboard
 from .page import write_page
-from .recipes import Cell, Recipe, read_recipe, recipes
+from .recipes import Cell, Recipe, list_recipes, read_recipe
 from .smoke import shrink
 from .tables import write_tables
 
 
 def list_targets() -> list[str]:
     """Names of all tables and figures, tables first."""
-    return [*recipes(), *figures(), "claims"]
+    return [*list_recipes(), *list_figures(), "claims"]
 
 
 def run_all(
@@ -55,7 +55,9 @@ def run_all(
         if name not in [*list_targets(), "all"]:
             raise unknown("table or figure", name, [*list_targets(), "all"])
     names = list_targets() if "all" in names else names
-    known = {name: shrink(read_recipe(name)) if smoke else read_recipe(name) for name in recipes()}
+    known = {
+        name: shrink(read_recipe(name)) if smoke else read_recipe(name) for name in list_recipes()
+    }
     failure = None
     if run:
         chosen = [known[name] for name in names if name in known]

@@ -269,7 +269,7 @@ def edges(points: list[dict[str, Any]], chosen: dict[str, Any]) -> list[str]:
     return found
 
 
-def recipes() -> list[str]:
+def list_recipes() -> list[str]:
     """Names of all recipes."""
     return sorted(path.name[:-5] for path in _folder().iterdir() if path.name.endswith(".toml"))
 
@@ -286,8 +286,8 @@ def read_recipe(name: str) -> Recipe:
     Raises:
         UsageError: If there is no such recipe.
     """
-    if name not in recipes():
-        raise unknown("recipe", name, recipes())
+    if name not in list_recipes():
+        raise unknown("recipe", name, list_recipes())
     content = _content(name)
     tables = {
         key: {**content.get("common", {}), **table}
