@@ -11,7 +11,10 @@ RUN apt-get update \
 WORKDIR /source
 COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY src ./src
+# The service runs on the CPU; the CUDA libraries of the default wheels take 4 GB.
 RUN python -m venv /opt/hadahash \
+    && /opt/hadahash/bin/pip install --no-cache-dir --constraint constraints.txt \
+        --index-url https://download.pytorch.org/whl/cpu torch torchvision \
     && /opt/hadahash/bin/pip install --no-cache-dir --constraint constraints.txt '.[serve,milvus]'
 
 FROM python:3.12-slim

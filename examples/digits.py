@@ -2,7 +2,8 @@
 
     python examples/digits.py
 
-The network is tiny and starts at random. On photos take `backbone="efficientnet_lite0"`, which starts from ImageNet's weights.
+The network is tiny and starts at random. On photos take `backbone="efficientnet_lite0"`, which
+starts from ImageNet weights.
 """
 
 import tempfile
@@ -41,9 +42,8 @@ print(f"mAP {report.map:.3f}")
 hits = hh.Index.build(codes).search(asked, k=5)
 names = dict(zip(database.ids.tolist(), database.labels.array.tolist(), strict=True))
 for label, found, distances in zip(query.labels.array[:3], hits.ids, hits.distances, strict=False):
-    print(
-        f"a {label} found {[names[each] for each in found.tolist()]}, {distances.tolist()} bits away"
-    )
+    digits = [names[each] for each in found.tolist()]
+    print(f"a {label} found {digits}, {distances.tolist()} bits away")
 
 with tempfile.TemporaryDirectory() as folder:
     hasher.save(folder)

@@ -100,12 +100,19 @@ def build_network(
 def initial_backbone(config: Config) -> Backbone:
     """The backbone of a configuration with its initial weights."""
     with seeded(config.seed):
-        return build_backbone(
+        backbone = build_backbone(
             config.backbone,
             weights=config.weights,
             partial_weights=config.input.partial_weights,
             img_size=config.input.size,
         )
+    encode_size = config.input.encode_size
+    require(
+        not backbone.fixed_size or encode_size in (None, backbone.size),
+        f"encode_size must be {backbone.size} for backbone '{config.backbone}', got {encode_size}. "
+        "It takes images of one size only.",
+    )
+    return backbone
 
 
 def backbone_key(config: Config) -> str:

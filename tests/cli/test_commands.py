@@ -99,9 +99,9 @@ def test_help_names_what_can_be_given(run: Run) -> None:
         "index", "build"
     ) and "epochs" not in shown("index", "build")
     assert "--set queue=128" in shown("serve")
-    assert "codebook-CLASSESxBITS-DESIGN-sSEED.npz in this folder" in shown("codebook").replace(
-        "- ", "-"
-    )
+    assert "codebook-CLASSESxBITS-DESIGN-sSEED.npz in the current folder" in shown(
+        "codebook"
+    ).replace("- ", "-")
 
 
 def test_train_evaluate_encode(trained: tuple[Path, Path], run: Run, tmp_path: Path) -> None:

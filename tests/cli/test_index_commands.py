@@ -140,16 +140,14 @@ def test_searching(run, built, toy_folder, tmp_path):
     assert (code, out) == (2, "") and "Unknown label 'rde'. Did you mean 'red'?" in err
 
 
-def test_a_vanished_picture_is_named_and_left_out(run, built, toy_folder, tmp_path):
+def test_a_deleted_picture_is_named(run, built, toy_folder, tmp_path):
     image = tmp_path / "query.png"
     shutil.copy(toy_folder / "red" / "002.png", image)
     shutil.rmtree(toy_folder)
     code, _, err = run("search", built, image, "-k", 2, "--sheet", tmp_path / "s.html")
-    assert (
-        code == 0
-        and err.count("not on the sheet") == 2
-        and (tmp_path / "s.html").read_text().count("<figure") == 1
-    )
+    page = (tmp_path / "s.html").read_text()
+    assert code == 0 and err.count("no picture: ") == 2
+    assert page.count("<figure") == 3 and page.count("<img") == 1
 
 
 def test_duplicates(run, built, saved, toy_folder):

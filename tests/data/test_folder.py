@@ -11,7 +11,7 @@ import pytest
 from make_images import encode, picture
 
 from hadahash.data import DataWarning, as_images, as_labelled, find_dataset, open_dataset
-from hadahash.data.folder import Listing, list_images, read_folder, scan
+from hadahash.data.folder import Listing, list_images, read_folder, scan, skipped_notice
 from hadahash.errors import CorruptImage, DataError, HadaHashError, UnreadableImage
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs pipes, links, users and odd names")
@@ -55,12 +55,14 @@ def test_hidden_and_other_files_are_counted(tmp_path):
     assert [path.name for path in listing.images] == ["1.png"]
     assert (listing.hidden, [path.name for path in listing.others]) == (2, ["x.txt", "y", "z.svg"])
     assert Listing().skipped == ""
+    assert skipped_notice(listing.others[:1], 2).endswith("(1 .txt) and 2 hidden files.")
+    assert skipped_notice([Path(f"x.{kind}") for kind in "abcdefg"]).endswith("1 .e, ...).")
 
 
 @pytest.mark.parametrize("use", [read_folder, list_images, as_images, as_labelled])
 def test_every_listing_mentions_files_of_unsupported_types(tmp_path, use):
     fill(tmp_path, "cat/1.png", "dog/1.png", "dog/2.HEIC", "dog/3.HEIC", "dog/x.MOV")
-    message = r"Skipped 3 files of unsupported types \(.HEIC, .MOV\)\."
+    message = r"Skipped 3 files of unsupported types \(2 .heic, 1 .mov\)\."
     with pytest.warns(DataWarning, match=message):
         assert len(use(tmp_path)) == 2
 
@@ -189,7 +191,7 @@ def test_folders_that_cannot_be_used_are_explained(tmp_path):
     cases.append((hollow, r"1 class folders of .* hold no images \('fish'\)"))
     (fill(tmp_path / "texts", "cat/a.txt") / ".b").touch()
     cases.append(
-        (tmp_path / "texts", r"holds no images. Skipped 1 file of unsupported types \(.txt\)")
+        (tmp_path / "texts", r"holds no images. Skipped 1 file of unsupported types \(1 .txt\)")
     )
     for root, message in cases:
         with pytest.raises(DataError, match=message) as caught:

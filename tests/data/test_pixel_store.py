@@ -13,7 +13,8 @@ import torch
 from toys import make_toy, one_line, write_folder
 
 from hadahash.data import as_labelled, pixel_store, read_folder
-from hadahash.data.pixel_store import PixelStore, Prefetcher, available_memory
+from hadahash.data.memory import available_memory
+from hadahash.data.pixel_store import PixelStore, Prefetcher
 from hadahash.data.preprocess import Preprocess
 from hadahash.errors import StorageError
 
@@ -100,13 +101,6 @@ def test_the_memory_limit_follows_the_machine(monkeypatch, tmp_path, data):
     for available, in_memory in ((2 * size, True), (2 * size - 2, False)):
         monkeypatch.setattr(pixel_store, "available_memory", lambda amount=available: amount)
         assert PixelStore.build(data, PREPROCESS, folder=tmp_path).in_memory == in_memory
-
-
-def test_batches_are_the_rows_in_order(tmp_path, data):
-    store = PixelStore.build(data, PREPROCESS, folder=tmp_path, memory_limit=0)
-    order = [torch.tensor([3, 1]), torch.tensor([7]), torch.tensor([0, 0, 2])]
-    for rows, batch in zip(order, store.batches(order), strict=True):
-        assert torch.equal(batch, store.pixels[rows])
 
 
 def test_one_item_is_read_ahead_and_no_more():

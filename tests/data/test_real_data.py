@@ -18,7 +18,7 @@ def real(name: str) -> LabelledImages:
     if not os.environ.get("HADAHASH_DATA"):
         pytest.skip("HADAHASH_DATA is not set")
     try:
-        place = DATASETS.get(name).get(None, download=False)
+        place = DATASETS.get(name).locate(None, download=False)
     except DataError as error:
         pytest.skip(str(error))
     return DATASETS.get(name).read(place)

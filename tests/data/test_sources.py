@@ -6,6 +6,7 @@ import dataclasses
 import io
 import os
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from hadahash.data import (
     LabelledImages,
     as_images,
     as_labelled,
+    find_dataset,
     open_dataset,
     read_table,
 )
@@ -340,6 +342,10 @@ def test_a_folder_with_the_name_of_a_data_set_is_mentioned(tmp_path, monkeypatch
     with pytest.warns(DataWarning, match="names a data set and a folder"):
         assert len(as_images("digits")) == 1_797
     assert len(as_labelled("./digits")) == len(as_images("./digits")) == 8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert find_dataset("digits").name == "digits"
+        assert len(open_dataset("digits", tmp_path)) == 1_797  # the folder of its files is given
 
 
 def test_labelled_images_must_match():

@@ -167,7 +167,7 @@ def test_a_limit_on_the_size_of_files(tmp_path, engine):
 def test_a_full_disk_at_every_write(tmp_path, monkeypatch):
     folder = tmp_path / "i"
     new_index(folder, "routed")
-    flush = files._flush
+    flush = files.flush
     for fails_at in range(40):
         calls = []
 
@@ -180,7 +180,7 @@ def test_a_full_disk_at_every_write(tmp_path, monkeypatch):
         index = Index.open(folder)
         become(index, 2)
         with monkeypatch.context() as patch:
-            patch.setattr(files, "_flush", full)
+            patch.setattr(files, "flush", full)
             try:
                 index.save(folder)
             except StorageError as error:
@@ -202,7 +202,7 @@ def test_saving_again_after_a_failure(tmp_path, monkeypatch):
     become(index, 2)
     with monkeypatch.context() as patch:
         patch.setattr(
-            files, "_flush", lambda path: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full"))
+            files, "flush", lambda path: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full"))
         )
         with pytest.raises(StorageError):
             index.save(folder)

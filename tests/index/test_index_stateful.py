@@ -23,7 +23,7 @@ IDS = st.lists(st.integers(-20, 40), min_size=0, max_size=12, unique=True)
 @pytest.fixture(autouse=True)
 def without_flushing(monkeypatch):
     """Crashes are tested in test_index_crash.py."""
-    monkeypatch.setattr(files, "_flush", lambda path: None)
+    monkeypatch.setattr(files, "flush", lambda path: None)
 
 
 class IndexSteps(RuleBasedStateMachine):

@@ -289,8 +289,8 @@ def test_temporary_files_of_others_are_left_alone(make, tmp_path):
 
 
 def test_a_new_folder_is_flushed_with_its_parents(make, tmp_path, monkeypatch):
-    flushed, flush = [], files._flush
-    monkeypatch.setattr(files, "_flush", lambda path: (flushed.append(Path(path)), flush(path)))
+    flushed, flush = [], files.flush
+    monkeypatch.setattr(files, "flush", lambda path: (flushed.append(Path(path)), flush(path)))
     Index.build(make(3)).save(tmp_path / "a" / "b")
     assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(flushed)
 

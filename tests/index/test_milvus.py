@@ -23,6 +23,7 @@ from hadahash.index import Index
 from hadahash.index.engines import milvus_client, milvus_search
 from hadahash.index.engines.milvus_client import MilvusServer, MilvusSettings
 from hadahash.index.engines.milvus_filter import decode_text, encode_text
+from hadahash.index.storage.manifest import checksum
 
 
 def filled(make, rng, n, bits=64, *, text=False, **options):
@@ -162,6 +163,20 @@ def test_the_folder_names_the_server_but_not_the_token(make, tmp_path, monkeypat
     opened.drop()
     with pytest.raises(StorageError, match="no collection 'some_photos'"):
         Index.open(tmp_path / "i").verify()
+
+
+def test_a_folder_of_version_0_1_opens(make, tmp_path):
+    """It stored the batch size under another name."""
+    index = Index.build(make(5), engine="milvus", batch_size=50)
+    index.save(tmp_path / "i")
+    manifest = json.loads((tmp_path / "i" / "index.json").read_text())
+    stored = manifest["meta"]["milvus"]
+    stored["batch"] = stored.pop("batch_size")
+    manifest |= {"format": 1, "ids": manifest.pop("id_type"), "codebook": None}
+    manifest["crc32"] = checksum(manifest)
+    (tmp_path / "i" / "index.json").write_text(json.dumps(manifest))
+    opened = Index.open(tmp_path / "i")
+    assert opened.settings.batch_size == 50 and len(opened) == 5
 
 
 def test_several_writers_fill_one_collection(make):

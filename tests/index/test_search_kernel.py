@@ -25,11 +25,11 @@ compiled = pytest.mark.skipif(
 
 def sorted_keys(table, queries, k, limits, allowed=None):
     """The expected keys, by sorting all of them."""
-    ranks = np.arange(len(table)) if table.ordinals is None else table.ordinals.astype(np.int64)
+    ordinals = np.arange(len(table)) if table.ordinals is None else table.ordinals.astype(np.int64)
     keys = (
         hamming(queries.view(np.uint8), table.rows.view(np.uint8)).astype(np.uint64)
         << np.uint64(32)
-    ) | ranks.astype(np.uint64)
+    ) | ordinals.astype(np.uint64)
     if allowed is not None:
         keys[:, ~allowed] = limits[:, None]
     keys = np.sort(np.minimum(keys, limits[:, None]), axis=1)[:, :k]

@@ -23,7 +23,7 @@ from losses import (
 )
 
 from hadahash.methods import Batch, Task
-from hadahash.methods.dpsh import PairBank
+from hadahash.methods.dpsh import PairBank, pack_labels, unpack_labels
 from hadahash.methods.hashnet import pair_weights
 
 
@@ -110,6 +110,33 @@ def test_dpsh_loss_is_the_formula(multilabel):
             _drift(method, seed + turn)
 
 
+def _labels(method):
+    return method.bank.labels(slice(None), torch.float64)
+
+
+@pytest.mark.parametrize("classes", [1, 7, 8, 9, 20])
+def test_labels_are_packed_as_bits(classes):
+    targets = (torch.rand(5, classes, generator=torch.Generator().manual_seed(0)) < 0.5).float()
+    packed = pack_labels(0.3 * targets)
+    assert packed.dtype == torch.uint8 and packed.shape == (5, -(-classes // 8))
+    assert torch.equal(unpack_labels(packed, classes).float(), targets)
+
+
+@pytest.mark.parametrize("name", ["dpsh", "dsdh"])
+def test_blocks_of_the_bank_do_not_change_the_loss(name, monkeypatch):
+    found = []
+    for block in (1 << 24, 3 * CLASSES):
+        monkeypatch.setattr("hadahash.methods.dpsh._BLOCK", block)
+        settings = {"dsdh_refresh": 1} if name == "dsdh" else {}
+        method = deep_method(name, multilabel=True, **settings)
+        assert len(list(method.bank.blocks())) == (1 if block > 100 else 4)
+        for step, batch in enumerate(_batches(4, True)):
+            method.before_step(step, 10)
+            parts = method.loss(batch)
+        found.append({key: value.item() for key, value in parts.items()})
+    assert found[0] == pytest.approx(found[1])
+
+
 def test_the_bank_keeps_the_last_output_of_each_image():
     method, bank = deep_method("dpsh"), {}
     for turn, batch in enumerate(_batches(3, False)):
@@ -119,8 +146,7 @@ def test_the_bank_keeps_the_last_output_of_each_image():
     for j in range(IMAGES):
         u, y = bank.get(j, ([0.0] * BITS, [0.0] * CLASSES))
         assert (
-            method.bank.outputs[j].tolist() == pytest.approx(u)
-            and method.bank.targets[j].tolist() == y
+            method.bank.outputs[j].tolist() == pytest.approx(u) and _labels(method)[j].tolist() == y
         )
     assert 0 < len(bank) < IMAGES
 
@@ -139,7 +165,7 @@ def test_dpsh_gradient_is_the_documented_one(multilabel):
     sum(method.loss(batch).values()).backward()
     U0, U = outputs.detach(), method.bank.outputs
     S = torch.tensor(
-        [[share(y, z) for z in method.bank.targets.tolist()] for y in batch.targets.tolist()]
+        [[share(y, z) for z in _labels(method).tolist()] for y in batch.targets.tolist()]
     ).double()
     likelihood = (torch.sigmoid(U0 @ U.T / 2) - S) @ U / 2 / S.numel()
     quantization = 2 * 0.3 * (U0 - torch.where(U0 >= 0, 1.0, -1.0)) / U0.numel()
@@ -242,9 +268,8 @@ def _filled(seed, *, multilabel=False, **settings):
     generator = torch.Generator().manual_seed(seed)
     method.bank.outputs.normal_(generator=generator)
     labels = torch.rand(IMAGES, CLASSES, generator=generator)
-    method.bank.targets.copy_(
-        labels < 0.4 if multilabel else labels == labels.max(1, keepdim=True).values
-    )
+    chosen = labels < 0.4 if multilabel else labels == labels.max(1, keepdim=True).values
+    method.bank.targets.copy_(pack_labels(chosen))
     return method
 
 
@@ -254,7 +279,7 @@ def test_the_codes_of_dsdh_are_those_of_a_slow_descent(weights, multilabel):
     mu, nu, eta = weights
     for seed in range(20):
         method = _filled(seed, multilabel=multilabel, dsdh_mu=mu, dsdh_nu=nu, dsdh_eta=eta)
-        U, Y = method.bank.outputs.numpy().T, method.bank.targets.numpy().T
+        U, Y = method.bank.outputs.numpy().T, _labels(method).numpy().T
         B = np.where(U >= 0, 1.0, -1.0)
         for step in (40, 80):  # the second time from the codes of the first
             B, _ = _slow_codes(B, U, Y, mu=mu, nu=nu, eta=eta)
@@ -266,7 +291,7 @@ def test_the_objective_of_dsdh_never_increases():
     mu, nu, eta, falls = 1.0, 0.5, 0.01, 0
     for seed in range(10):
         method = _filled(seed, dsdh_mu=mu, dsdh_nu=nu, dsdh_eta=eta)
-        U, Y = method.bank.outputs.numpy(), method.bank.targets.numpy()
+        U, Y = method.bank.outputs.numpy(), _labels(method).numpy()
         B, last, values = np.where(U >= 0, 1.0, -1.0), math.inf, []
         for step in range(1, 8):
             W = np.linalg.solve(B.T @ B + nu / mu * np.eye(BITS), B.T @ Y)
@@ -303,7 +328,7 @@ def test_images_not_seen_yet_have_no_code_and_no_influence():
     B, _ = _slow_codes(
         np.where(without.bank.outputs[:7].numpy().T >= 0, 1.0, -1.0),
         without.bank.outputs[:7].numpy().T,
-        without.bank.targets[:7].numpy().T,
+        _labels(without)[:7].numpy().T,
         mu=0.01,
         nu=1.0,
         eta=0.1,

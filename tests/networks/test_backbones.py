@@ -14,6 +14,7 @@ import torch
 import torchvision
 from toys import one_line
 
+from hadahash.building import initial_backbone, make_config
 from hadahash.errors import DataError, MissingExtraError, UsageError
 from hadahash.networks import HashHead, build_backbone, list_backbones
 from hadahash.networks.backbones import Backbone
@@ -147,6 +148,13 @@ def test_sizes_that_a_network_cannot_take_are_refused():
     backbone = build_backbone("timm/test_vit", weights="none", img_size=64)
     with pytest.raises(UsageError, match="takes images of 64 pixels only, got 80"):
         backbone(torch.zeros(1, 3, 80, 80))
+
+
+def test_another_size_for_encoding_is_refused_before_training():
+    settings = {"size": 64, "encode_size": 80}
+    config = make_config("lsh", backbone="timm/test_vit", weights="none", settings=settings)
+    with pytest.raises(UsageError, match=r"^encode_size must be 64 for backbone 'timm/test_vit'"):
+        initial_backbone(config)
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element")

@@ -70,6 +70,16 @@ def test_the_last_of_several_charsets_counts(client):
     assert error_code(client.post("/v1/search", content=b"--B--", headers=headers), 400)
 
 
+def test_bodies_are_limited_in_memory_together(own_place):
+    with opened(own_place, upload_memory=2000) as client:
+        large = encode(picture(), "PNG") + b"\0" * 2000
+        for _ in range(2):
+            response = client.post("/v1/search", files={"image": large})
+            assert error_code(response, 503) == "busy" and response.headers["retry-after"] == "1"
+        assert client.app.state.service.upload_bytes == 0
+        assert client.post("/v1/search", json={"id": RED}).status_code == 200
+
+
 # ---- other sites -----------------------------------------------------------------------------------------------------
 
 

@@ -88,3 +88,34 @@ Protocol = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(help=f"Split protocol: {', '.join(PROTOCOL_NAMES)}. Default: the data set's own."),
 ]
+
+# Options of `hadahash train`.
+
+Frozen = Annotated[
+    bool, typer.Option("--frozen", help="Train only the head, on features computed once.")
+]
+SplitSeed = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(help="Seed of the data split alone; the default is --seed."),
+]
+Validation = Annotated[
+    float, typer.Option(help="Fraction of the training images held out to choose settings.")
+]
+ConfigFile = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(help="TOML file with settings; --set takes precedence."),
+]
+TrainSettings = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    changes("Change a setting, e.g. --set epochs=10; `hadahash settings` lists them"),
+]
+Plugins = Annotated[
+    Optional[list[Path]],  # noqa: UP045
+    typer.Option(help="Python file that defines a method. May be repeated."),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue from the last checkpoint of the run.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a run that is in the folder.")
+]

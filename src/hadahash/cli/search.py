@@ -47,7 +47,7 @@ def search(
         from ..visuals.search_sheet import write_search_sheet
 
         for problem in write_search_sheet(page, image, found, bits=opened.bits):
-            output.info(f"not on the sheet: {problem}")
+            output.info(f"no picture: {problem}")
     if json:
         output.as_json({"image": str(image), "hits": [hit._asdict() for hit in found]})
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -20,37 +20,17 @@ def train(
     bits: options.Bits = 64,
     backbone: options.Backbone = "efficientnet_lite0",
     weights: options.Weights = "imagenet",
-    frozen: Annotated[
-        bool, typer.Option("--frozen", help="Train only the head, on features computed once.")
-    ] = False,
+    frozen: options.Frozen = False,
     seed: options.Seed = 0,
-    split_seed: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Seed of the data split alone; the default is --seed."),
-    ] = None,
+    split_seed: options.SplitSeed = None,
     protocol: options.Protocol = None,
-    validation: Annotated[
-        float, typer.Option(help="Fraction of the training images held out to choose settings.")
-    ] = 0.0,
+    validation: options.Validation = 0.0,
     data_root: options.Root = None,
-    config: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="TOML file with settings; --set takes precedence."),
-    ] = None,
-    set_: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        options.changes("Change a setting, e.g. --set epochs=10; `hadahash settings` lists them"),
-    ] = None,
-    plugin: Annotated[
-        Optional[list[Path]],  # noqa: UP045
-        typer.Option(help="Python file that defines a method. May be repeated."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the last checkpoint of the run.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a run that is in the folder.")
-    ] = False,
+    config: options.ConfigFile = None,
+    set_: options.TrainSettings = None,
+    plugin: options.Plugins = None,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
     device: options.Device = "auto",
 ) -> None:
     """Learn codes from labelled images.
@@ -93,7 +73,7 @@ def train(
 
 
 def _report(out: Path) -> None:
-    """Say what was trained; of several processes the first speaks for all."""
+    """Print what was trained, in the first process only."""
     from ..runs import RunDir
     from ..training import current_processes
 

@@ -17,6 +17,7 @@ from ..codes import Skipped
 from ..errors import ImageError
 from .base import ArrayImages, Ids, Images, LabelledImages
 from .images import shrink_to_square
+from .memory import available_memory
 from .preprocess import Preprocess
 
 
@@ -71,20 +72,21 @@ def decode(
 
 
 def in_memory(
-    data: LabelledImages, preprocess: Preprocess, *, limit: int = 8 << 30
+    data: LabelledImages, preprocess: Preprocess, *, limit: int | None = None
 ) -> LabelledImages:
     """Decode a data set once, to go through it often.
 
     Args:
         data: The data set.
         preprocess: Size and fit of the squares.
-        limit: Largest size of the squares in bytes.
+        limit: Largest size of the squares in bytes; by default half of the available memory.
 
     Returns:
         The same data set as squares in memory; or `data` itself where the squares would exceed
         `limit` or an image cannot be decoded.
     """
     shape = (len(data), preprocess.side, preprocess.side, 3)
+    limit = available_memory() // 2 if limit is None else limit
     if isinstance(data.images, ArrayImages) or math.prod(shape) > limit:
         return data
     squares = np.empty(shape, np.uint8)

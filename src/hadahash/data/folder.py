@@ -38,19 +38,33 @@ class Listing:
 
     @property
     def skipped(self) -> str:
-        """One sentence about the files with another extension; empty if there are none.
+        """One sentence about the files with another extension; empty if there are none."""
+        return skipped_notice(self.others)
 
-        Example:
-            >>> Listing(others=[Path("a.MOV"), Path("b.MOV"), Path("c")]).skipped
-            'Skipped 3 files of unsupported types (.MOV, no extension).'
-        """
-        if not self.others:
-            return ""
-        kinds = Counter(path.suffix or "no extension" for path in self.others)
-        shown = [kind for kind, _ in kinds.most_common(5)]
-        more = ", ..." if len(kinds) > len(shown) else ""
-        count = f"{len(self.others):,} file{'s' if len(self.others) > 1 else ''}"
-        return f"Skipped {count} of unsupported types ({', '.join(shown)}{more})."
+
+def skipped_notice(others: Sequence[Path], hidden: int = 0) -> str:
+    """Describe files that a listing leaves out.
+
+    Args:
+        others: Files without an image extension.
+        hidden: Number of hidden files and folders to mention.
+
+    Returns:
+        One sentence, or an empty string if there are none.
+
+    Example:
+        >>> skipped_notice([Path("a.MOV"), Path("b.mov"), Path("c")])
+        'Skipped 3 files of unsupported types (2 .mov, 1 no extension).'
+    """
+    parts = []
+    if others:
+        kinds = Counter(path.suffix.lower() or "no extension" for path in others)
+        shown = [f"{count:,} {kind}" for kind, count in kinds.most_common(5)]
+        more = ["..."] if len(kinds) > len(shown) else []
+        parts.append(f"{_files(len(others))} of unsupported types ({', '.join(shown + more)})")
+    if hidden:
+        parts.append(_files(hidden, "hidden "))
+    return f"Skipped {' and '.join(parts)}." if parts else ""
 
 
 def list_images(root: str | Path) -> list[Path]:
@@ -245,6 +259,10 @@ def _is_visible_folder(entry: os.DirEntry[str]) -> bool:
         return not entry.name.startswith(".") and entry.is_dir()
     except OSError:  # a link that leads to itself
         return False
+
+
+def _files(count: int, kind: str = "") -> str:
+    return f"{count:,} {kind}file{'' if count == 1 else 's'}"
 
 
 def _some(names: Sequence[str]) -> str:

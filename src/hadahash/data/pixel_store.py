@@ -27,6 +27,7 @@ from ..codes import Skipped
 from .base import LabelledImages
 from .datasets.locations import cache_folder
 from .decode import decode, to_skipped
+from .memory import available_memory
 from .preprocess import Preprocess
 
 K = TypeVar("K")
@@ -96,28 +97,6 @@ class PixelStore:
         pixels = torch.from_numpy(array[:filled])
         return PixelStore(pixels, np.concatenate(rows), skipped, in_memory)
 
-    def read(self, rows: Tensor) -> Tensor:
-        """Copy some images into memory.
-
-        Args:
-            rows: Indices into `pixels`, on any device.
-
-        Returns:
-            uint8 (rows, 3, side, side) on the CPU.
-        """
-        return self.pixels[rows.cpu()]
-
-    def batches(self, order: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Read one batch after the other, each while the one before is in use.
-
-        Args:
-            order: The rows of each batch.
-
-        Returns:
-            Iterator over uint8 (batch, 3, side, side) on the CPU.
-        """
-        return iter(Prefetcher(self.read, order))
-
 
 class Prefetcher(Generic[K, V]):
     """Reads items in a thread, one ahead of the consumer.
@@ -148,37 +127,6 @@ class Prefetcher(Generic[K, V]):
                 yield waiting.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def available_memory() -> int:
-    """Return the memory that can be used without swapping, in bytes.
-
-    The limit of a container counts. Where the system does not tell, 16 GiB are assumed.
-    """
-    found = [amount for amount in (_system_memory(), _container_memory()) if amount is not None]
-    return min(found, default=16 << 30)
-
-
-def _system_memory() -> int | None:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
-def _container_memory() -> int | None:
-    folder = Path("/sys/fs/cgroup")
-    try:
-        limit = int((folder / "memory.max").read_text())
-        used = int((folder / "memory.current").read_text())
-        lines = (folder / "memory.stat").read_text().splitlines()
-        cache = next(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
-        return max(0, limit - used + cache)
-    except (OSError, StopIteration, ValueError):  # ValueError: "max", no limit
-        return None
 
 
 def _nbytes(shape: tuple[int, ...]) -> int:

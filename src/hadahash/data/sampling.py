@@ -55,7 +55,7 @@ def draw(
         DataError: A class has too few images.
     """
     bits = np.random.PCG64(seed)
-    drawn: NDArray[np.int64] = np.zeros((0, sum(counts)), np.int64)
+    drawn = [np.empty((0, sum(counts)), np.int64)]
     free = np.ones(len(pool), bool)
     groups = data.labels.take(pool).rows_by_class()
     for rows, class_name in zip(groups, data.classes, strict=True):
@@ -67,8 +67,9 @@ def draw(
             )
         own = shuffled(own, bits)[: sum(counts)]
         free[own] = False
-        drawn = np.vstack([drawn, pool[own]])  # (classes so far, images per class)
-    return [np.sort(part, axis=None) for part in np.split(drawn, np.cumsum(counts)[:-1], axis=1)]
+        drawn.append(pool[own][None])
+    table = np.concatenate(drawn)  # (classes, images per class)
+    return [np.sort(part, axis=None) for part in np.split(table, np.cumsum(counts)[:-1], axis=1)]
 
 
 def hold_out(

@@ -135,9 +135,6 @@ def find_dataset(spec: str | Path) -> DatasetInfo:
         UsageError: There is neither such a data set nor such a folder.
     """
     if isinstance(spec, str) and spec in DATASETS:
-        if os.path.isdir(spec):  # noqa: PTH112
-            text = f"'{spec}' names a data set and a folder. Using the data set; write ./{spec}"
-            warnings.warn(f"{text} for the folder.", DataWarning, stacklevel=3)
         return DATASETS.get(spec)
     path = Path(spec)
     if is_table(path):
@@ -170,6 +167,9 @@ def open_dataset(
         UsageError: The name is unknown.
         DataError: The files are missing or damaged.
     """
+    if root is None and spec in DATASETS and os.path.isdir(spec):  # noqa: PTH112
+        text = f"'{spec}' names a data set and a folder. Using the data set; write ./{spec}"
+        warnings.warn(f"{text} for the folder.", DataWarning, stacklevel=2)
     entry = find_dataset(spec)
     return entry.read(entry.locate(root, download=download, info=info))
 

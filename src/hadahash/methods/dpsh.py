@@ -19,20 +19,26 @@ Deviations from the authors:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from ..settings import Checked, setting
 from .base import METHODS, Batch, DeepMethod, Task
 from .common import CenteredLinear, pair_likelihood, products, share_a_label, sign
 
+_BLOCK = 1 << 24  # labels that are unpacked at a time: 64 MiB
+
 
 class PairBank(nn.Module):
-    """The last outputs and the targets of all training images.
+    """The last outputs and the labels of all training images.
 
     They are part of checkpoints, but neither of a saved model nor of the moving average of weights.
+    Labels are packed, one bit per class, and unpacked in blocks. After mixup an image has all
+    labels of its mixture.
 
     Args:
         task: The sizes to build for.
@@ -43,16 +49,26 @@ class PairBank(nn.Module):
 
     def __init__(self, task: Task) -> None:
         super().__init__()
+        self.classes = task.classes
         outputs = torch.zeros(task.train_images, task.bits)
-        targets = torch.zeros(task.train_images, task.classes)
+        targets = torch.zeros(task.train_images, -(-task.classes // 8), dtype=torch.uint8)
         self.register_buffer("outputs", outputs, persistent=False)
         self.register_buffer("targets", targets, persistent=False)
 
     @torch.no_grad()
     def store(self, outputs: Tensor, batch: Batch) -> None:
-        """Store the outputs (n, bits) and targets of a batch."""
+        """Store the outputs (n, bits) and labels of a batch."""
         self.outputs.index_copy_(0, batch.indices, outputs.to(self.outputs.dtype))
-        self.targets.index_copy_(0, batch.indices, batch.targets.to(self.targets.dtype))
+        self.targets.index_copy_(0, batch.indices, pack_labels(batch.targets))
+
+    def blocks(self) -> Iterator[slice]:
+        """Iterate over all rows in blocks whose labels fit into memory."""
+        count, rows = len(self.targets), max(1, _BLOCK // self.classes)
+        return (slice(start, start + rows) for start in range(0, max(1, count), rows))
+
+    def labels(self, rows: slice, dtype: torch.dtype) -> Tensor:
+        """Return the labels (m, classes) of 0 and 1 of some rows."""
+        return unpack_labels(self.targets[rows], self.classes).to(dtype)
 
     def likelihood(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Compute the mean negative log likelihood of the pairs (batch x bank), over K / 16.
@@ -64,9 +80,24 @@ class PairBank(nn.Module):
         Returns:
             A scalar.
         """
-        similar = share_a_label(batch.targets, self.targets.to(batch.targets.dtype))
+        blocks = (self.labels(rows, batch.targets.dtype) for rows in self.blocks())
+        similar = torch.cat([share_a_label(batch.targets, labels) for labels in blocks], dim=1)
         pairs = pair_likelihood(products(outputs, self.outputs.to(outputs.dtype)) / 2, similar)
         return pairs.mean() / max(1.0, outputs.shape[1] / 16)
+
+
+def pack_labels(targets: Tensor) -> Tensor:
+    """Pack targets (n, classes) into uint8 (n, ceil(classes / 8)); a bit is 1 for a target > 0."""
+    bits = F.pad((targets > 0).to(torch.uint8), (0, -targets.shape[1] % 8))
+    shifts = torch.arange(8, dtype=torch.uint8, device=targets.device)
+    packed = (bits.view(len(bits), -1, 8) << shifts).sum(2, dtype=torch.int32)
+    return packed.to(torch.uint8)
+
+
+def unpack_labels(packed: Tensor, classes: int) -> Tensor:
+    """Unpack the result of `pack_labels` into uint8 (n, classes) of 0 and 1."""
+    shifts = torch.arange(8, dtype=torch.uint8, device=packed.device)
+    return ((packed[:, :, None] >> shifts) & 1).flatten(1)[:, :classes]
 
 
 @dataclass(frozen=True)

@@ -64,12 +64,15 @@ class DSDH(DeepMethod):
         """Solve B and W every `dsdh_refresh` steps."""
         if step and step % self.settings.dsdh_refresh == 0:
             mu, nu, eta = self.settings.dsdh_mu, self.settings.dsdh_nu, self.settings.dsdh_eta
-            U, Y = self.bank.outputs.double(), self.bank.targets.double()
+            U = self.bank.outputs.double()
             seen = U.any(1, keepdim=True)
             # A row of zeros stays zero and does not contribute to W.
             B = torch.where(self.codes == 0, sign(U), self.codes.double()) * seen
-            W = RidgeSolver(B, nu / mu).solve(Y)
-            self.codes.copy_(solve_codes(B, W, Y @ W.T + eta / mu * U, sweeps=1))
+            blocks = list(self.bank.blocks())
+            BY = torch.stack([B[rows].T @ self.bank.labels(rows, B.dtype) for rows in blocks])
+            W = RidgeSolver(B, nu / mu).solve_product(BY.sum(0))
+            Q = torch.cat([self.bank.labels(rows, B.dtype) @ W.T for rows in blocks])
+            self.codes.copy_(solve_codes(B, W, Q + eta / mu * U, sweeps=1))
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the parts "pairs" and "codes"."""

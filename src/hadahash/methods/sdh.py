@@ -86,7 +86,11 @@ class RidgeSolver:
 
     def solve(self, Y: Tensor) -> Tensor:
         """Return (X^T X + weight I)^-1 X^T Y, (d, m), for targets Y (n, m)."""
-        return torch.cholesky_solve(self.X.T @ Y, self.factor)
+        return self.solve_product(self.X.T @ Y)
+
+    def solve_product(self, product: Tensor) -> Tensor:
+        """Return (X^T X + weight I)^-1 product, for product = X^T Y (d, m)."""
+        return torch.cholesky_solve(product, self.factor)
 
 
 def solve_codes(B: Tensor, W: Tensor, Q: Tensor, sweeps: int) -> Tensor:

@@ -8,7 +8,7 @@
 
 #define TILE_BYTES (1 << 17) /* of codes: a tile stays in the cache while all queries visit it */
 
-/* Mirrored in search.py. An item's ordinal is its position in ascending order of ids. */
+/* Mirrored in tables.py. An item's ordinal is its position in ascending order of ids. */
 typedef struct {
     const uint8_t *codes;           /* (size, width), aligned to 4 bytes for width 4, else to 8 */
     const uint32_t *ordinals;       /* (size,), ascending in each block; NULL: equal to position */

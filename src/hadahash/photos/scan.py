@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,17 +47,9 @@ class Scan:
         >>> Scan([], [Path("a.HEIC"), Path("b.mov"), Path("c.heic")], 1).notice
         'Skipped 3 files of unsupported types (2 .heic, 1 .mov) and 1 hidden file.'
         """
-        parts = []
-        if self.unsupported:
-            parts.append(f"{_files(len(self.unsupported))} of unsupported types ({self._types()})")
-        if self.hidden:
-            parts.append(_files(self.hidden, "hidden "))
-        return f"Skipped {' and '.join(parts)}." if parts else None
+        from ..data.folder import skipped_notice
 
-    def _types(self) -> str:
-        counts = Counter(path.suffix.lower() or "no suffix" for path in self.unsupported)
-        shown = [f"{count:,} {name}" for name, count in counts.most_common(5)]
-        return ", ".join([*shown, "..."] if len(counts) > 5 else shown)
+        return skipped_notice(self.unsupported, self.hidden) or None
 
 
 def scan_folder(folder: str | Path, *, prefix: str = "") -> Scan:
@@ -134,7 +125,3 @@ def _resolve(path: str | Path) -> Path:
 def _photo(path: Path, root: Path, prefix: str) -> Photo:
     parts = path.relative_to(root).parts
     return Photo(prefix + "/".join(parts), path, root, parts[0] if len(parts) > 1 else None)
-
-
-def _files(count: int, kind: str = "") -> str:
-    return f"{count:,} {kind}file{'' if count == 1 else 's'}"

@@ -137,7 +137,7 @@ def _signs(values: Tensor) -> Tensor:
 
 
 def _class_probabilities(values: Tensor, codewords: Tensor) -> Tensor:
-    """float64 (n, C)"""
+    """Probabilities of the classes, float64 (n, C)."""
     sharpness = SHARPNESS / codewords.shape[1]
     return (sharpness * values.double() @ codewords.double().T).softmax(1)
 

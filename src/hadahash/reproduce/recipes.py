@@ -86,7 +86,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """<method>-<bits>-<backbone>-s<seed>[-<protocol, if not the usual one>][-<mark>]"""
+        """Stem of its file: METHOD-BITS-BACKBONE-sSEED[-PROTOCOL, if not the usual one][-MARK]."""
         own = find_dataset(self.dataset).protocol == self.protocol
         parts = [
             self.method,

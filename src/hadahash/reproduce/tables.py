@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def status(self) -> str:
-        """ "run", "not run" or "diverged"."""
+        """One of "run", "not run" and "diverged"."""
         return "diverged" if self.diverged else "run" if self.maps else "not run"
 
     @property

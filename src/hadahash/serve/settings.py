@@ -39,7 +39,7 @@ class ServeSettings:
     upload_queue: int = setting(512, "Requests whose body is being received.", gt=0)
     upload_memory: int = setting(256_000_000, "Bytes of all bodies being received.", gt=0)
     write_queue: int = setting(64, "Index changes running or waiting.", gt=0)
-    picture_queue: int = setting(256, "Images and thumbnails running or waiting.", gt=0)
+    image_queue: int = setting(256, "Images and thumbnails running or waiting.", gt=0)
     batch: int = setting(32, "Queries encoded, searched or written together.", gt=0)
 
     decode_workers: int = setting(
@@ -63,7 +63,7 @@ class ServeSettings:
     )
 
     thumbnail_side: int = setting(192, "Longer side of a thumbnail in pixels.", gt=0)
-    picture_side: int = setting(1600, "Longer side of an image in pixels.", gt=0)
+    image_side: int = setting(1600, "Longer side of an image in pixels.", gt=0)
     cache_bytes: int = setting(64_000_000, "Thumbnails kept in memory, in bytes.", gt=0)
     map_points: int = setting(4000, "Images on the map.", gt=0)
 

@@ -1,4 +1,4 @@
-"""Distributed training: `torchrun --nproc-per-node 2 -m hadahash train ...`
+"""Distributed training with `torchrun --nproc-per-node 2 -m hadahash train ...`.
 
 Each process takes an equal slice of every batch, and the gradients are averaged before each step.
 For a loss that is a mean over the batch this is the gradient of the whole batch, so the weights
@@ -68,16 +68,21 @@ class SingleProcess:
     rank, count = 0, 1
 
     def slice(self, rows: Tensor) -> Tensor:
+        """Return all rows."""
         return rows
 
-    def average_gradients(self, network: nn.Module) -> None: ...
+    def average_gradients(self, network: nn.Module) -> None:
+        """Do nothing."""
 
     def mean(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the values as they are."""
         return sums
 
-    def barrier(self) -> None: ...
+    def barrier(self) -> None:
+        """Do nothing."""
 
-    def broadcast(self, state: TrainingState) -> None: ...
+    def broadcast(self, state: TrainingState) -> None:
+        """Do nothing."""
 
 
 class DistributedProcesses:
@@ -87,6 +92,7 @@ class DistributedProcesses:
         self.rank, self.count = distributed.get_rank(), distributed.get_world_size()
 
     def slice(self, rows: Tensor) -> Tensor:
+        """Return this process's part of the rows of a batch."""
         require(
             len(rows) % self.count == 0,
             f"The batch size {len(rows)} is not divisible by {self.count} processes. "
@@ -96,6 +102,7 @@ class DistributedProcesses:
         return rows[self.rank * each : (self.rank + 1) * each]
 
     def average_gradients(self, network: nn.Module) -> None:
+        """Replace each gradient by its mean over all processes."""
         gradients = [
             parameter.grad for parameter in network.parameters() if parameter.grad is not None
         ]
@@ -104,14 +111,17 @@ class DistributedProcesses:
             self._average([gradient for gradient in gradients if gradient.dtype == kind])
 
     def mean(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the mean of each value over all processes."""
         values = [value.detach().float().clone() for value in sums.values()]
         self._average(values)
         return dict(zip(sums, values, strict=True))
 
     def barrier(self) -> None:
+        """Wait for all processes."""
         distributed.barrier()
 
     def broadcast(self, state: TrainingState) -> None:
+        """Send the state of rank 0 to all processes."""
         device = state.network.threshold.device
         momenta = state.momenta()
         known = torch.tensor([state.step, *(each is not None for each in momenta)], device=device)

@@ -27,7 +27,7 @@ FORMAT = 2
 DATA_FILE = re.compile(
     r"(\d{6,})-\d+\.(codes|items|labels|deleted|ordinals|blocks|centroids|gone|ranks|runs|centres)"
 )
-MAX_LABEL_SETS = 4096  # in the manifest, per segment; more are read from the items
+MAX_LABEL_SETS = 1024  # in the manifest, per segment; more are read from the items
 _OLD_KINDS = {"gone": "deleted", "ranks": "ordinals", "runs": "blocks", "centres": "centroids"}
 _ID_TYPES: dict[str | None, type[Id] | None] = {"int": int, "str": str, None: None}
 
@@ -113,8 +113,9 @@ class Manifest:
             content = json.loads(json.dumps(self._as_json()))
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(f"index.meta must hold JSON values only: {error}.") from error
-        text = json.dumps({**content, "crc32": checksum(content)}, indent=1)
-        files.write_text(folder / MANIFEST, text + "\n")
+        content["crc32"] = checksum(content)
+        lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+        files.write_text(folder / MANIFEST, "{\n" + ",\n".join(lines) + "\n}\n")
 
     def _as_json(self) -> dict[str, Any]:
         return {

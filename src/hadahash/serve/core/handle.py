@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from .collection import Collection, Packed, ServeConfig, stamp_of
 from .names import Id, from_json
 
 LOG = logging.getLogger(__name__)
+_COUNT_SECONDS = 30.0  # how long a count is used; other programs can change a Milvus collection
 
 
 class Add(NamedTuple):
@@ -81,7 +83,7 @@ class IndexHandle:
         self._writer: Batcher[Add | Remove, Id] = Batcher(
             self._apply_batch, max_batch=max_batch, on_batch=on_batch
         )
-        self.count = 0  # items, as of the last change or check
+        self.count, self._counted = 0, 0.0  # number of items, and when it was determined
 
     @property
     def current(self) -> Collection:
@@ -145,14 +147,16 @@ class IndexHandle:
             if stamp != self._stamp:
                 self._open()
                 return True
-        self.count = len(self.current.index)
+        if time.monotonic() - self._counted > _COUNT_SECONDS:
+            self._set_count(len(self.current.index))
         return False
 
     def _open(self) -> None:
         stamp = stamp_of(self._config.index)  # first: a change while opening is then noticed
         model = None if self._collection is None else self._collection.model
         self._collection = Collection.open(self._config, device=self._device, model=model)
-        self._stamp, self.count = stamp, len(self._collection.index)
+        self._stamp = stamp
+        self._set_count(len(self._collection.index))
 
     def _apply_batch(self, changes: list[Add | Remove]) -> list[Id | Exception]:
         with self._lock:
@@ -167,8 +171,12 @@ class IndexHandle:
             except Exception as error:  # raised again for each change
                 self._discard()
                 return [r if isinstance(r, Exception) else error for r in results]
-            self._stamp, self.count = stamp_of(self._config.index), len(collection.index)
+            self._stamp = stamp_of(self._config.index)
+            self._set_count(len(collection.index))
             return results
+
+    def _set_count(self, count: int) -> None:
+        self.count, self._counted = count, time.monotonic()
 
     def _discard(self) -> None:
         """Drop changes that could not be saved."""

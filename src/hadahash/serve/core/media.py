@@ -75,7 +75,7 @@ class Media:
         return image
 
     def _side(self, thumbnail: bool) -> int:
-        return self._settings.thumbnail_side if thumbnail else self._settings.picture_side
+        return self._settings.thumbnail_side if thumbnail else self._settings.image_side
 
 
 def _locate(collection: Collection, given: Id, side: int) -> ImageFile:

@@ -80,7 +80,7 @@ class Service:
         self.searches = CapacityLimiter(settings.queue)
         self.uploads = CapacityLimiter(settings.upload_queue)
         self.writes = CapacityLimiter(settings.write_queue)
-        self.pictures = CapacityLimiter(settings.picture_queue)
+        self.images = CapacityLimiter(settings.image_queue)
         self.upload_bytes = 0  # bytes of request bodies in memory
 
     def _create_workers(self) -> None:

@@ -44,7 +44,7 @@ def media_routes(service: Service) -> APIRouter:
 
 async def _respond(service: Service, given: str, request: Request, *, thumbnail: bool) -> Response:
     collection = service.require_ready()
-    with admit(service.pictures):
+    with admit(service.images):
         file = await service.media.locate(collection, given, thumbnail=thumbnail)
         headers = {"Cache-Control": "private, max-age=300", "ETag": f'"{file.tag}"'}
         if headers["ETag"] in request.headers.get("if-none-match", ""):

@@ -47,7 +47,7 @@ def mean_text(values: Iterable[Any], form: str = ".4g") -> str:
         form: Format specification.
 
     Returns:
-        The text; a dash if there is no number.
+        The text; a dash if `values` is empty.
 
     Example:
         >>> mean_text([1, 2]), mean_text([])
