@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Optional
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -107,4 +108,14 @@ def _options(
             "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
-) -> None: ...
+    plugin: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(
+            help="Python file that defines a method, if it is no longer where the run recorded it."
+        ),
+    ] = None,
+) -> None:
+    if plugin:
+        from ..plugins import load_plugins
+
+        load_plugins(plugin)
