@@ -102,6 +102,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -111,10 +112,11 @@ def _options(
     plugin: Annotated[
         Optional[list[Path]],  # noqa: UP045
         typer.Option(
-            help="Python file that defines a method, if it is no longer where the run recorded it."
+            help="Python file that defines a method, to load a model that was made with it."
         ),
     ] = None,
 ) -> None:
+    context.obj = plugin or []  # `train` records them
     if plugin:
         from ..plugins import load_plugins
 
