@@ -39,15 +39,9 @@ def train(
 
     Example: hadahash train photos/ --bits 64 --out runs/photos
     """
-    from .. import files
     from ..building import make_config
     from ..runs import DataSpec, train_run
-    from ..settings import parse_assignments
 
-    settings: dict[str, Any] = files.read_toml(config) if config else {}
-    settings |= parse_assignments(set_ or [])
-    if frozen:
-        settings["frozen"] = True
     configuration = make_config(
         method,
         bits=bits,
@@ -56,7 +50,7 @@ def train(
         seed=seed,
         split_seed=split_seed,
         plugins=plugin or [],
-        settings=settings,
+        settings=_settings(config, set_ or [], frozen),
     )
     spec = DataSpec(data, str(data_root) if data_root else None, protocol, validation)
     train_run(
@@ -72,6 +66,15 @@ def train(
     _report(out)
 
 
+def _settings(file: Path | None, changes: list[str], frozen: bool) -> dict[str, Any]:
+    """The settings of a file, changed by --set and --frozen."""
+    from .. import files
+    from ..settings import parse_assignments
+
+    settings = files.read_toml(file) if file else {}
+    return settings | parse_assignments(changes) | ({"frozen": True} if frozen else {})
+
+
 def _report(out: Path) -> None:
     """Print what was trained, in the first process only."""
     from ..runs import RunDir
@@ -82,7 +85,7 @@ def _report(out: Path) -> None:
     record = RunDir(out).record()
     if (out / "skipped.csv").exists():
         output.info(f"Some images could not be read: see {out / 'skipped.csv'}")
-    if record["train_seconds"]:
+    if record.get("train_seconds"):
         images, seconds = record["train_images"], record["train_seconds"]
         output.info(f"trained on {images:,} images in {seconds:.1f} s")
     if "validation_map" in record:
