@@ -15,7 +15,7 @@ from hadahash.codes import Codes, pack
 from hadahash.errors import StorageError, UsageError
 from hadahash.evaluation import evaluate
 from hadahash.reproduce.drawings import FIGURES
-from hadahash.reproduce.figures import draw_figure, figures
+from hadahash.reproduce.figures import draw_figure, list_figures
 from hadahash.reproduce.recipes import Cell
 from hadahash.runs.evaluation import _write_evaluation
 
@@ -90,15 +90,17 @@ def study(tmp_path: Path) -> Study:
 def test_every_figure_is_drawn_and_drawn_again_without_runs(study: Study) -> None:
     for method in ("hcdh", "mihash"):
         study.measure(study.cell(method))
-    names = {path.name for name in figures() for path in _drawn(study, name)}
-    expected = {f"{name}-cifar10" for name in figures() if name != "fig-lambda"} | {"fig-lambda"}
+    names = {path.name for name in list_figures() for path in _drawn(study, name)}
+    expected = {f"{name}-cifar10" for name in list_figures() if name != "fig-lambda"} | {
+        "fig-lambda"
+    }
     assert names == {f"{name}.{kind}" for name in expected for kind in ("json", "png", "svg")}
     before = {path.name: path.read_bytes() for path in study.out.iterdir()}
     shutil.rmtree(study.runs)
     shutil.rmtree(study.results)
     for path in study.out.glob("*.[ps][nv]g"):
         path.unlink()
-    assert {path.name for name in figures() for path in _drawn(study, name)} == names
+    assert {path.name for name in list_figures() for path in _drawn(study, name)} == names
     assert {path.name: path.read_bytes() for path in study.out.iterdir()} == before
     assert (
         max(map(len, (content for name, content in before.items() if name.endswith("json"))))
@@ -112,7 +114,7 @@ def _drawn(study: Study, name: str) -> list[Path]:
 
 def test_missing_results_are_reported_in_one_line(study: Study) -> None:
     study.cell(), study.cell(dataset="voc2012")
-    for name in figures():
+    for name in list_figures():
         assert study.draw(name) == {}
         assert len(study.messages) == (1 if name == "fig-lambda" else 2)
         assert all(

@@ -15,6 +15,7 @@ from toys import make_toy
 
 import hadahash.reproduce.cells as cells
 from hadahash import files
+from hadahash.building import make_config
 from hadahash.data import ArrayImages, LabelledImages
 from hadahash.errors import DataError, HadaHashError, TrainingDivergedError, UsageError
 from hadahash.reproduce import (
@@ -33,9 +34,11 @@ from hadahash.reproduce import (
     run_recipes,
     tables,
 )
+from hadahash.reproduce.check import cell_of
 from hadahash.reproduce.collected import Collected
 from hadahash.reproduce.drawings import FIGURES
 from hadahash.reproduce.figures import draw_figure
+from hadahash.reproduce.measures import decode_ap
 from hadahash.reproduce.smoke import shrink
 from hadahash.runs import read_evaluated_run
 
@@ -592,6 +595,39 @@ def test_hcdh_is_the_paper_s_codebook_in_tables() -> None:
     assert tables.row_name(cell) == "HCDH (far)"
     settings = {**cell.settings, "codebook": "paper"}
     assert tables.row_name(replace(cell, settings=settings)) == "HCDH"
+
+
+def test_every_stored_result_can_be_repeated() -> None:
+    """Its settings make a configuration of the present version."""
+    found = [files.read_json(path) for path in (ROOT / "results").glob("*/*-s[0-9]*.json")]
+    found = [own for own in found if isinstance(own, dict)]
+    found += Collected(ROOT / "results" / "factorial").records()
+    assert len(found) > 300
+    for own in found:
+        cell = cell_of(own)
+        config = make_config(cell.method, bits=cell.bits, seed=cell.seed, settings=cell.settings)
+        assert config.settings()["size"] == own["settings"]["size"]
+
+
+def test_stored_records_of_the_factorial_identify_what_ran() -> None:
+    records = Collected(ROOT / "results" / "factorial").records()
+    assert records
+    for own in records:
+        assert len(own["revision"]["commit"]) == 40 and own["revision"]["clean"]
+        assert all(len(own["digests"][key]) == 64 for key in own["digests"])
+        assert len(own["log"]) == own["settings"]["epochs"]
+        assert len(decode_ap(own["ap"])) == own["queries"]
+        assert own["method"] != "hcdh-h" or own["settings"]["lam"] == 0
+
+
+def test_every_withdrawn_result_is_listed() -> None:
+    text = (ROOT / "results" / "README.md").read_text()
+    withdrawn = ROOT / "results" / "withdrawn"
+    for path in withdrawn.rglob("*.json"):
+        name = path.relative_to(withdrawn).as_posix().split("-efficientnet")[0]
+        first, bits = name.rsplit("-", 1)
+        rows = [line for line in text.splitlines() if f"`{first}-" in line]
+        assert any(f"-{bits}`" in line for line in rows), name
 
 
 def test_every_stored_result_is_complete_and_names_no_machine() -> None:

@@ -178,7 +178,7 @@ def test_ranking_by_score_measures_ties_exactly(multilabel):
             found = metrics.average_precision(
                 ranked.ties.astype(np.int64), ranked.hits.astype(np.int64), depth=depth
             )
-        np.testing.assert_allclose(np.nan_to_num(found), report.ap, atol=1e-12)
+        np.testing.assert_allclose(np.nan_to_num(found), report.average_precision, atol=1e-12)
 
 
 @pytest.mark.parametrize("multilabel", [False, True])

@@ -10,8 +10,9 @@ from hadahash import native
 from hadahash.codes import Codes, pack, unpack
 from hadahash.errors import UsageError
 from hadahash.index import ENGINES as REGISTRY
-from hadahash.index import Hits, Index, list_engines, routed
+from hadahash.index import Hits, Index, list_engines
 from hadahash.index._contract import engine_checks
+from hadahash.index.engines import routed
 
 BITS = [8, 12, 16, 24, 32, 33, 48, 64, 96, 128, 255, 512]
 ENGINES = list_engines()
@@ -384,3 +385,14 @@ def test_queries_at_any_address(rng, engine, bits):
     data = b"x" + codes.packed[:9].tobytes()
     queries = np.frombuffer(data, np.uint8, offset=1).reshape(9, -1)
     assert np.array_equal(index.search(queries, 5).ids, index.search(codes[:9], 5).ids)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_signs_and_bits_as_codes(rng, engine):
+    """`build` and `search` take everything that `as_codes` takes."""
+    signs = rng.choice([-1, 1], (20, 24))
+    index = Index.build(signs, engine=engine)
+    expected = index.search(pack(signs[:3]), 5)
+    for queries in (signs[:3], signs[:3].tolist(), signs[:3] > 0, signs[:3].astype(np.float32)):
+        assert np.array_equal(index.search(queries, 5).ids, expected.ids)
+    assert expected.ids[:, 0].tolist() == [0, 1, 2] and index.bits == 24

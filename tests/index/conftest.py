@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hadahash.codes import Codes, pack
-from hadahash.index import routed
+from hadahash.index.engines import routed
 
 
 @pytest.fixture

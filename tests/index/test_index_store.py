@@ -18,7 +18,8 @@ from brute_force import LOCAL_ENGINES
 from hadahash import files
 from hadahash.codes import Codes
 from hadahash.errors import StorageError, UsageError
-from hadahash.index import Index, routed
+from hadahash.index import Index
+from hadahash.index.engines import routed
 from hadahash.index.storage import folder as folders
 from hadahash.index.storage.manifest import MANIFEST, checksum
 

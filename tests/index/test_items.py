@@ -11,7 +11,8 @@ from hadahash.index.items import concatenate, id_array, item_table
 
 
 @pytest.mark.parametrize(
-    "text, value", [("7", 7), ("-12", -12), ("007", 7), ("9" * 18, 10**18 - 1)]
+    "text, value",
+    [("7", 7), ("-12", -12), ("007", 7), ("9" * 18, 10**18 - 1), (str(2**63 - 1), 2**63 - 1)],
 )
 def test_integer_ids_as_text(text, value):
     assert parse_id(text, int) == value

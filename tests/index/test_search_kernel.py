@@ -12,7 +12,8 @@ import pytest
 from hadahash import native
 from hadahash.codes import Codes, hamming, pack
 from hadahash.errors import UsageError
-from hadahash.index import Index, routed
+from hadahash.index import Index
+from hadahash.index.engines import routed
 from hadahash.index.engines.routed import learn_centroids, routed_table
 from hadahash.native import search, tables
 

@@ -134,6 +134,7 @@ def test_names_survive_json(name):
         ("77", int, 77),
         (77, int, 77),
         ("-5", int, -5),
+        (str(2**63 - 1), int, 2**63 - 1),
         (str(2**63), int, None),
         ("9" * 200, int, None),
         (" 77 ", int, None),

@@ -204,7 +204,7 @@ def test_an_error_is_shown_until_the_next_search(visitor, place, tmp_path):
     (tmp_path / "note.png").write_text("not an image")
     visitor.upload(tmp_path / "note.png")
     alert = page.get_by_role("alert")
-    expect(alert).to_contain_text("not an image of a format that is read here")
+    expect(alert).to_contain_text("not an image of a supported format")
     expect(page.locator("#grid .hit")).to_have_count(0)
     with (tmp_path / "huge.png").open("wb") as file:
         file.truncate(10_000_001)

@@ -247,8 +247,9 @@ def test_an_index_of_another_model_is_served_with_that_model(own_place, toy):
     index.save(folder)
     model = tiny_hasher(bits=24, epochs=1).fit(*toy).model_
     model.save(new / "run")
-    codes = model.encode(own_place.root / "photos")
-    built = Index.build(codes, paths=codes.ids.tolist())
+    names = index.ids.tolist()
+    packed = model.encode([own_place.root / "photos" / name for name in names]).packed
+    built = Index.build(Codes(packed, 24, names), paths=names)
     built.meta |= {"run": str(new / "run"), "model": model.id, "images": index.meta["images"]}
     built.save(new / "index")
     config = resolve_config(folder)

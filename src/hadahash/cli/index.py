@@ -79,6 +79,7 @@ def build(
         return
     plan.check_deletions(allow_empty=allow_empty, allow_deletions=yes)
     _apply(photos, plan, model)
+    output.info(f"next: hadahash serve {out}")
 
 
 @app.command("add")

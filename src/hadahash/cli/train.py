@@ -50,7 +50,7 @@ def train(
         seed=seed,
         split_seed=split_seed,
         plugins=plugin or [],
-        settings=_settings(config, set_ or [], frozen),
+        settings=_read_settings(config, set_ or []) | ({"frozen": True} if frozen else {}),
     )
     spec = DataSpec(data, str(data_root) if data_root else None, protocol, validation)
     train_run(
@@ -66,13 +66,12 @@ def train(
     _report(out)
 
 
-def _settings(file: Path | None, changes: list[str], frozen: bool) -> dict[str, Any]:
-    """The settings of a file, changed by --set and --frozen."""
-    from .. import files
+def _read_settings(config: Path | None, assignments: list[str]) -> dict[str, Any]:
+    """Read the settings of --config and --set."""
+    from ..files import read_toml
     from ..settings import parse_assignments
 
-    settings = files.read_toml(file) if file else {}
-    return settings | parse_assignments(changes) | ({"frozen": True} if frozen else {})
+    return (read_toml(config) if config else {}) | parse_assignments(assignments)
 
 
 def _report(out: Path) -> None:

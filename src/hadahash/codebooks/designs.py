@@ -35,7 +35,7 @@ def codebook(classes: int, bits: int, *, design: str = "far", seed: int = 0) -> 
 
     - `far` (default): maximizes the minimum Hamming distance; every bit is balanced over the
       classes, none is constant.
-    - `paper`: Algorithm 1 of HCDH (Chen et al., AAAI 2020).
+    - `paper`: Algorithm 1 of HCDH (Chen et al., 2019).
     - `csq`: the hash centers of CSQ (Yuan et al., CVPR 2020).
     - `random`: distinct random codewords.
 
@@ -90,7 +90,7 @@ def paper_order(classes: int, bits: int) -> int:
 
 @DESIGNS.register("paper")
 def paper(classes: int, bits: int, rng: np.random.Generator) -> Codebook:
-    """Algorithm 1 of HCDH (Chen et al., AAAI 2020), with three stated deviations.
+    """Algorithm 1 of HCDH (Chen et al., 2019), with three stated deviations.
 
     If K* = K, the codewords are rows of Sylvester's matrix: every two differ in exactly half of the
     bits. Otherwise they are rows of sgn(H* T), where T is a Gaussian matrix (K*, K). The rows are

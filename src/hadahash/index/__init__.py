@@ -1,5 +1,6 @@
 """Search in Hamming space: build, open, change, save and search an index of binary codes."""
 
+from . import engines as engines  # registers the engines
 from .api import (
     ENGINES,
     Filter,
@@ -11,11 +12,6 @@ from .api import (
     SearchRequest,
     parse_id,
     parse_labels,
-)
-from .engines import (
-    exact,  # noqa: F401
-    milvus,  # noqa: F401
-    routed,  # noqa: F401
 )
 
 __all__ = [

@@ -24,7 +24,7 @@ Ids = NDArray[Any]  # int64 (n,), or object (n,) of str
 Ordinals = NDArray[np.int64]  # -1 where there is no such item
 Mask = NDArray[np.bool_]
 
-_MAX_DIGITS = 18  # every number of 18 digits fits into int64
+_MAX_DIGITS = 19  # of a 64-bit integer
 
 
 class Item(NamedTuple):
@@ -294,8 +294,8 @@ def parse_id(text: str, id_type: type[Id] | None) -> Id:
         The text itself, or for an index of integer ids its value.
 
     Raises:
-        UsageError: The ids are integers and the text is not one: an optional minus sign and 1 to 18
-            ASCII digits.
+        UsageError: The ids are integers and the text is not one: an optional minus sign and ASCII
+            digits, with a value of at most 64 bits.
 
     Example:
         >>> parse_id("12", int), parse_id("12", str), parse_id("cat/1.jpg", None)
@@ -304,9 +304,7 @@ def parse_id(text: str, id_type: type[Id] | None) -> Id:
     if id_type is not int:
         return text
     if not _is_number(text):
-        raise UsageError(
-            f"The ids of this index are integers (at most {_MAX_DIGITS} digits), got {text[:80]!r}."
-        )
+        raise UsageError(f"The ids of this index are integers of 64 bits, got {text[:80]!r}.")
     return int(text)
 
 
@@ -322,7 +320,7 @@ def parse_labels(texts: Iterable[str]) -> list[Label]:
         texts: Labels as text.
 
     Returns:
-        The texts, followed by the values of those that are integers of at most 18 ASCII digits.
+        The texts, followed by the values of those that are integers of at most 64 bits.
 
     Example:
         >>> parse_labels(["cat", "7"])
@@ -334,7 +332,9 @@ def parse_labels(texts: Iterable[str]) -> list[Label]:
 
 def _is_number(text: str) -> bool:
     digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
+        return False
+    return -(2**63) <= int(text) < 2**63
 
 
 def label_set(labels: Any) -> frozenset[Label]:

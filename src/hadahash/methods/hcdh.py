@@ -1,4 +1,4 @@
-"""HCDH: Hadamard Codebook based Deep Hashing (Chen et al., AAAI 2020), and its variants.
+"""HCDH: Hadamard Codebook based Deep Hashing (Chen et al., 2019), and its variants.
 
 Each class has a codeword, a row of the codebook. The hash layer, tanh of a linear layer, is pulled
 to the codeword of the image's class by a squared error L_H. A linear classifier on the hash layer

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..codes import words
 from ..errors import UsageError
 
 # Codes as they are scanned: uint32 (n, 1) up to 32 bits, else uint64 (n, ceil(bits / 64)).
@@ -203,13 +202,11 @@ def _partition_fields(
 
 def rows_of(packed: NDArray[np.uint8]) -> Rows:
     """Packed codes as they are scanned: aligned, zero-padded to 4 bytes or a multiple of 8."""
-    if packed.shape[1] > 4:
-        rows: Rows = words(packed)
-    elif packed.shape[1] == 4:
-        rows = np.ascontiguousarray(packed).view(np.uint32)
-    else:
-        padded = np.pad(packed, ((0, 0), (0, 4 - packed.shape[1])))
-        rows = np.ascontiguousarray(padded).view(np.uint32)
+    width = packed.shape[1]
+    unit = 4 if width <= 4 else 8
+    if width % unit:
+        packed = np.pad(packed, ((0, 0), (0, -width % unit)))
+    rows: Rows = np.ascontiguousarray(packed).view(np.uint32 if unit == 4 else np.uint64)
     return rows if rows.flags.aligned else rows.copy()
 
 

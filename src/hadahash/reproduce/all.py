@@ -12,7 +12,7 @@ from .claims import write_claims
 from .collected import Collected
 from .drawings import FIGURES
 from .factorial import write_factorial
-from .figures import draw_figure, figures
+from .figures import draw_figure, list_figures
 from .leaderboard import write_leaderboard
 from .page import write_page
 from .recipes import Cell, Recipe, list_recipes, read_recipe
@@ -22,7 +22,7 @@ from .tables import write_tables
 
 def list_targets() -> list[str]:
     """Names of all tables and figures, tables first."""
-    return [*list_recipes(), *figures(), "claims"]
+    return [*list_recipes(), *list_figures(), "claims"]
 
 
 def run_all(

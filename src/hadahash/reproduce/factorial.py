@@ -180,21 +180,37 @@ def _printed(record: Record, loss: str, book: str | None, bits: int, measure: st
 
 
 def _contrasts(records: Sequence[Record]) -> list[str]:
-    """Paired differences of codebooks for each loss, averaged over lengths."""
-    head = ["loss", *(f"{a} - {b}" for a, b in _PAIRS)]
+    """Paired differences of codebooks for each loss, per length and averaged over lengths."""
+    lengths = sorted({record["bits"] for record in records})
     lines = []
     for name, measure in _MEASURES.items():
         rows = []
         for loss in LOSSES:
             arms = {book: arm(records, loss, book, measure) for book in CODEBOOKS}
-            found = [paired_differences(arms[a], arms[b]) for a, b in _PAIRS]
-            if any(found):
-                texts = [str(t_interval(own)) if own else "not run" for own in found]
-                rows.append([display_name(loss), *texts])
+            for bits in [*lengths, None]:
+                found = [_difference(arms[a], arms[b], bits) for a, b in _PAIRS]
+                if any(found):
+                    rows.append([display_name(loss), f"{bits or 'mean'}", *found])
+        head = ["loss", "bits", *(f"{a} - {b}" for a, b in _PAIRS)]
         if rows:
-            lines += [f"Differences in {name}, mean over the lengths, 95 % t interval over seeds:"]
-            lines += ["", *_table(head, rows), ""]
+            lines += [f"Differences in {name}, paired by seed, 95 % t interval:", ""]
+            lines += [*_table(*_without_empty(head, rows)), ""]
     return lines
+
+
+def _difference(left: Values, right: Values, bits: int | None) -> str:
+    own, other = (
+        {key: value for key, value in side.items() if bits in (None, key[0])}
+        for side in (left, right)
+    )
+    found = paired_differences(own, other)
+    return str(t_interval(found)) if found else ""
+
+
+def _without_empty(head: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Drop columns without an entry."""
+    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    return [head[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 _PAIRS = (("paper", "random"), ("far", "paper"), ("far", "random"), ("csq", "paper"))
@@ -232,7 +248,8 @@ def _forms(records: Sequence[Record]) -> list[str]:
             cells.append(summary(values) if values else "")
         if any(cells):
             rows.append([name, *cells])
-    return ["The same models in other ways (mAP@all):", "", *_table(head, rows), ""]
+    lines = _table(*_without_empty(head, rows))
+    return ["The same models measured in other ways (mAP@all):", "", *lines, ""]
 
 
 def _optional(form: Measure) -> Measure:
@@ -253,11 +270,12 @@ def _noise(records: Sequence[Record]) -> list[str]:
             continue
         maps = [own["map"] for own in found]
         models = len({own["digests"]["model_sha256"] for own in found})
-        seconds = statistics.median(own["train_seconds"] for own in found)
+        equal = "equal to the bit" if models == 1 else f"{models} different models"
+        seconds = min(own["train_seconds"] for own in found)
         lines.append(
-            f"- One cell run {len(found)} times with {name} kernels: mAP "
+            f"- One cell run {len(found)} times with the {name} kernels: mAP "
             f"{short(min(maps))} to {short(max(maps))}, standard deviation "
-            f"{statistics.stdev(maps):.4f}, {models} different models; {seconds:.1f} s of training."
+            f"{statistics.stdev(maps):.4f}, {equal}; {seconds:.1f} s of training."
         )
     for bits in sorted({record["bits"] for record in records}):
         maps = permutations(records, bits)

@@ -24,7 +24,7 @@ from .recipes import Cell
 _DIGITS = 5
 
 
-def figures() -> list[str]:
+def list_figures() -> list[str]:
     """The names of all figures."""
     return list(FIGURES)
 
@@ -58,7 +58,7 @@ def draw_figure(
         UsageError: If there is no such figure.
     """
     if name not in FIGURES:
-        raise unknown("figure", name, figures())
+        raise unknown("figure", name, list_figures())
     drawing, paths = FIGURES[name], []
     for dataset in dict.fromkeys(cell.dataset for cell in cells) if drawing.each else [""]:
         own = [cell for cell in cells if dataset in ("", cell.dataset)]

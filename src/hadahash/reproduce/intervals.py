@@ -11,7 +11,7 @@ from typing import Literal
 EQUAL = 0.005  # two methods are equal if the interval of their difference lies within +-EQUAL
 LEVEL = 0.95
 
-Verdict = Literal["holds", "fails", "equal", "undecided"]
+Verdict = Literal["holds", "tends to hold", "fails", "tends to fail", "equal", "undecided"]
 Values = Mapping[tuple[int, int], float]  # (bits, seed): value
 
 
@@ -124,8 +124,9 @@ def judge(interval: Interval, rejected: bool) -> Verdict:
         rejected: Whether the hypothesis of no difference is rejected, after correction.
 
     Returns:
-        "equal" if the interval lies within +-EQUAL, otherwise "holds" or "fails" by the sign of a
-        significant difference, otherwise "undecided".
+        "equal" if the interval lies within +-EQUAL; "holds" or "fails" if the difference is
+        significant; "tends to hold" or "tends to fail" if only its own interval excludes 0;
+        otherwise "undecided".
 
     Example:
         >>> judge(Interval(0.001, -0.002, 0.004, 5, 0.4), False)
@@ -133,9 +134,11 @@ def judge(interval: Interval, rejected: bool) -> Verdict:
     """
     if interval.count > 1 and interval.low >= -EQUAL and interval.high <= EQUAL:
         return "equal"
-    if not rejected:
-        return "undecided"
-    return "holds" if interval.mean > 0 else "fails"
+    if rejected:
+        return "holds" if interval.mean > 0 else "fails"
+    if interval.low > 0:
+        return "tends to hold"
+    return "tends to fail" if interval.high < 0 else "undecided"
 
 
 def signed(value: float) -> str:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ..codes import Codes
 from ..evaluation import metrics
 from ..evaluation.counting import count
-from ..evaluation.labels import check_class_numbers
 from ..evaluation.metrics import Counts, Reals
 
 DEPTHS = (1000, 5000)
@@ -161,10 +160,10 @@ def _counts(
 def _count(
     sides: tuple[Codes, Codes], labels: tuple[NDArray[Any], NDArray[Any]]
 ) -> tuple[Counts, Counts]:
-    query_labels = check_class_numbers(labels[0], len(sides[0]), "query")
-    return count(
-        sides[0], query_labels, sides[1], check_class_numbers(labels[1], len(sides[1]), "database")
+    query, database = (
+        own.astype(bool) if own.ndim == 2 else own.astype(np.int64) for own in labels
     )
+    return count(sides[0], query, sides[1], database)
 
 
 def _average_precision(
@@ -203,11 +202,9 @@ def _curve(total: Counts, relevant: Counts) -> dict[str, Any]:
 
 
 def _radius_two(total: Counts, relevant: Counts) -> dict[str, float]:
-    items, hits = total[:, :3].sum(1), relevant[:, :3].sum(1)
-    precision = hits / np.maximum(items, 1)
     return {
-        "precision_radius_2": _rounded(precision.mean()),
-        "nonempty_radius_2": _rounded((items > 0).mean()),
+        "precision_radius_2": _rounded(metrics.precision_within(total, relevant, 2)),
+        "nonempty_radius_2": _rounded(metrics.nonempty_within(total, 2)),
     }
 
 

@@ -24,7 +24,7 @@ _MAX_FILE_BYTES = 200_000_000  # of an image in the collection
 _SAVE_AGAIN = "Open the image in another program, save it again and send that."
 _PROBLEMS = {  # error of the worker -> status, code, hint
     "ImageTooLarge": (413, "image_too_large", "Send a smaller image. /v1/stats lists the limits."),
-    "UnsupportedImage": (415, "not_an_image", "Send JPEG, PNG, WebP, GIF, BMP, TIFF or PPM."),
+    "UnsupportedImage": (415, "not_an_image", "Convert it, for example to JPEG or PNG."),
     "CorruptImage": (422, "broken_image", _SAVE_AGAIN),
     "UnreadableImage": (404, "no_image", "The file was moved or deleted after it was indexed."),
 }

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ...data.images import ImageLimits, image_size, open_image, shrink_to_square
-from ...errors import ImageError, ImageTooLarge
+from ...data.images import ImageLimits, open_image, shrink_to_square
+from ...errors import ImageError
 
 HEAD = struct.Struct(">I")
 _PNG_PIXELS = 128 * 128  # smaller images are sent as PNG: JPEG would blur them and saves little
@@ -63,10 +63,9 @@ def message(header: dict[str, Any], content: bytes) -> bytes:
 def perform(task: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
     """Return the answer to one task, or the name and the reason of its error."""
     source = content if task["kind"] == "square" else task["path"]
-    limits = ImageLimits(max_pixels=task["max_pixels"], max_bytes=task["max_bytes"])
+    limits = ImageLimits(task["max_pixels"], task["max_bytes"], task["max_side"])
     side = task["side"]
     try:
-        _check_sides(source, limits, task["max_side"])
         if task["kind"] == "square":
             pixels = shrink_to_square(open_image(source, limits=limits), side, fit=task["fit"])
             return {}, pixels.tobytes()
@@ -85,13 +84,6 @@ def render_thumbnail(pixels: NDArray[np.uint8], side: int) -> tuple[dict[str, An
     buffer = io.BytesIO()
     image.save(buffer, "PNG" if small else "JPEG", quality=88)
     return {"type": "image/png" if small else "image/jpeg"}, buffer.getvalue()
-
-
-def _check_sides(source: bytes | str, limits: ImageLimits, max_side: int) -> None:
-    height, width = image_size(source, limits=limits)
-    if max(height, width) > max_side:
-        reason = f"{width:,} x {height:,} pixels; max_side allows {max_side:,}"
-        raise ImageTooLarge("<image>", reason)
 
 
 def _limit_memory(allowed: int) -> None:
