@@ -165,9 +165,9 @@ def test_labels_of_many_images_take_little_time():
     pixels = np.zeros((count, 1, 1, 3), np.uint8)
     data = LabelledImages(ArrayImages(pixels), ids, np.arange(count) % 2, ("x", "y"))
     codes = Codes(np.zeros((count - 1, 1), np.uint8), 8, ids[1:], skipped=[(ids[0], "broken")])
-    start = time.perf_counter()
+    start = time.process_time()
     labels = labels_of(codes, data)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert np.array_equal(labels, np.arange(1, count) % 2)
 
 
