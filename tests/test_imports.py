@@ -23,6 +23,7 @@ SHARED = (
     "environment",
     "messages",
     "skipped",
+    "packing",
     "codes",
     "code_files",
     "native",
