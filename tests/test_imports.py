@@ -43,6 +43,7 @@ ORDER = (
     "index",
     "building",
     "model_files",
+    "restoring",
     "model",
     "fitting",
     "hasher",
