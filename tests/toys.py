@@ -20,13 +20,13 @@ from hadahash.model import HashModel
 from hadahash.networks import Backbone
 
 CLASS_NAMES = ("blue", "green", "red", "yellow")
-_COLOURS = np.array([[60, 60, 200], [60, 200, 60], [200, 60, 60], [200, 200, 60]])
+_COLORS = np.array([[60, 60, 200], [60, 200, 60], [200, 60, 60], [200, 200, 60]])
 
 
 def make_toy(
     count: int, *, seed: int, side: int = 32
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Four classes in turn, each a colour with waves of one direction, in noise.
+    """Four classes in turn, each a color with waves of one direction, in noise.
 
     Returns uint8 (count, side, side, 3) and the labels (count,).
     """
@@ -37,7 +37,7 @@ def make_toy(
     phases = rng.uniform(0, 2 * np.pi, (count, 1, 1))
     waves = 50 * np.sin(directions[labels] * 2 * np.pi / 8 + phases)
     pixels = (
-        _COLOURS[labels][:, None, None]
+        _COLORS[labels][:, None, None]
         + waves[..., None]
         + rng.normal(0, 20, (count, side, side, 3))
     )

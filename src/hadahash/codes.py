@@ -37,7 +37,7 @@ def binarize(values: ArrayLike) -> NDArray[np.bool_]:
         True where the value is >= 0.
 
     Raises:
-        UsageError: The values hold NaN, or are bits already.
+        UsageError: The values contain NaN, or are bits already.
 
     >>> binarize([-0.5, -0.0, 0.0, 2.0]).tolist()
     [False, True, True, True]
@@ -49,8 +49,10 @@ def binarize(values: ArrayLike) -> NDArray[np.bool_]:
             "Use Codes.from_bits(bits) or numpy.packbits(bits, axis=1)."
         )
     if values.dtype.kind == "f" and np.isnan(values).any():
-        place = np.argwhere(np.isnan(values))[0].tolist()
-        raise UsageError(f"Cannot binarize NaN (at {place}). The output of the network diverged.")
+        position = np.argwhere(np.isnan(values))[0].tolist()
+        raise UsageError(
+            f"Cannot binarize NaN (at {position}). The output of the network diverged."
+        )
     return np.asarray(is_one(values))
 
 
@@ -73,7 +75,7 @@ def pack(values: ArrayLike) -> NDArray[np.uint8]:
         Packed codes, uint8 (n, ceil(bits / 8)).
 
     Raises:
-        UsageError: The values are bits already, hold NaN, or have another shape.
+        UsageError: The values are bits already, contain NaN, or do not have two dimensions.
 
     >>> pack([[1, -1, -1, 1, 0.5, -2, 3, -1, 1]]).tolist()
     [[154, 128]]
@@ -187,7 +189,7 @@ class Codes:
         """Binarize real values (n, bits): a bit is 1 where its value is >= 0.
 
         Raises:
-            UsageError: The values hold NaN or look like bits.
+            UsageError: The values contain NaN or look like bits.
 
         >>> Codes.from_values([[0.3, -1.2, 0.0]]).signs().tolist()
         [[1, -1, 1]]
@@ -279,7 +281,7 @@ class Codes:
             path: `x.npz`, or `x.parquet` with one row per image (needs pyarrow).
 
         Raises:
-            UsageError: Another file extension.
+            UsageError: The file extension is not supported.
             StorageError: The file cannot be written.
         """
         from .code_files import save_codes
@@ -305,7 +307,7 @@ class Codes:
 
 
 def as_codes(codes: Any) -> Codes:
-    """Codes from whatever a caller has: `Codes`, signs, bits, or packed bytes.
+    """Convert signs, bits or packed bytes to `Codes`; `Codes` are returned unchanged.
 
     Args:
         codes: `Codes`; an array (n, bits) of -1/+1, of 0/1 or of booleans; or packed uint8
@@ -354,7 +356,8 @@ def as_ids(ids: Any, count: int) -> NDArray[Any]:
         int64 (count,) or an object array of str (count,).
 
     Raises:
-        UsageError: Another number of ids, or ids of another or mixed type.
+        UsageError: The number of ids is not `count`, or the ids are of an unsupported or mixed
+            type.
     """
     if ids is None:
         return np.arange(count)

@@ -1,4 +1,4 @@
-"""HashModel: a trained model, which everything after training takes."""
+"""HashModel: a trained model, used for encoding, indexing, serving and export."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class HashModel:
         classes: Names of the classes it was trained on.
         multilabel: Whether images had several labels.
         config: The configuration that ran.
-        info: Facts about the training: train_images, seconds, images_per_second, hardware, ...
+        info: Facts about the training run: train_images, seconds, images_per_second, hardware, ...
         precision: Precision of the backbone when encoding on a GPU.
 
     Example:
@@ -103,7 +103,7 @@ class HashModel:
             recorded: The id stored with the codes; version 0.1 stored the digest of the weights.
 
         Returns:
-            True if it is this model, or if no id was recorded.
+            True if this model made them, or if no id was recorded.
         """
         return recorded in (None, self.id, self.weights_sha256, self.info.get(_OLD_ID))
 
@@ -187,7 +187,7 @@ class HashModel:
         """Encode as `encode` does, into a file, resuming an interrupted job of the same images.
 
         Args:
-            source: As for `encode`.
+            source: As in `encode`.
             out: The code file, .npz or .parquet.
             shard: (i, n): encode the i-th of n shards.
             batch_size: Images per batch.
@@ -309,7 +309,7 @@ def _config(manifest: Mapping[str, Any]) -> Config:
 
 
 def _config_v1(manifest: Mapping[str, Any]) -> Config:
-    """Version 0.1 stored the settings as typed; some defaults have changed since."""
+    """Version 0.1 stored only the settings that the user gave; some defaults have changed since."""
     given = manifest["settings"].items()
     settings = {_RENAMED_SETTINGS.get(key, key): value for key, value in given}
     if manifest["method"] in ("hcdh", "hcdh-h", "hcdh-2", "hcdh-c"):

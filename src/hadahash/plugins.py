@@ -51,7 +51,7 @@ def load_plugins(paths: Iterable[str | Path]) -> None:
 
 
 def plugin_name(path: str | Path) -> str:
-    """Return the form in which a plugin is recorded, so that it is found from any folder.
+    """Return the name under which a plugin is recorded, valid in any working directory.
 
     Args:
         path: Path of a .py file, or name of a module.
@@ -74,7 +74,7 @@ def _is_file(name: str) -> bool:
 def _import_file(given: str, path: Path) -> None:
     if not path.is_file():
         raise UsageError(f"There is no plugin file {given}.")
-    # A name of its own, so that a plugin never hides another module.
+    # A unique module name, so that a plugin never hides another module.
     digest = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:8]
     name = f"hadahash_plugin_{path.stem}_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -377,7 +377,7 @@ def test_many_rare_labels_are_compared_in_linear_time(table, monkeypatch):
     assert len(caught) == 1
 
 
-def test_many_doubtful_labels_are_summarised(table):
+def test_many_doubtful_labels_are_summarized(table):
     rows = [Row(1, "x", ("kitten",), None)] * 5
     rows += [Row(2, "x", (f"kitten{letter}",), None) for letter in "abcdefghi"]
     with pytest.warns(DoubtfulLabelWarning) as caught:

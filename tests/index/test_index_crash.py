@@ -34,11 +34,11 @@ def state(version):
 
 
 def become(index, version):
-    wanted = state(version)
+    expected = state(version)
     index.update(
-        wanted, np.full(len(wanted), version), [f"{version}/{each}" for each in wanted.ids]
+        expected, np.full(len(expected), version), [f"{version}/{each}" for each in expected.ids]
     )
-    index.remove(np.setdiff1d(index.ids, wanted.ids))
+    index.remove(np.setdiff1d(index.ids, expected.ids))
 
 
 def assert_whole(folder):

@@ -151,9 +151,9 @@ def test_a_label_filter_does_not_load_the_items(make, engine, tmp_path, monkeypa
     built.save(tmp_path / "i")
     index = Index.open(tmp_path / "i")
     assert index.label_counts() == {"cat": 1000, 7: 1000, "dog": 1000}
-    for wanted in ("cat", 7, ["dog", "none"]):
-        expected = built.search(codes[:3], 40, labels=wanted)
-        assert np.array_equal(index.search(codes[:3], 40, labels=wanted).ids, expected.ids)
+    for label_filter in ("cat", 7, ["dog", "none"]):
+        expected = built.search(codes[:3], 40, labels=label_filter)
+        assert np.array_equal(index.search(codes[:3], 40, labels=label_filter).ids, expected.ids)
     items = index._segments[0].items
     assert items._ids is None and items._table is None
     index.remove(np.arange(0, 300))

@@ -299,7 +299,7 @@ def test_rows_and_back(rng):
 
 
 def test_misaligned_rows_are_copied_or_refused(rng):
-    """C code reads words: an address that is not a multiple of 8 is undefined behaviour."""
+    """C code reads words: an address that is not a multiple of 8 is undefined behavior."""
     packed = pack(rng.choice([-1, 1], (50, 64)))
     shifted = np.frombuffer(b"x" + packed.tobytes(), np.uint8, offset=1).reshape(50, 8)
     rows = tables.rows_of(shifted)

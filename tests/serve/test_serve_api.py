@@ -149,7 +149,7 @@ def test_metrics_are_in_prometheus_format(client):
         ({"id": RED, "radius": -1}, 422),
         ({"id": RED, "radius": 17}, 422),
         ({"id": RED, "code": "0000"}, 422),
-        ({"id": RED, "colour": "red"}, 422),
+        ({"id": RED, "color": "red"}, 422),
         ({"id": RED, "label": "red"}, 422),
         ({"id": RED, "label": ["x"] * 101}, 422),
         ({"code": "00"}, 422),

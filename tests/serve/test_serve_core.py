@@ -229,8 +229,8 @@ def test_an_error_of_one_filter_does_not_reach_other_searches(place):
     index.search = search
     collection = Collection(index, SimpleNamespace(), [])
     packed = index.codes().packed[0]
-    wanted = ((3, None), (2, ("broken",)), (5, None))
-    jobs = [SearchJob(collection, packed, k, None, labels) for k, labels in wanted]
+    requests = ((3, None), (2, ("broken",)), (5, None))
+    jobs = [SearchJob(collection, packed, k, None, labels) for k, labels in requests]
     one, broken, other = run_jobs(jobs)
     assert isinstance(broken, StorageError) and len(one.ids) == 3 and len(other.ids) == 5
     assert other.ids[:3] == one.ids and one.exact

@@ -267,7 +267,7 @@ def test_the_index_is_reloaded_without_a_dropped_request(own_place):
         for left, name in ((47, "blue/000.png"), (46, "blue/004.png")):  # noticed by the watcher
             index.remove([name])
             index.save(folder)
-            wait_for(lambda wanted=left: items() == wanted)
+            wait_for(lambda expected=left: items() == expected)
         for _ in range(5):  # on request
             auth = {"Authorization": f"Bearer {WRITE}"}
             assert httpx.post(f"{address}/v1/reload", headers=auth).json() == {"items": 46}

@@ -35,7 +35,9 @@ DataRoot = Annotated[
 ]
 Datasets = Annotated[list[str] | None, typer.Option(help="Only these data sets. May be repeated.")]
 Methods = Annotated[list[str] | None, typer.Option(help="Only these methods. May be repeated.")]
-Lengths = Annotated[list[int] | None, typer.Option(help="Only these lengths. May be repeated.")]
+Lengths = Annotated[
+    list[int] | None, typer.Option(help="Only these code lengths. May be repeated.")
+]
 Seeds = Annotated[list[int] | None, typer.Option(help="Only these seeds. May be repeated.")]
 Run = Annotated[
     bool, typer.Option("--run/--no-run", help="Run missing cells, or only write documents.")

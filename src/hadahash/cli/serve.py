@@ -17,14 +17,13 @@ def serve(
     run: options.Run = None,
     images: Annotated[
         Optional[list[Path]],  # noqa: UP045
-        typer.Option(
-            help="Folder of the images; default: the folder that was indexed. Can be repeated."
-        ),
+        typer.Option(help="Folder of the images; default: the indexed folder. May be repeated."),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; other than loopback needs a read token.")
+        str,
+        typer.Option(help="Address to listen on; any other than loopback requires a read token."),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0: a free one.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: any free port.")] = 8000,
     read_token: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(

@@ -1,6 +1,6 @@
 """A folder of images, and a folder of class folders.
 
-The class of an image is the first folder below the root, however deep the image lies.
+The class of an image is the top-level folder below the root, at any depth.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SPLITS = frozenset(
 
 @dataclass
 class Listing:
-    """What a folder holds, at any depth.
+    """The contents of a folder, at any depth.
 
     Attributes:
         images: Files with an image extension, in order.
@@ -87,15 +87,15 @@ def list_images(root: str | Path) -> list[Path]:
 
 
 def scan(root: str | Path) -> Listing:
-    """List a folder by names; no file is opened, so a damaged image is found when it is read.
+    """List a folder without opening any file; damaged images are detected when they are read.
 
-    Linked folders are followed, unless they lead back to a folder that contains them.
+    Symbolic links to folders are followed, except to a folder that contains the link.
 
     Args:
         root: The folder.
 
     Returns:
-        The images and what else there is.
+        The images and the other files.
 
     Raises:
         DataError: The folder or one below it cannot be read.
@@ -116,7 +116,7 @@ def warn_of_skipped(root: str | Path, listing: Listing) -> None:
 
     Args:
         root: The folder that was listed.
-        listing: What it holds.
+        listing: Its contents.
     """
     if listing.others:
         warnings.warn(f"{root}: {listing.skipped}", DataWarning, stacklevel=3)
@@ -127,10 +127,10 @@ def no_images(root: str | Path, listing: Listing) -> DataError:
 
     Args:
         root: The folder.
-        listing: What it holds instead.
+        listing: Its contents.
 
     Returns:
-        The error; it names the extensions of images.
+        The error; it lists the supported extensions.
     """
     known = ", ".join(sorted(IMAGE_SUFFIXES))
     parts = [f"{root} holds no images.", listing.skipped, f"Image files end in {known}."]
@@ -226,7 +226,7 @@ def _walk(root: Path) -> Iterator[Path]:
             yield path
             continue
         here = _identity(path)
-        if here not in above:  # else a link that leads back
+        if here not in above:  # otherwise a link to a parent folder
             inner = above | {here}
             entries = reversed(_entries(path))
             waiting += [(entry.path, _is_visible_folder(entry), inner) for entry in entries]
@@ -257,7 +257,7 @@ def _unreadable(path: Path, error: OSError) -> DataError:
 def _is_visible_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return not entry.name.startswith(".") and entry.is_dir()
-    except OSError:  # a link that leads to itself
+    except OSError:  # a symbolic link loop
         return False
 
 

@@ -1,4 +1,4 @@
-"""Random draws of images by class, from a stream of random bits that never changes."""
+"""Random draws of images by class, reproducible across versions and platforms."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def draw_two_parts(
     """
     if data.multilabel and name.startswith("cifar10"):
         raise DataError(f"Protocol {name} needs single-label data, got multi-label data.")
-    everything = np.arange(len(data))
-    query, train = draw(data, name, everything, counts, seed)
-    return query, train, np.setdiff1d(everything, np.concatenate([query, train]))
+    all_rows = np.arange(len(data))
+    query, train = draw(data, name, all_rows, counts, seed)
+    return query, train, np.setdiff1d(all_rows, np.concatenate([query, train]))
 
 
 def draw(
     data: LabelledImages, name: str, pool: Indices, counts: tuple[int, ...], seed: int
 ) -> list[Indices]:
-    """Draw `counts` images per class for each part, among those no earlier class has drawn.
+    """Draw `counts` images per class for each part, among images not drawn for an earlier class.
 
     Args:
         data: The data set.
@@ -97,7 +97,7 @@ def hold_out(
 
 
 def _spared(order: Indices, labels: Labels) -> Indices:
-    """`order` without images that are the last one of a label once all before them are taken."""
+    """Drop images from `order` that would be the last of a label once all before them are taken."""
     left = labels.class_counts()
     kept = []
     for row in order:

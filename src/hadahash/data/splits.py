@@ -1,4 +1,4 @@
-"""Splits: which images are queries, which are trained on and which are the database.
+"""Splits of a data set into queries, training images and database.
 
 A split is made by a named protocol and a seed:
 
@@ -25,7 +25,7 @@ A split is made by a named protocol and a seed:
     unseen           for any data of 4 classes or more: a quarter of the classes (at least 2) is
                      never trained on; 10 % of their images are queries, searched among the rest
 
-A split follows from the seed alone: the images of each class in turn are sorted by raw 64-bit
+A split depends on the seed alone: the images of each class in turn are sorted by raw 64-bit
 numbers of the PCG64 generator of numpy, whose stream never changes, and the first ones are taken.
 Indices are in ascending order.
 """
@@ -357,17 +357,17 @@ def validation_split(
 
 
 def _sized(split: Split, *allowed: tuple[int | range, ...]) -> Split:
-    """The split, if its sizes are `allowed`: a number or a range for query, train and database."""
+    """Return the split if its sizes are `allowed`: a number or a range for each part."""
     for sizes in allowed:
         pairs = zip(split.sizes.values(), sizes, strict=True)
         if all(
-            size in wanted if isinstance(wanted, range) else size == wanted
-            for size, wanted in pairs
+            size in expected if isinstance(expected, range) else size == expected
+            for size, expected in pairs
         ):
             return split
-    wanted = " or ".join(_listed(sizes) for sizes in allowed)
+    expected = " or ".join(_listed(sizes) for sizes in allowed)
     raise DataError(
-        f"Protocol {split.name} must give {wanted}; this data set gives "
+        f"Protocol {split.name} must give {expected}; this data set gives "
         f"{_listed(split.sizes.values())}. Use the whole data set, or protocol holdout."
     )
 

@@ -28,7 +28,7 @@ LabelsLike: TypeAlias = "ArrayLike | HasLabelArray"
 
 
 class LabelPair(NamedTuple):
-    """Labels of both sides, encoded alike."""
+    """Labels of queries and database in the same encoding."""
 
     query: LabelArray
     database: LabelArray
@@ -75,7 +75,7 @@ def encode_labels(
 
 
 def check_class_numbers(labels: LabelsLike, count: int, side: str) -> LabelArray:
-    """Labels as int64 (n,) class numbers or bool (n, C).
+    """Validate labels and convert them to int64 (n,) class numbers or bool (n, C).
 
     Args:
         labels: (n,) class numbers, or (n, C) of 0 and 1.
@@ -86,7 +86,7 @@ def check_class_numbers(labels: LabelsLike, count: int, side: str) -> LabelArray
         The checked array.
 
     Raises:
-        UsageError: If the labels are anything else.
+        UsageError: If the labels have another form.
     """
     array = _read(labels, count, side)
     if isinstance(array, list):

@@ -78,10 +78,10 @@ class Report:
             Text such as "Of the 10 nearest images, 9.0 share a label with the query (by chance:
             1.7)."
         """
-        places = [k for k in self.precision_at if k <= 10] or list(self.precision_at)
-        if not places:
+        cutoffs = [k for k in self.precision_at if k <= 10] or list(self.precision_at)
+        if not cutoffs:
             return f"mAP is {self.map:.4f} (by chance: {self.chance:.4f})."
-        k = max(places) if max(places) <= 10 else min(places)
+        k = max(cutoffs) if max(cutoffs) <= 10 else min(cutoffs)
         precision = self.precision_at[k]
         if k == 1:
             text = f"The nearest image shares a label with the query in {precision:.1%} of searches"
@@ -119,7 +119,9 @@ class Report:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Report:
-        """Read what `to_dict` gave, in this version or in 0.1. Unknown keys are ignored.
+        """Create a report from the output of `to_dict`, of this version or of 0.1.
+
+        Unknown keys are ignored.
 
         Args:
             values: The dictionary.
@@ -142,7 +144,7 @@ class Report:
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
-        """Read a file that `to_json` wrote, in this version or in 0.1.
+        """Read a file that `to_json` wrote, in this version or in version 0.1.
 
         Args:
             path: The JSON file.
@@ -159,7 +161,7 @@ class Report:
         return cls.from_dict(values)
 
     def __str__(self) -> str:
-        """A few lines for a person."""
+        """A human-readable summary of a few lines."""
         lines = [
             self._headline(),
             "  ".join(f"P@{k} {v:.4f}" for k, v in self.precision_at.items()),

@@ -68,16 +68,16 @@ def check_search(
         index: The index.
         database: The codes it must hold.
         queries: Query codes.
-        k: Number of neighbours.
+        k: Number of neighbors.
         labels: Labels of the database, needed for a filter by labels.
-        **options: `radius`, `labels_wanted` (a list) and `ids` of the search.
+        **options: `radius`, `label_filter` (a list) and `ids` of the search.
 
     Raises:
         AssertionError: The results differ, or are not marked as exact.
     """
-    wanted, ids = options.pop("labels_wanted", None), options.get("ids")
-    expected = _exhaustive(database, queries, labels, wanted, ids, options.get("radius"))
-    hits = index.search(queries, k, labels=wanted, **options)
+    label_filter, ids = options.pop("label_filter", None), options.get("ids")
+    expected = _exhaustive(database, queries, labels, label_filter, ids, options.get("radius"))
+    hits = index.search(queries, k, labels=label_filter, **options)
     columns = min(k, len(database))
     _expect(hits.ids.shape == hits.distances.shape == (len(queries), columns), "shape of the hits")
     _expect(hits.distances.dtype == np.int32, "distances are int32")
@@ -105,11 +105,11 @@ def _check_filters(engine: Engine) -> None:
     index = _build(engine, codes, labels)
     for radius in (0, 4, 12, _BITS, 1000):
         check_search(index, codes, queries, 20, radius=radius)
-    for wanted in (["cat"], [7], ["cat", 7], ["unknown"], []):
-        check_search(index, codes, queries, 20, labels=labels, labels_wanted=wanted)
+    for label_filter in (["cat"], [7], ["cat", 7], ["unknown"], []):
+        check_search(index, codes, queries, 20, labels=labels, label_filter=label_filter)
     for some in ([3, 5, 60, 10**9], []):
         check_search(index, codes, queries, 20, ids=some)
-        check_search(index, codes, queries, 20, ids=some, labels=labels, labels_wanted=["cat"])
+        check_search(index, codes, queries, 20, ids=some, labels=labels, label_filter=["cat"])
     expected = {label: sum(label in each for each in labels) for label in ("cat", "dog", 7)}
     _expect(index.label_counts() == expected, "label counts")
     found = _rows(index.within(queries, 9))
@@ -177,7 +177,7 @@ def _check_storage(engine: Engine) -> None:
         opened.verify()
         _expect(type(opened) is type(index) and opened.engine == index.engine, "engine")
         _expect(opened.meta == {"owner": {"name": "check"}}, "meta")
-        check_search(opened, codes, queries, 12, labels=labels, labels_wanted=["dog"])
+        check_search(opened, codes, queries, 12, labels=labels, label_filter=["dog"])
         opened.remove([0, 1])
         opened.save(path)
         check_search(_open(engine, path), codes[2:], queries, 100)
@@ -277,7 +277,7 @@ def _exhaustive(
     database: Codes,
     queries: Codes,
     labels: Sequence[Sequence[Label]] | None = None,
-    wanted: Sequence[Label] | None = None,
+    label_filter: Sequence[Label] | None = None,
     ids: Sequence[Id] | None = None,
     radius: int | None = None,
 ) -> list[_Row]:
@@ -285,7 +285,10 @@ def _exhaustive(
     signs: NDArray[np.int8] = database.signs()
     known = database.ids.tolist()
     allowed = [
-        (wanted is None or (labels is not None and not set(wanted).isdisjoint(labels[row])))
+        (
+            label_filter is None
+            or (labels is not None and not set(label_filter).isdisjoint(labels[row]))
+        )
         and (ids is None or each in ids)
         for row, each in enumerate(known)
     ]

@@ -157,14 +157,14 @@ class Index(Engine):
             UsageError: An id is not in the index. Nothing is removed.
         """
         with self._writing:
-            wanted = np.unique(self._checked_ids(ids))
-            known = self.has(wanted)
+            requested = np.unique(self._checked_ids(ids))
+            known = self.has(requested)
             if not known.all():
                 raise UsageError(
-                    f"The index does not have {quote_ids(wanted[~known])}. Nothing was removed."
+                    f"The index does not have {quote_ids(requested[~known])}. Nothing was removed."
                 )
-            if len(wanted):
-                self._remove(wanted)
+            if len(requested):
+                self._remove(requested)
 
     # ---- queries ---------------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class Index(Engine):
             threads: As for `search`.
 
         Returns:
-            For each query its neighbours, nearest first, without padding.
+            For each query its neighbors, nearest first, without padding.
 
         Raises:
             UsageError: An argument is invalid.
@@ -290,13 +290,17 @@ class Index(Engine):
         threads: int | None,
     ) -> SearchRequest:
         k = whole_number("k", k, 0)
-        reach = self.bits if radius is None else min(whole_number("radius", radius, 0), self.bits)
+        max_distance = (
+            self.bits if radius is None else min(whole_number("radius", radius, 0), self.bits)
+        )
         if probes is not None:
             probes = whole_number("probes", probes, 1)
         packed = packed_queries(codes, self.bits)
-        wanted = None if labels is None else label_set(labels)
-        among = None if ids is None else np.unique(self._checked_ids(ids))
-        return SearchRequest(packed, k, reach, Filter(wanted, among), probes, threads)
+        label_filter = None if labels is None else label_set(labels)
+        id_filter = None if ids is None else np.unique(self._checked_ids(ids))
+        return SearchRequest(
+            packed, k, max_distance, Filter(label_filter, id_filter), probes, threads
+        )
 
     def _write(self, codes: Any, labels: Any, paths: Any, *, replace: bool) -> None:
         packed, table = sorted_items(codes, labels, paths, self.bits)

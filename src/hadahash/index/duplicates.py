@@ -67,7 +67,7 @@ def _components(
 ) -> NDArray[np.int64]:
     """The component of each distinct code, by union-find over the links that searches return.
 
-    First every code looks for its nearest neighbours. Those that find as many as they asked for may
+    First every code looks for its nearest neighbors. Those that find as many as they asked for may
     have more links, and search again among the codes outside of their component. In dense data the
     number of links is so about the number of codes, not of pairs.
     """

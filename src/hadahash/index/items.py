@@ -259,12 +259,12 @@ def missing_id(id_type: type[Id] | None) -> Id:
     return "" if id_type is str else -1
 
 
-def find_sorted(ids: Ids, wanted: Ids) -> Ordinals:
-    """Positions of the wanted ids in ascending ids; -1 for unknown ones."""
+def find_sorted(ids: Ids, requested: Ids) -> Ordinals:
+    """Positions of the requested ids in an ascending array of ids; -1 for unknown ids."""
     if len(ids) == 0:
-        return np.full(len(wanted), -1)
-    positions = np.searchsorted(ids, wanted).clip(max=len(ids) - 1)
-    return np.where(ids[positions] == wanted, positions, -1)
+        return np.full(len(requested), -1)
+    positions = np.searchsorted(ids, requested).clip(max=len(ids) - 1)
+    return np.where(ids[positions] == requested, positions, -1)
 
 
 def quote_ids(ids: Ids) -> str:
@@ -273,14 +273,14 @@ def quote_ids(ids: Ids) -> str:
     return ", ".join(repr(each) for each in ids[:3].tolist()) + more
 
 
-def check_ids_exist(wanted: Ids, found: Mask) -> None:
+def check_ids_exist(requested: Ids, found: Mask) -> None:
     """Refuse unknown ids.
 
     Raises:
         UsageError: One of the ids was not found.
     """
     if not found.all():
-        raise UsageError(f"The index does not have {quote_ids(wanted[~found])}.")
+        raise UsageError(f"The index does not have {quote_ids(requested[~found])}.")
 
 
 def parse_id(text: str, id_type: type[Id] | None) -> Id:
@@ -349,8 +349,8 @@ def label_set(labels: Any) -> frozenset[Label]:
 
 def sets_with(sets: Sequence[LabelSet], labels: Collection[Label]) -> Mask:
     """Which label sets contain at least one of the labels."""
-    wanted = set(labels)
-    return np.fromiter((not wanted.isdisjoint(each) for each in sets), bool, len(sets))
+    requested = set(labels)
+    return np.fromiter((not requested.isdisjoint(each) for each in sets), bool, len(sets))
 
 
 def _paths(paths: Any, count: int) -> NDArray[np.object_]:

@@ -116,34 +116,34 @@ class LocalIndex(Index):
         order = np.argsort(known, kind="stable")
         return Codes(packed_of(rows[order], self.bits), self.bits, known[order])
 
-    def _codes_of(self, segments: tuple[Segment, ...], wanted: Ids) -> Codes:
-        packed = np.zeros((len(wanted), -(-self.bits // 8)), np.uint8)
-        found = np.zeros(len(wanted), bool)
+    def _codes_of(self, segments: tuple[Segment, ...], requested: Ids) -> Codes:
+        packed = np.zeros((len(requested), -(-self.bits // 8)), np.uint8)
+        found = np.zeros(len(requested), bool)
         for segment in segments:
-            ordinals = segment.ordinals_of(wanted)
+            ordinals = segment.ordinals_of(requested)
             here = ordinals >= 0
             packed[here] = packed_of(segment.rows_at(ordinals[here]), self.bits)
             found |= here
-        check_ids_exist(wanted, found)
-        return Codes(packed, self.bits, wanted)
+        check_ids_exist(requested, found)
+        return Codes(packed, self.bits, requested)
 
     def has(self, ids: ArrayLike) -> Mask:
         """Which of the ids are in the index, bool (n,)."""
-        wanted = self._checked_ids(ids)
-        found = np.zeros(len(wanted), bool)
+        requested = self._checked_ids(ids)
+        found = np.zeros(len(requested), bool)
         for segment in self._segments:
-            found |= segment.ordinals_of(wanted) >= 0
+            found |= segment.ordinals_of(requested) >= 0
         return found
 
     def get(self, ids: ArrayLike) -> list[Item]:
         """Id, path and labels of items; see `Engine.get`."""
-        wanted = self._checked_ids(ids)
+        requested = self._checked_ids(ids)
         found: dict[Id, Item] = {}
         for segment in self._segments:
-            ordinals = segment.ordinals_of(wanted)
+            ordinals = segment.ordinals_of(requested)
             found.update((item.id, item) for item in segment.items.at(ordinals[ordinals >= 0]))
-        check_ids_exist(wanted, np.array([each in found for each in wanted.tolist()], bool))
-        return [found[each] for each in wanted.tolist()]
+        check_ids_exist(requested, np.array([each in found for each in requested.tolist()], bool))
+        return [found[each] for each in requested.tolist()]
 
     def label_counts(self) -> dict[Label, int]:
         """Number of items per label, from counts that are kept per segment."""

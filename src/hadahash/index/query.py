@@ -134,12 +134,12 @@ def pad_hits(hits: Hits, columns: int) -> Hits:
 
 
 def look_up_neighbors(index: Engine, request: SearchRequest) -> list[list[Neighbor]]:
-    """Neighbours by a search and a lookup of the items it returned."""
+    """Neighbors by a search and a lookup of the items it returned."""
     hits = index._search(request)
     rows = [hits[row] for row in range(len(hits))]
-    wanted = id_array(sorted({hit.id for row in rows for hit in row}))
-    codes = index.codes(wanted).packed
+    requested = id_array(sorted({hit.id for row in rows for hit in row}))
+    codes = index.codes(requested).packed
     known = {
-        item.id: (code, *item[1:]) for item, code in zip(index.get(wanted), codes, strict=True)
+        item.id: (code, *item[1:]) for item, code in zip(index.get(requested), codes, strict=True)
     }
     return [[Neighbor(hit.id, hit.distance, *known[hit.id]) for hit in row] for row in rows]

@@ -221,7 +221,7 @@ def merge_segments(segments: Sequence[Segment], layout: Layout) -> Segment:
 
 
 def compact(segments: Sequence[Segment], layout: Layout) -> tuple[Segment, ...]:
-    """Drop empty segments, rewrite half-empty ones, and merge neighbours of similar size."""
+    """Drop empty segments, rewrite half-empty ones, and merge neighbors of similar size."""
     kept: list[Segment] = []
     for segment in segments:
         if segment.live_count == 0:

@@ -92,7 +92,7 @@ class HCDH(CodewordMethod, DeepMethod):
 
     @classmethod
     def create(cls, task: Task, settings: HCDHSettings) -> Self:
-        """Make the method with its codebook, permuted over the classes if the settings ask for it.
+        """Make the method with its codebook, whose codewords may be permuted over the classes.
 
         Args:
             task: The sizes to build for, and the seed.

@@ -1,6 +1,6 @@
 """Histograms of Hamming distances in compiled code (hamming.c), or in numpy: the same numbers.
 
-`hadahash.native.search` finds nearest neighbours with the same library (search.c, route.c).
+`hadahash.native.search` finds nearest neighbors with the same library (search.c, route.c).
 
 The library is built when hadahash is installed, or by `python setup.py build_ext --inplace` in a
 checkout. The environment variable HADAHASH_NATIVE=0 disables it.

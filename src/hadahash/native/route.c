@@ -1,4 +1,4 @@
-/* Routed tables (inverted lists): search.c's scan, restricted to blocks that may hold a neighbour.
+/* Routed tables (inverted lists): search.c's scan, restricted to blocks that may hold a neighbor.
  *
  * A table is partitioned into lists, one per centroid; each list into shells of equal distance to
  * its centroid; each shell into blocks of equal sub-distances (the distance to the centroid in each

@@ -1,4 +1,4 @@
-"""k-nearest-neighbour search in compiled code (search.c, route.c), or in numpy: the same keys.
+"""k-nearest-neighbor search in compiled code (search.c, route.c), or in numpy: the same keys.
 
 A key is distance * 2^32 + ordinal: sorting by key is sorting by distance, then id. Where a query
 finds fewer than k items, its keys are padded with its limit.
@@ -102,7 +102,7 @@ def compared_codes(table: Table, queries: Rows, *, k: int, bits: int) -> float |
     Args:
         table: A routed table.
         queries: Rows like those of the table.
-        k: Number of neighbours.
+        k: Number of neighbors.
         bits: Length of the codes.
 
     Returns:

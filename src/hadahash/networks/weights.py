@@ -16,7 +16,7 @@ from ..errors import DataError, MissingExtraError
 
 LITE_MODELS = {f"efficientnet_lite{i}": f"tf_efficientnet_lite{i}" for i in (0, 1, 2)}
 
-# What torch and safetensors raise for a file of another format.
+# Errors that torch and safetensors raise for a file of another format.
 _BAD_FILE = (
     OSError,
     RuntimeError,
@@ -79,12 +79,14 @@ def load_weights(net: nn.Module, path: Path, name: str, *, partial: bool = False
     tensors = read_weights(path)
     if name in LITE_MODELS and "_conv_stem.weight" in tensors:
         tensors = rename_lite(name, tensors)
-    wanted = net.state_dict()
-    wrong = [key for key in wanted if key in tensors and tensors[key].shape != wanted[key].shape]
-    missing = [
-        key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")
+    expected = net.state_dict()
+    wrong = [
+        key for key in expected if key in tensors and tensors[key].shape != expected[key].shape
     ]
-    foreign = bool(wrong) or len(missing) == len(wanted)
+    missing = [
+        key for key in expected if key not in tensors and not key.endswith("num_batches_tracked")
+    ]
+    foreign = bool(wrong) or len(missing) == len(expected)
     if foreign or (missing and not partial):
         remedy = "" if foreign else ", or allow missing layers with --set partial_weights=true"
         raise DataError(
@@ -92,7 +94,7 @@ def load_weights(net: nn.Module, path: Path, name: str, *, partial: bool = False
             f"({_some(missing)}), {len(wrong)} have another shape ({_some(wrong)}). "
             f"Use the weights file of this network{remedy}."
         )
-    net.load_state_dict({key: tensors[key] for key in wanted if key in tensors}, strict=False)
+    net.load_state_dict({key: tensors[key] for key in expected if key in tensors}, strict=False)
 
 
 def lite_weights(name: str) -> dict[str, Tensor]:

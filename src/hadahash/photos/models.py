@@ -20,7 +20,7 @@ def load_model_of(
     Args:
         index: The index.
         folder: Its folder, for error messages.
-        run: Where the run is now; the place that the index recorded if None.
+        run: Folder of the run; by default the one that the index recorded.
         device: "auto", "cpu" or "cuda".
 
     Returns:
@@ -30,16 +30,18 @@ def load_model_of(
         UsageError: The run is unknown, has moved, or holds another model.
         StorageError: The run cannot be read.
     """
-    place = run or index.meta.get("run")
-    if place is None:
+    run_folder = run or index.meta.get("run")
+    if run_folder is None:
         raise UsageError(
             f"{folder} does not record which model made its codes. Name its run with --run."
         )
-    if run is None and not Path(place).is_dir():
-        raise UsageError(f"The run that made {folder} is no longer at {place}. Pass --run FOLDER.")
+    if run is None and not Path(run_folder).is_dir():
+        raise UsageError(
+            f"The run that made {folder} is no longer at {run_folder}. Pass --run FOLDER."
+        )
     from ..model import HashModel  # imports torch: seconds
 
-    model = HashModel.load(place, device=device)
+    model = HashModel.load(run_folder, device=device)
     check_model(index, model, folder)
     return model
 

@@ -63,9 +63,9 @@ def find_similar(
     source = as_images(Path(image) if isinstance(image, str) else image)
     if len(source.images) != 1:
         raise UsageError(f"Give exactly one image, got {len(source.images):,}.")
-    wanted = _parse_labels(index, labels)
+    label_filter = _parse_labels(index, labels)
     codes = model.encode(image if isinstance(image, Path) else source)
-    (hits,) = index.neighbors(codes, k, radius=radius, labels=wanted or None)
+    (hits,) = index.neighbors(codes, k, radius=radius, labels=label_filter or None)
     return [SearchHit(hit.id, hit.distance, hit.labels, hit.path) for hit in hits]
 
 

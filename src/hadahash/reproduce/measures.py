@@ -230,9 +230,9 @@ def code_statistics(codes: Codes) -> dict[str, Any]:
         `distinct_codes`, `bit_balance` and `bit_correlation`, as stored in results.
     """
     bits = np.unpackbits(codes.packed, axis=1, count=codes.bits).astype(np.float32)
-    centred = bits - bits.mean(0)
-    spread = np.sqrt((centred**2).mean(0))
-    scaled = centred / np.where(spread > 0, spread, 1)
+    centered = bits - bits.mean(0)
+    spread = np.sqrt((centered**2).mean(0))
+    scaled = centered / np.where(spread > 0, spread, 1)
     pairs = np.abs(scaled.T @ scaled / len(bits))[np.triu_indices(codes.bits, 1)]
     return {
         "distinct_codes": len(np.unique(codes.packed, axis=0)),

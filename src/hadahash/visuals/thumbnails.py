@@ -59,7 +59,7 @@ def data_uri(pixels: Pixels, *, photo: bool = False) -> str:
     """An image as a data URI.
 
     Args:
-        pixels: uint8 (height, width, 3), or grey (height, width).
+        pixels: uint8 (height, width, 3), or gray (height, width).
         photo: JPEG instead of PNG.
 
     Returns:

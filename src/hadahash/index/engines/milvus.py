@@ -252,26 +252,30 @@ class MilvusIndex(Index):
         if ids is None:
             rows = self._all(["id", "code"])
         else:
-            wanted = self._checked_ids(ids)
-            found = {decode_id(row["id"]): row for row in self._rows_of(wanted, ["id", "code"])}
-            check_ids_exist(wanted, np.array([each in found for each in wanted.tolist()], bool))
-            rows = [found[each] for each in wanted.tolist()]
+            requested = self._checked_ids(ids)
+            found = {decode_id(row["id"]): row for row in self._rows_of(requested, ["id", "code"])}
+            check_ids_exist(
+                requested, np.array([each in found for each in requested.tolist()], bool)
+            )
+            rows = [found[each] for each in requested.tolist()]
         content = bytearray(b"".join(map(decode_code, rows)))
         packed = np.frombuffer(content, np.uint8).reshape(-1, self._width)
         return Codes(packed, self.bits, self._id_array(rows))
 
     def has(self, ids: ArrayLike) -> Mask:
         """Which of the ids are in the index, bool (n,)."""
-        wanted = self._checked_ids(ids)
-        found = {decode_id(row["id"]) for row in self._rows_of(wanted, ["id"])}
-        return np.array([each in found for each in wanted.tolist()], bool)
+        requested = self._checked_ids(ids)
+        found = {decode_id(row["id"]) for row in self._rows_of(requested, ["id"])}
+        return np.array([each in found for each in requested.tolist()], bool)
 
     def get(self, ids: ArrayLike) -> list[Item]:
         """Id, path and labels of items; see `Engine.get`."""
-        wanted = self._checked_ids(ids)
-        found = {item.id: item for item in map(decode_item, self._rows_of(wanted, ["id", "item"]))}
-        check_ids_exist(wanted, np.array([each in found for each in wanted.tolist()], bool))
-        return [found[each] for each in wanted.tolist()]
+        requested = self._checked_ids(ids)
+        found = {
+            item.id: item for item in map(decode_item, self._rows_of(requested, ["id", "item"]))
+        }
+        check_ids_exist(requested, np.array([each in found for each in requested.tolist()], bool))
+        return [found[each] for each in requested.tolist()]
 
     def label_counts(self) -> dict[Label, int]:
         """Number of items per label. It reads all items from the server."""

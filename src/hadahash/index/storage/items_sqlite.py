@@ -89,9 +89,9 @@ class StoredItems:
         """Ordinals of these ids; -1 for unknown ids."""
         if self._is_many(len(ids)):
             return ItemTable(self.all_ids()).ordinals_of(ids)
-        wanted = [_encode(each) for each in ids.tolist()]
-        found = dict(self._rows("SELECT id, rowid FROM items WHERE id IN", wanted))
-        return np.array([found.get(each, -1) for each in wanted], np.int64)
+        requested = [_encode(each) for each in ids.tolist()]
+        found = dict(self._rows("SELECT id, rowid FROM items WHERE id IN", requested))
+        return np.array([found.get(each, -1) for each in requested], np.int64)
 
     def label_sets(self) -> Sequence[LabelSet]:
         """The distinct label sets."""

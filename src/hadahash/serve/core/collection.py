@@ -130,20 +130,20 @@ class Collection:
 
     def find(self, given: Id) -> tuple[Item, Packed] | None:
         """Return the item with an id that a client sent, and its code; None if there is none."""
-        wanted = self.parse_id(given)
-        return None if wanted is None else self.lookup([wanted]).get(wanted)
+        item_id = self.parse_id(given)
+        return None if item_id is None else self.lookup([item_id]).get(item_id)
 
     def lookup(self, ids: Ids) -> dict[Id, tuple[Item, Packed]]:
         """Return items and codes by id, without those that were removed meanwhile."""
-        wanted = id_array(ids)
+        requested = id_array(ids)
         for _ in range(_LOOKUP_ATTEMPTS):
-            if not len(wanted):
+            if not len(requested):
                 break
             try:
-                items, codes = self.index.get(wanted), self.index.codes(wanted).packed
+                items, codes = self.index.get(requested), self.index.codes(requested).packed
                 return {item.id: (item, code) for item, code in zip(items, codes, strict=True)}
             except UsageError:  # an item was removed after it was found
-                wanted = wanted[self.index.has(wanted)]
+                requested = requested[self.index.has(requested)]
         return {}
 
     def neighbors(self, ids: Sequence[Id], distances: Sequence[int]) -> list[Neighbor]:

@@ -31,15 +31,15 @@ class Add(NamedTuple):
 
     def apply(self, collection: Collection) -> Id:
         """Add the item and return its id."""
-        wanted = collection.parse_id(self.id)
-        if wanted is None:
+        item_id = collection.parse_id(self.id)
+        if item_id is None:
             raise invalid("id: the ids of this index are integers.", "Send a 64-bit integer.")
-        if collection.lookup([wanted]):
+        if collection.lookup([item_id]):
             hint = "Choose another id, or delete the item first."
             raise Problem(409, "known_id", "The index already has an item with this id.", hint)
-        codes = Codes(packed=self.packed[None], bits=collection.bits, ids=np.array([wanted]))
+        codes = Codes(packed=self.packed[None], bits=collection.bits, ids=np.array([item_id]))
         collection.index.add(codes, [[from_json(label) for label in self.labels]])
-        return wanted
+        return item_id
 
 
 class Remove(NamedTuple):

@@ -43,7 +43,7 @@ class Media:
         Args:
             collection: What is served.
             given: Id that a client sent.
-            thumbnail: Whether the small image is wanted.
+            thumbnail: Whether to return the thumbnail instead of the image.
 
         Returns:
             The file.
@@ -58,7 +58,7 @@ class Media:
 
         Args:
             file: The file.
-            thumbnail: Whether the small image is wanted.
+            thumbnail: Whether to return the thumbnail instead of the image.
 
         Returns:
             A JPEG or PNG.

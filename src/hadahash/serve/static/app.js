@@ -278,9 +278,9 @@ function fillLabels(labels) {
     chip.setAttribute("aria-pressed", "false");
     chip.append(labelMark(state.numbers.get(label) ?? -1), create("span", "", label));
     chip.addEventListener("click", () => {
-      const wanted = !state.labels.delete(label);
-      if (wanted) state.labels.add(label);
-      chip.setAttribute("aria-pressed", String(wanted));
+      const selected = !state.labels.delete(label);
+      if (selected) state.labels.add(label);
+      chip.setAttribute("aria-pressed", String(selected));
       search();
     });
     return chip;

@@ -13,7 +13,7 @@ from ...runs import EvaluatedRun, RunDir, find_run_data, read_evaluated_run
 from ..templating import write_page
 from .groups import Comparison, compare
 from .measures import Measured, measure
-from .neighbours import Pictures
+from .neighbors import Pictures
 from .sections import comparison_content, settings_content, table_of_contents
 from .summary import summarize
 
