@@ -209,7 +209,7 @@ def test_an_error_is_shown_until_the_next_search(visitor, place, tmp_path):
     with (tmp_path / "huge.png").open("wb") as file:
         file.truncate(10_000_001)
     visitor.upload(tmp_path / "huge.png")
-    expect(alert).to_contain_text("at most 10 MB are allowed")
+    expect(alert).to_contain_text("the limit is 10 MB")
     visitor.upload(place.root / "photos" / "red" / "002.png")
     expect(visitor.hits).to_have_count(24)
     expect(alert).to_be_hidden()

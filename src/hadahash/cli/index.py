@@ -56,10 +56,9 @@ def build(
     """Encode a folder of photos into an index.
 
     Run again to sync: adds new and changed files, removes deleted ones; renamed files keep their
-    codes. The top-level folder of an image is its label. Unreadable files are listed in
-    skipped.csv in the index. With --engine milvus the codes are stored on a server: --set
-    uri=http://host:19530 --set collection=photos, or HADAHASH_MILVUS_URI and
-    HADAHASH_MILVUS_TOKEN.
+    codes. The top-level folder of an image is its label. Unreadable files are listed in skipped.csv
+    in the index. With --engine milvus the codes are stored on a server: --set uri=http://host:19530
+    --set collection=photos, or HADAHASH_MILVUS_URI and HADAHASH_MILVUS_TOKEN.
 
     Example: hadahash index build runs/photos photos/ --out photos.index
     """

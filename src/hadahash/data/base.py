@@ -164,8 +164,8 @@ class ImageSource:
     def fingerprint(self) -> str:
         """Identify these images.
 
-        Files are identified by absolute path, size and time of modification, other images by
-        their pixels. The result is cached.
+        Files are identified by absolute path, size and time of modification, other images by their
+        pixels. The result is cached.
 
         Returns:
             A sha256 in hexadecimal that changes when an id, a file or a pixel changes.

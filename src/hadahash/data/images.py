@@ -14,9 +14,9 @@ The result is what an image viewer shows:
 
 The format is detected from the content of a file, never from its name. Only the formats of
 `FORMATS` are decoded, none of which can contain programs, as EPS, PS, PDF and SVG can. Sizes are
-checked against `ImageLimits` before
-memory for the pixels is allocated. Images may be opened from any number of threads. Importing this
-module turns off the warnings of Pillow, which a hostile file can raise by the thousands.
+checked against `ImageLimits` before memory for the pixels is allocated. Images may be opened from
+any number of threads. Importing this module turns off the warnings of Pillow, which a hostile file
+can raise by the thousands.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ A split is made by a named protocol and a seed:
     unseen           for any data of 4 classes or more: a quarter of the classes (at least 2) is
                      never trained on; 10 % of their images are queries, searched among the rest
 
-A split depends on the seed alone: the images of each class in turn are sorted by raw 64-bit
-numbers of the PCG64 generator of numpy, whose stream never changes, and the first ones are taken.
-Indices are in ascending order.
+A split depends on the seed alone: the images of each class in turn are sorted by raw 64-bit numbers
+of the PCG64 generator of numpy, whose stream never changes, and the first ones are taken. Indices
+are in ascending order.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@
 Other columns are ignored. If every image has one label, the data are single-label; if any image has
 several, they are multi-label. With a column `split` the protocol `table` uses it, else `holdout`
 draws the queries. "val" is refused because it is ambiguous: queries, or images to choose settings
-on. Ids
-are the paths.
+on. Ids are the paths.
 
 All problems of a table are reported at once, with their lines. A label that occurs once and looks
 like a misspelling of a frequent one is used unchanged, with a warning.

@@ -40,9 +40,9 @@ def average_precision(
 ) -> Reals:
     """Expected average precision of each query.
 
-    The sum of the precisions at the relevant items among the first `depth` is divided by the
-    number of relevant items: those found among the first `depth`, as most implementations do, or
-    those that could be found there. Where `depth` cuts a tie, the number found is random, and the
+    The sum of the precisions at the relevant items among the first `depth` is divided by the number
+    of relevant items: those found among the first `depth`, as most implementations do, or those
+    that could be found there. Where `depth` cuts a tie, the number found is random, and the
     expectation is that of the whole ratio.
 
     Args:

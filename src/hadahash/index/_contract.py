@@ -1,6 +1,6 @@
-"""Checks that every index engine must pass, for the engines of this package and those of users.
+"""Checks that every index engine must pass, for built-in and user-defined engines.
 
-A check takes the class of an engine, and raises AssertionError if it breaks the contract.
+A check takes the class of an engine, and raises AssertionError if it violates the contract.
 `hadahash.testing.check_engine` runs all of them.
 """
 
@@ -29,10 +29,10 @@ _Row = list[tuple[int, Id]]  # (distance, id) of one query
 
 
 def engine_checks() -> dict[str, Check]:
-    """The checks by name.
+    """Return the checks by name.
 
     Returns:
-        Functions of the class of an engine. They create empty indexes with default options.
+        Functions that take the class of an engine. They create empty indexes with default options.
 
     Example:
         >>> from hadahash.index import ENGINES
@@ -159,7 +159,7 @@ def _check_items(engine: Engine) -> None:
     codes = _codes(3, 13, ["b", "a", "c"])
     index = _build(engine, codes, [["x", 7], [], ["y"]], ["/p/b.jpg", None, "/p/c.jpg"])
     expected = [("c", "/p/c.jpg", ("y",)), ("b", "/p/b.jpg", (7, "x")), ("a", None, ())]
-    _expect(index.get(["c", "b", "a"]) == expected, "items in the order asked for")
+    _expect(index.get(["c", "b", "a"]) == expected, "items in the requested order")
     stored = index.codes(["c", "c", "b"])
     _expect(stored.ids.tolist() == ["c", "c", "b"], "ids of codes")
     _expect(np.array_equal(stored.packed, codes.packed[[2, 2, 0]]), "codes")
@@ -238,7 +238,7 @@ def _check_ownership(engine: Engine) -> None:
 
 def _expect(condition: bool, message: str) -> None:
     if not condition:
-        raise AssertionError(f"The engine breaks its contract: {message}.")
+        raise AssertionError(f"The engine violates its contract: {message}.")
 
 
 def _build(engine: Engine, codes: Codes, labels: Any = None, paths: Any = None) -> Index:

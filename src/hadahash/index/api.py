@@ -40,16 +40,18 @@ __all__ = [
 ]
 
 MIN_BITS, MAX_BITS = 8, 512
-_WITHIN_COLUMNS = 64  # of the first search of `within`
+_WITHIN_COLUMNS = 64  # columns of the first search of `within`
 
 
 class Index(Engine):
-    """Codes that can be searched. `Index.build` creates one, `Index.open` opens one from a folder.
+    """An index of binary codes.
+
+    `Index.build` creates one, `Index.open` opens a saved one.
 
     Attributes:
         engine: Name of the engine.
         bits: Length of the codes.
-        meta: JSON values for the owner of the index; `save` stores them with it.
+        meta: JSON values of the application; stored with the index by `save`.
 
     Example:
         >>> from hadahash.codes import Codes, pack
@@ -102,7 +104,7 @@ class Index(Engine):
     def open(folder: str | Path) -> Index:
         """Open an index from a folder.
 
-        If another process saves the index meanwhile, the old or the new one is opened.
+        If another process saves the index at the same time, the old or the new version is opened.
 
         Args:
             folder: A folder written by `save`.
@@ -135,7 +137,7 @@ class Index(Engine):
         self._write(codes, labels, paths, replace=False)
 
     def update(self, codes: Any, labels: Any = None, paths: Any = None) -> None:
-        """Replace the items with the same ids, and add those that are new. It is idempotent.
+        """Replace items that have the same ids and add new ones. Idempotent.
 
         Args:
             codes: As for `build`.

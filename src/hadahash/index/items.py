@@ -1,8 +1,8 @@
 """Items of an index apart from their codes: id, path and labels, in the order of ids.
 
-Ids are int64, or Python strings in an object array: an id takes the memory of its own length, and
-every string survives, with trailing NULs and surrogates. The position of an item in ascending order
-of ids is its ordinal.
+Ids are int64, or Python strings in an object array: the memory of an id depends on its own length
+only, and trailing NULs and surrogates are preserved. The position of an item in ascending order of
+ids is its ordinal.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def check_ids_exist(requested: Ids, found: Mask) -> None:
 
 
 def parse_id(text: str, id_type: type[Id] | None) -> Id:
-    """Read an id that was written as text: the one rule for the command line and the service.
+    """Parse an id; used by the command line and the service.
 
     Args:
         text: The id as text.
@@ -312,9 +312,9 @@ def parse_id(text: str, id_type: type[Id] | None) -> Id:
 
 
 def parse_labels(texts: Iterable[str]) -> list[Label]:
-    """Read labels that were written as text, to search for: the one rule for all interfaces.
+    """Parse the labels of a filter; used by all interfaces.
 
-    A text such as "7" does not tell the label 7 from the label "7", so it stands for both.
+    The text "7" may mean the label 7 or the label "7", so it matches both.
 
     Args:
         texts: Labels as text.

@@ -1,4 +1,4 @@
-"""Histograms of Hamming distances in compiled code (hamming.c), or in numpy: the same numbers.
+"""Histograms of Hamming distances in compiled code (hamming.c) or in numpy, with equal results.
 
 `hadahash.native.search` finds nearest neighbors with the same library (search.c, route.c).
 
@@ -62,7 +62,7 @@ def count_distances(
         int64 (q, bits + 1).
 
     Raises:
-        UsageError: The arrays do not fit together.
+        UsageError: The shapes of the arrays do not match.
 
     Example:
         >>> from hadahash.codes import pack, words
@@ -99,7 +99,7 @@ def count_shared(
         Counts of all codes and of those that share a class: int64 (q, bits + 1) each.
 
     Raises:
-        UsageError: The arrays do not fit together.
+        UsageError: The shapes of the arrays do not match.
     """
     sides = _Side(queries, query_labels), _Side(codes, code_labels)
     counts = _count(*sides, bits=bits, ranges=None, threads=threads, level=level)
@@ -157,7 +157,7 @@ def _count(
 
 
 def _check(queries: _Side, database: _Side, bits: int) -> None:
-    """Refuse arrays that the compiled code would read beyond their end."""
+    """Validate arrays, so that the compiled code never reads beyond their end."""
     if any(
         array.dtype != np.uint64 or array.ndim != 2 or not array.flags.c_contiguous
         for array in (*queries, *database)

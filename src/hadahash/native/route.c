@@ -15,7 +15,7 @@
 #endif
 
 #define VISITED 0xffff /* in `centroid_distances`: the query has visited this list */
-#define LEVELS 1024    /* lower bounds that the counting sort of blocks tells apart */
+#define LEVELS 1024    /* lower bounds that the counting sort of blocks distinguishes */
 
 typedef struct {
     uint8_t distance[4];

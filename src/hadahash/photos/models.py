@@ -1,4 +1,4 @@
-"""The model behind an index: codes of two models cannot be compared."""
+"""The model of an index: codes of different models cannot be compared."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def load_model_of(
         The model.
 
     Raises:
-        UsageError: The run is unknown, has moved, or holds another model.
+        UsageError: The run is unknown, was moved, or has a different model.
         StorageError: The run cannot be read.
     """
     run_folder = run or index.meta.get("run")
     if run_folder is None:
         raise UsageError(
-            f"{folder} does not record which model made its codes. Name its run with --run."
+            f"{folder} does not record which model made its codes. Pass its run with --run."
         )
     if run is None and not Path(run_folder).is_dir():
         raise UsageError(
             f"The run that made {folder} is no longer at {run_folder}. Pass --run FOLDER."
         )
-    from ..model import HashModel  # imports torch: seconds
+    from ..model import HashModel  # slow: imports torch
 
     model = HashModel.load(run_folder, device=device)
     check_model(index, model, folder)
@@ -47,7 +47,7 @@ def load_model_of(
 
 
 def check_model(index: Index, model: HashModel, folder: str | Path) -> None:
-    """Check that a model is the one that made an index.
+    """Check that a model made the codes of an index.
 
     Args:
         index: The index.
@@ -55,7 +55,7 @@ def check_model(index: Index, model: HashModel, folder: str | Path) -> None:
         folder: The folder of the index, for error messages.
 
     Raises:
-        UsageError: It is another model.
+        UsageError: The codes were made by a different model.
     """
     recorded = index.meta.get("model")
     if model.bits != index.bits or not model.made(recorded):

@@ -21,7 +21,7 @@ class SearchHit(NamedTuple):
         id: Its id in the index.
         distance: Number of bits in which its code differs from the query's.
         labels: Its labels.
-        path: Its file, if the index knows it.
+        path: Its file, if the index has its path.
     """
 
     id: Id
@@ -47,7 +47,8 @@ def find_similar(
         image: One image: a file, or anything else that `HashModel.encode` takes.
         k: Number of results.
         radius: Maximum Hamming distance.
-        labels: Only photos with one of these labels. A label in digits also means the number.
+        labels: Only photos with one of these labels. A label of digits also matches the integer
+            label.
 
     Returns:
         The photos, most similar first.

@@ -9,11 +9,9 @@
     .training/                      files of a training run that has not finished
 
 A training run is staged in `.training`, and its files are moved into place when it is complete.
-They
-are first listed in a journal, so that an interrupted move is completed when the folder is opened
-next. A folder always contains the old run, the new run, or a run that is marked as unfinished,
-never
-a mixture. Files that do not belong to a run are never touched.
+They are first listed in a journal, so that an interrupted move is completed when the folder is
+opened next. A folder always contains the old run, the new run, or a run that is marked as
+unfinished, never a mixture. Files that do not belong to a run are never touched.
 """
 
 from __future__ import annotations

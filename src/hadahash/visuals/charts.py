@@ -2,8 +2,8 @@
 
 A chart is drawn 360 units wide, the width of a phone, so that its text is readable there, and
 scales with its container. Colors are CSS variables (templates/palette.css), so charts follow dark
-and light mode. Series that differ in color also differ in dashes. The meaning of a shape is in its
-<title>, which browsers show on hover.
+and light mode. Series that differ in color also differ in dashes. The description of a shape is in
+its <title>, which browsers show on hover.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def heat_map(matrix: ArrayLike, label: str) -> Markup:
 
     Args:
         matrix: (n, n) in [0, 1].
-        label: Description for readers who do not see the picture.
+        label: Alternative text.
 
     Returns:
         An <svg> element.
@@ -295,7 +295,7 @@ def _markup(node: Element) -> Markup:
 
 
 def _short(value: object) -> str:
-    """A number with at most one decimal, since pages hold thousands of them; text as it is."""
+    """Format a number with at most one decimal, to keep pages small; text is unchanged."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and abs(value) < 1:

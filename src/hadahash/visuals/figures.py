@@ -111,7 +111,7 @@ class Points(NamedTuple):
         title: Title of the panel.
         xy: (n, 2).
         names: Names of the classes in color, at most ten.
-        classes: (n,), index of each point's class in `names`; -1: another class.
+        classes: (n,), index of each point's class in `names`; -1: any other class.
     """
 
     title: str

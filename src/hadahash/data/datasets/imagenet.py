@@ -11,9 +11,9 @@
 
 If a folder has more than 100 classes, 100 are used: those of classes.txt; else, for Tiny-ImageNet,
 the classes of the published results (`tinyimagenet100.txt` in this package) if all of them are
-present; else 100 that are drawn once, the same for every seed. Runs with different
-seeds therefore differ in their training images but not in their classes. Ids are
-train/<wnid>/<file> and val/<wnid>/<file> in every layout.
+present; else 100 that are drawn once, the same for every seed. Runs with different seeds therefore
+differ in their training images but not in their classes. Ids are train/<wnid>/<file> and
+val/<wnid>/<file> in every layout.
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ r"""NUS-WIDE with its 21 most frequent concepts: multi-label photographs from Fl
 
 Frequencies are counted over the whole list. Images with none of the 21 are left out: 195,834 of
 269,648 remain. The photographs are not distributed with the lists, and many no longer exist on
-Flickr: missing ones are left out, with a warning that has their number
-and lists them in `.missing`. Ids are the
-paths, with slashes.
+Flickr: missing ones are left out, with a warning that has their number and lists them in
+`.missing`. Ids are the paths, with slashes.
 """
 
 from __future__ import annotations

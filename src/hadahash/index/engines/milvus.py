@@ -1,13 +1,13 @@
-"""The engine beyond one machine: codes in a collection of a Milvus server.
+"""The engine for several machines: codes in a collection of a Milvus server.
 
     index = Index.build(codes, engine="milvus", uri="http://milvus:19530", collection="photos")
     index.save("photos.index")
 
-The folder only names the server and the collection. Every search returns what the default engine
-returns, including the order of ties (milvus_search.py).
+The folder stores only the address of the server and the name of the collection. Every search
+returns what the default engine returns, including the order of ties (milvus_search.py).
 
-Changes take effect batch by batch, not in one step as in a folder. A batch may be repeated: after
-an error, `update` with the same items leads to the same state.
+Changes take effect batch by batch, not atomically as in a folder. They are idempotent: after an
+error, `update` with the same items leads to the same state.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MilvusIndex(Index):
 
     Attributes:
         settings: Server, collection and options. `index_type` and `lists` are those of the
-            collection, as soon as it was used.
+            collection, after its first use.
         codewords: Packed codewords, or None. They are stored in the folder.
     """
 
@@ -113,7 +113,7 @@ class MilvusIndex(Index):
             self._revision = IndexFolder(folder).commit(state, self._revision)[1]
 
     def verify(self) -> None:
-        """Check that the collection exists and fits; the server checks its own files.
+        """Check that the collection exists and is compatible; the server checks its own files.
 
         Raises:
             StorageError: There is no such collection.
@@ -141,7 +141,7 @@ class MilvusIndex(Index):
     # ---- the collection --------------------------------------------------------------------------
 
     def _exists(self) -> bool:
-        """Whether the collection exists. It is examined once, and refused if it does not fit."""
+        """Whether the collection exists. It is checked once; an incompatible one is an error."""
         if self._stored_type is None and self._server.call("has_collection"):
             found = self._server.call("describe_collection")
             types = {each["name"]: each["type"].name for each in found["fields"]}
@@ -198,7 +198,7 @@ class MilvusIndex(Index):
             )
         except (
             StorageError
-        ):  # another process, or an attempt whose answer was lost, may have made it
+        ):  # another process, or an attempt whose response was lost, may have created it
             if not self._server.call("has_collection"):
                 raise
         self._server.call("create_index", params, sync=False)
@@ -278,7 +278,7 @@ class MilvusIndex(Index):
         return [found[each] for each in requested.tolist()]
 
     def label_counts(self) -> dict[Label, int]:
-        """Number of items per label. It reads all items from the server."""
+        """Number of items per label. Reads all items from the server."""
         counts: Counter[Label] = Counter()
         for row in self._pages(["id", "item"]):
             counts.update(decode_item(row).labels)

@@ -1,8 +1,8 @@
 """Exact search on a Milvus server.
 
-Milvus returns the k nearest, but chooses freely among the items at the k-th distance, and never
-returns more than 16,384. So a few more are requested: if the last is farther than the k-th, none
-can be missing. If not, all up to the k-th distance are fetched; beyond 16,384, distance by
+Milvus returns the k nearest, with an arbitrary choice among the items at the k-th distance, and
+never returns more than 16,384. So a few more are requested: if the last is farther than the k-th,
+none can be missing. If not, all up to the k-th distance are fetched; beyond 16,384, distance by
 distance; and where more than 16,384 are at one distance, by ranges of ids.
 """
 
@@ -23,12 +23,12 @@ Candidate = tuple[int, Id]  # distance, id: in the order of hits
 
 
 class MilvusSearch:
-    """One search request: asks the server until the answer is exact."""
+    """One search request: queries the server until the result is exact."""
 
     def __init__(
         self, server: MilvusServer, settings: MilvusSettings, bits: int, request: SearchRequest
     ) -> None:
-        """Take a server and a request."""
+        """Store the server and the request."""
         self._server, self._settings, self._bits, self._request = server, settings, bits, request
         self._codes = [code.tobytes() for code in request.packed]
 
@@ -91,7 +91,7 @@ class MilvusSearch:
         low: int = 0,
         high: int | None = None,
     ) -> list[list[Candidate]]:
-        """The server's answer to some queries: hits at distances from `low` to `high`."""
+        """Query the server: hits at distances from `low` to `high`."""
         high = self._request.radius if high is None else high
         params: dict[str, Any] = {}
         if low > 0 or high < self._bits:  # the server returns range_filter <= distance < radius
@@ -113,5 +113,5 @@ class MilvusSearch:
 
 
 def _complete(hits: list[Candidate]) -> int:
-    """The number of hits of a full answer that are nearer than the last: none can be missing."""
+    """The number of hits of a full page that are nearer than the last: none can be missing."""
     return sum(distance < hits[-1][0] for distance, _ in hits)

@@ -19,10 +19,10 @@ _MAX_LABELS = 3  # in a caption
 
 
 class Pictures:
-    """Small pictures of the images of a data set, by id."""
+    """Thumbnails of a data set, by id."""
 
     def __init__(self, dataset: LabelledImages, *, photo: bool = True) -> None:
-        """Remember where each image is.
+        """Index the images by id.
 
         Args:
             dataset: The images with their ids.

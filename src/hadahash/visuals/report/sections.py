@@ -20,7 +20,10 @@ from .groups import Comparison, Group, differing, format_setting
 from .measures import Measured
 from .neighbors import NEIGHBORS, Pictures, choose, neighbor_rows
 
-FEW_CLASSES, ENDS = 20, 10  # more classes than this: only so many at both ends are open
+FEW_CLASSES, ENDS = (
+    20,
+    10,
+)  # with more than FEW_CLASSES classes, only the first and last ENDS are shown
 SHEETS = 8  # groups with pictures: about 0.6 MB each
 _RUN_COLUMNS = (
     *("seed", "queries", "database", "train_images", "train_seconds"),
