@@ -181,7 +181,7 @@ def _parse_json(body: bytes) -> Any:
 
 
 def _collect_params(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Collect pairs; a repeated parameter becomes a list, which is refused if lists are not allowed."""
+    """Collect pairs; a repeated parameter becomes a list, which validation may refuse."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in _LISTS:
