@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hadahash import code_files
+from hadahash import code_files, packing
 from hadahash import codes as module
 from hadahash.codes import (
     Codes,
@@ -352,8 +352,9 @@ def test_skipped_images_are_listed(tmp_path, rng):
 
 
 def test_examples_in_the_docstrings():
-    outcome = doctest.testmod(module)
-    assert outcome.attempted > 4 and outcome.failed == 0
+    outcomes = [doctest.testmod(each) for each in (module, packing)]
+    assert sum(each.attempted for each in outcomes) > 6
+    assert not any(each.failed for each in outcomes)
 
 
 # ---- bits, signs and values of a caller ----

@@ -111,7 +111,7 @@ def test_bad_images_are_skipped_and_the_others_keep_their_ids(model, encoder, pi
 
 
 def test_a_few_bad_files_do_not_stop_a_large_folder(model, tmp_path):
-    """2,000 files, 2 of them bad. Checked by content: each code is that of the file its id names."""
+    """2,000 files, 2 of them bad: each code is that of the file that its id names."""
     pixels, labels = make_toy(2000, seed=5)
     folder = write_folder(tmp_path / "photos", pixels, labels)
     broken = ["blue/004.png", "red/1414.png"]

@@ -22,6 +22,7 @@ SHARED = (
     "files",
     "environment",
     "skipped",
+    "packing",
     "codes",
     "code_files",
     "native",

@@ -129,9 +129,9 @@ def test_a_thousand_classes_are_loaded_in_no_time(method, tmp_path, monkeypatch)
     model = _untrained(config, classes=1000)
     model.save(tmp_path)
     HashModel.load(tmp_path, device="cpu")
-    start = time.perf_counter()
+    start = time.process_time()
     loaded = HashModel.load(tmp_path, device="cpu")
-    assert time.perf_counter() - start < 0.2
+    assert time.process_time() - start < 0.2
     assert loaded.id == model.id
     words = model.codewords()
     assert words is None or np.array_equal(loaded.codewords(), words)

@@ -43,8 +43,10 @@ def source_revision() -> str | None:
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(folder), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # noqa: S603
-        return done.stdout.strip()
+        found: str = subprocess.check_output(  # noqa: S603
+            command, stderr=subprocess.DEVNULL, text=True, timeout=10
+        )
+        return found.strip()
 
     try:
         commit = git("rev-parse", "HEAD")

@@ -152,7 +152,22 @@ class Hasher:
         progress: Progress | None = None,
         cache: FeatureCache | None = None,
     ) -> Codes:
-        """Encode images; see `HashModel.encode`."""
+        """Encode images.
+
+        Args:
+            source: An image file, folder, table, data set name, list of files, PIL image, bytes,
+                array or tensor.
+            batch_size: Images per batch.
+            progress: Called with the number of images of each batch.
+            cache: Features that several hashers with one fixed backbone share.
+
+        Returns:
+            The codes. Images that cannot be read are in `.skipped`.
+
+        Raises:
+            UsageError: The hasher is not fitted.
+            ImageError: `source` is a single file that cannot be read.
+        """
         model = self._fitted()
         return model.encode(source, batch_size=batch_size, progress=progress, cache=cache)
 
@@ -164,12 +179,31 @@ class Hasher:
         return self._fitted().classes
 
     def save(self, folder: str | Path) -> None:
-        """Save the trained model; see `HashModel.save`."""
+        """Save the trained model.
+
+        Args:
+            folder: The folder; it is created if it does not exist.
+
+        Raises:
+            UsageError: The hasher is not fitted.
+            StorageError: A file cannot be written.
+        """
         self._fitted().save(folder)
 
     @staticmethod
     def load(folder: str | Path, *, device: str = "auto") -> Hasher:
-        """A hasher with a saved model; see `HashModel.load`."""
+        """A hasher with a saved model, which can encode, or be fitted again.
+
+        Args:
+            folder: The folder that `save` or `hadahash train` wrote.
+            device: "auto", "cpu" or "cuda".
+
+        Returns:
+            The hasher, with the settings that the model was trained with.
+
+        Raises:
+            StorageError: There is no model, or its files are damaged.
+        """
         model = HashModel.load(folder, device=device)
         config = model.config
         hasher = Hasher(

@@ -108,12 +108,23 @@ class HashModel:
         return recorded in (None, self.id, self.weights_sha256, self.info.get(_OLD_ID))
 
     def codewords(self) -> NDArray[np.int8] | None:
-        """Codewords of the classes, int8 (C, bits) of -1 and +1; None if the method has none."""
+        """The codewords of the classes.
+
+        Returns:
+            int8 (C, bits) of -1 and +1, in the order of `classes`; None if the method has none.
+        """
         words = self.method.codewords()
         return None if words is None else words.sign().to(torch.int8).cpu().numpy()
 
     def encoder(self, batch_size: int | None = None) -> Encoder:
-        """The encoder that runs this model."""
+        """The encoder that runs this model.
+
+        Args:
+            batch_size: Images per batch; None: 500 on a GPU, 64 on a CPU.
+
+        Returns:
+            The encoder.
+        """
         return Encoder(self.network, self.preprocess, self.precision, batch_size)
 
     def encode(
@@ -157,20 +168,45 @@ class HashModel:
         progress: Progress | None = None,
         cache: FeatureCache | None = None,
     ) -> Outputs:
-        """The real values before binarization; takes the arguments of `encode`."""
+        """Compute the real values before binarization.
+
+        Args:
+            source: As for `encode`.
+            batch_size: Images per batch.
+            progress: Called with the number of images of each batch.
+            cache: Features that several models with one fixed backbone share.
+
+        Returns:
+            Values (n, bits) of the images that can be read, their indices, and the failures.
+        """
         images, encoder = as_images(source), self.encoder(batch_size)
         if cache is None or not self.fixed_backbone:
             return encoder.values(images.images, progress)
         return encoder.head(cache.get(encoder, images, backbone_key(self.config), progress))
 
     def to_codes(self, values: Outputs, ids: NDArray[Any]) -> Codes:
-        """The codes of images whose real values are known; `ids` are those of all images."""
+        """Binarize known values.
+
+        Args:
+            values: Result of `values`.
+            ids: Ids of all images, also of those that could not be read.
+
+        Returns:
+            The codes; images without values are in `.skipped`.
+        """
         skipped = to_skipped(values.failed, ids)
         codes = Codes.from_values(values.values.numpy(), ids[values.rows])
         return Codes(codes.packed, codes.bits, codes.ids, skipped)
 
     def relaxed(self, values: Outputs) -> NDArray[np.float16]:
-        """The values as the loss sees them, for example after tanh: float16 (n, bits)."""
+        """The continuous codes that the loss sees, for example after tanh.
+
+        Args:
+            values: Result of `values`.
+
+        Returns:
+            float16 (n, bits).
+        """
         with torch.inference_mode():
             found = self.method.relaxed(values.values.to(self.device))
         return cast("NDArray[np.float16]", found.half().cpu().numpy())
@@ -195,6 +231,9 @@ class HashModel:
 
         Returns:
             The codes, as written.
+
+        Raises:
+            StorageError: A file cannot be written.
         """
         return encode_to_file(
             self.encoder(batch_size),
@@ -215,6 +254,9 @@ class HashModel:
         """Write model.json and the weights (safetensors) into a folder, atomically.
 
         An earlier model in the folder is replaced. Other files are not touched.
+
+        Args:
+            folder: The folder; it is created if it does not exist.
 
         Raises:
             StorageError: A file cannot be written.

@@ -30,7 +30,7 @@ _COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 
 
-def setting(default: Any, help: str, **bounds: float) -> Any:  # noqa: A002 - as argparse and typer call it
+def setting(default: Any, help: str, **bounds: float) -> Any:  # noqa: A002 - as in argparse
     """Declare a dataclass field with a help text and a range.
 
     Args:

@@ -224,6 +224,26 @@ def test_the_service_follows_its_index_after_any_error(own_place, caplog):
         wait_for(lambda: client.get("/readyz").json()["problem"] is None)
 
 
+def test_the_watcher_survives_an_unexpected_error(own_place, caplog):
+    folder = own_place.root / "photos.index"
+    with opened(own_place, watch_seconds=0.02) as client:
+        handle = client.app.state.service.handle
+        refresh = handle.refresh
+
+        async def fail():
+            raise RuntimeError("unexpected")
+
+        handle.refresh = fail
+        wait_for(lambda: client.get("/readyz").json()["problem"] is not None)
+        assert "RuntimeError: unexpected" in caplog.text, "with its traceback"
+        index = Index.open(folder)
+        index.remove([RED])
+        index.save(folder)
+        handle.refresh = refresh
+        wait_for(lambda: client.get("/v1/stats").json()["items"] == 47)
+        wait_for(lambda: client.get("/readyz").json()["problem"] is None)
+
+
 def test_an_error_that_repeats_is_logged_once(own_place, caplog):
     with opened(own_place, watch_seconds=0.02) as client:
         (own_place.root / "photos.index" / "index.json").write_text("{}")

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Optional[Path], typer.Argument(help="Folder of a trained run.")] = None,  # noqa: UP045
+    run: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="Folder of a trained run."),
+    ] = None,
     queries: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="Code file of the queries, instead of a run."),

@@ -84,7 +84,7 @@ def _report(out: Path) -> None:
     record = RunDir(out).record()
     if (out / "skipped.csv").exists():
         output.info(f"Some images could not be read: see {out / 'skipped.csv'}")
-    if record["train_seconds"]:
+    if record.get("train_seconds"):
         images, seconds = record["train_images"], record["train_seconds"]
         output.info(f"trained on {images:,} images in {seconds:.1f} s")
     if "validation_map" in record:

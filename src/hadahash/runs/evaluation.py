@@ -175,7 +175,8 @@ def _write_evaluation(
     for part, own in codes.items():
         own.save(folder / f"{part}.npz")
     with files.replacing(folder / "labels.npz") as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, classes=np.array(classes, str), **labels)  # type: ignore[arg-type]
+        arrays: dict[str, Any] = {"classes": np.array(classes, str), **labels}
+        np.savez_compressed(file, **arrays)
     with files.replacing(folder / "values.npy") as temporary, temporary.open("wb") as file:
         np.save(file, values)
 

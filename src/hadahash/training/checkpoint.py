@@ -132,7 +132,8 @@ class Checkpoint:
         try:
             with safetensors.safe_open(self.path, "pt") as file:
                 header = json.loads(file.metadata()["hadahash"])
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+                names = list(file.keys())
+                tensors = {name: file.get_tensor(name) for name in names}
             step, fingerprint, sha256 = header["step"], header["fingerprint"], header["sha256"]
         except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
             raise StorageError(
