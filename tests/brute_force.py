@@ -1,4 +1,4 @@
-"""A reference index: a dictionary, and every distance computed bit by bit."""
+"""A reference index: a dictionary with distances computed bit by bit."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_parse_into_and_from_mapping_refuse_unknown_keys_with_a_suggestion():
         from_mapping(Paint, {"color": "blue"})
 
 
-def test_fields_of_names_the_owner():
+def test_fields_of_gives_the_dataclass_of_each_field():
     owners = fields_of(Shape, Paint)
     assert owners["color"] is Paint and owners["width"] is Shape
 
@@ -145,7 +145,7 @@ def test_require():
 
 
 @pytest.mark.parametrize("method", METHODS.names())
-def test_no_setting_has_two_owners(method):
+def test_no_setting_belongs_to_two_groups(method):
     kinds = (TrainConfig, AugmentConfig, InputConfig, METHODS.get(method).Settings)
     counted = Counter(field.name for kind in kinds for field in fields(kind))
     assert [name for name, count in counted.items() if count > 1] == []

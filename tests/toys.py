@@ -84,7 +84,7 @@ def fit_in(
 
 
 def use_smallest_backbone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every backbone name stand for `smallest_backbone`."""
+    """Replace every backbone by `smallest_backbone`."""
     for module in ("building", "model"):
         monkeypatch.setattr(f"hadahash.{module}.build_backbone", smallest_backbone)
 
@@ -112,7 +112,7 @@ def tensor_bytes(hasher: Hasher | HashModel) -> dict[str, bytes]:
 
 
 def one_line(error: HadaHashError | str) -> str:
-    """The text of an error, which must be one line and end as a sentence does."""
+    """The text of an error, which must be one line that ends with a period."""
     text = str(error)
     assert text and "\n" not in text, f"not one line: {text!r}"
     return text

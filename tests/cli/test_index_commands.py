@@ -1,4 +1,4 @@
-"""`hadahash index ...` and `hadahash search` as a person meets them."""
+"""`hadahash index ...` and `hadahash search` from the user's point of view."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hadahash import Codes, Index
 
 @pytest.fixture
 def built(run, saved, toy_folder, tmp_path):
-    """A folder with an index of 48 photos, of which one more cannot be read."""
+    """A folder with an index of 48 photos; one more photo is unreadable."""
     (toy_folder / "red" / "broken.jpg").write_bytes(b"\xff\xd8\xff not a picture")
     out = tmp_path / "photos.index"
     code, text, said = run("index", "build", saved, toy_folder, "--out", out, "--device", "cpu")
@@ -147,7 +147,7 @@ def test_a_deleted_picture_is_named(run, built, toy_folder, tmp_path):
     shutil.rmtree(toy_folder)
     code, _, err = run("search", built, image, "-k", 2, "--sheet", tmp_path / "s.html")
     page = (tmp_path / "s.html").read_text()
-    assert code == 0 and err.count("no picture: ") == 2
+    assert code == 0 and err.count("Image not shown: ") == 2
     assert page.count("<figure") == 3 and page.count("<img") == 1
 
 
@@ -271,7 +271,7 @@ def test_more_results_than_there_are_items(run, built, toy_folder):
     assert code == 0 and len(json.loads(out)["hits"]) == 48, err
 
 
-def test_a_pipe_that_closes_is_no_error(built):
+def test_a_pipe_that_closes_is_not_an_error(built):
     command = f"{sys.executable} -m hadahash index info {built} | head -1"
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=120

@@ -82,7 +82,7 @@ def test_exif_orientation_is_applied(case):
     assert difference.mean() < (3 if case.name.endswith("jpg") else 1e-9)
 
 
-def test_a_wrongly_turned_image_would_be_noticed():
+def test_a_wrongly_rotated_image_would_be_detected():
     for orientation in range(2, 9):
         other = turned(picture(48, 48), orientation).astype(int)
         assert np.abs(other - picture(48, 48)).mean() > 20
@@ -140,7 +140,7 @@ def test_ten_thousand_frames_cost_no_more_than_the_first(fmt):
     image = open_image(data)
     assert time.perf_counter() - start < 2
     assert (image == [255, 0, 0]).all()
-    if fmt != "WEBP":  # that there are so many is Pillow's word
+    if fmt != "WEBP":  # the number of frames as reported by Pillow
         assert Image.open(io.BytesIO(many_frames(fmt, 100))).n_frames in (100, 101)
 
 

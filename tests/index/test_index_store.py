@@ -1,4 +1,4 @@
-"""What an index writes, when, and how large it is; and which folders open."""
+"""Files of an index: contents, sizes and times, and which folders can be opened."""
 
 from __future__ import annotations
 
@@ -364,7 +364,7 @@ def test_an_index_of_version_0_1_opens(engine, tmp_path):
 # ---- files that cannot be read ---------------------------------------------------------------------
 
 
-def test_a_folder_in_the_place_of_a_file(make, tmp_path):
+def test_a_folder_instead_of_a_file(make, tmp_path):
     Index.build(make(30)).save(tmp_path / "i")
     path = next((tmp_path / "i").glob("*.codes"))
     path.unlink()

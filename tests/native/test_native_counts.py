@@ -219,7 +219,7 @@ def test_unpacked_codes_agree_with_words(rng):
 
 
 def test_misaligned_arrays_are_counted(rng):
-    """A buffer from elsewhere may start at an address that is not a multiple of 8."""
+    """A foreign buffer may start at an address that is not a multiple of 8."""
     packed = pack(rng.choice([-1, 1], (40, 64)))
     shifted = np.frombuffer(b"x" + packed.tobytes(), np.uint8, offset=1).view(np.uint64)
     codes = shifted.reshape(40, 1)

@@ -105,7 +105,7 @@ TRAINED = [
 
 @pytest.mark.parametrize(("name", "size"), TRAINED)
 def test_one_training_step(name, size):
-    """A sample of the registry, with random weights: every offered network can be trained."""
+    """A sample of the registry, with random weights: every listed network can be trained."""
     backbone = build_backbone(name, weights="none", img_size=size)
     assert backbone.size == size and backbone.training
     head = torch.nn.Linear(backbone.features, 4)
@@ -192,7 +192,7 @@ def test_a_missing_package_of_weights_is_named(monkeypatch):
         build_backbone("efficientnet_lite2", weights="imagenet")
 
 
-def test_a_download_that_fails_is_one_line_with_remedies(monkeypatch):
+def test_a_download_that_fails_is_a_one_line_error_with_remedies(monkeypatch):
     def fail(*_args, **_options):
         raise OSError("We couldn't connect\nto anything")
 
@@ -261,7 +261,7 @@ def test_the_file_of_another_network_is_refused_and_the_keys_are_named(tiny, tmp
     assert "conv1" in one_line(caught.value)
 
 
-def test_missing_layers_are_named_and_allowed_only_when_asked(tiny, tmp_path):
+def test_missing_layers_are_named_and_allowed_only_on_request(tiny, tmp_path):
     tensors = tiny.net.state_dict()
     gone = [key for key in tensors if key.startswith("conv_head")]
     path = _save(

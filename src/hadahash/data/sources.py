@@ -77,7 +77,7 @@ def as_images(source: Any) -> ImageSource:
     if isinstance(source, np.ndarray) or _is_tensor(source):
         return ImageSource(ArrayImages(_as_pixels(source, 4)), np.arange(len(source)))
     if not isinstance(source, Iterable) or isinstance(source, dict):
-        raise UsageError(f"{type(source).__name__} is no source of images. {_ACCEPTED}")
+        raise UsageError(f"{type(source).__name__} is not a source of images. {_ACCEPTED}")
     return _from_items(list(source))
 
 
@@ -220,7 +220,7 @@ def _from_items(items: list[Any]) -> ImageSource:
         raise UsageError("A list must hold either paths or images, not both.")
     wrong = [type(item).__name__ for item in items if not _is_item(item)]
     if wrong:
-        raise UsageError(f"A list of {wrong[0]} is no source of images. {_ACCEPTED}")
+        raise UsageError(f"A list of {wrong[0]} is not a source of images. {_ACCEPTED}")
     return _numbered([_pixels(item) for item in items])
 
 
