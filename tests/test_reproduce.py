@@ -434,7 +434,7 @@ def test_part_of_the_smoke_version_end_to_end(tmp_path: Path) -> None:
         context,
         tmp_path / "docs",
         smoke=True,
-        wanted=lambda cell: cell.method in ("lsh", "hcdh") and cell.dataset == "digits",
+        is_selected=lambda cell: cell.method in ("lsh", "hcdh") and cell.dataset == "digits",
     )
     names = {path.name for path in written}
     assert {

@@ -28,7 +28,7 @@ class Check:
 
     Attributes:
         name: The cell.
-        stored: mAP in the result.
+        stored: mAP of the stored result.
         repeated: mAP of the repetition.
         same_model: Whether the weights are equal to the bit; None if no digest is stored.
         differences: What differs between the two besides the mAP.

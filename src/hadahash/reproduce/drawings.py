@@ -1,4 +1,4 @@
-"""The kinds of figures: which data each needs, and how it is drawn."""
+"""The kinds of figures: the data and the drawing function of each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Data = dict[str, Any]
-BITS = 64  # the length that the paper's figures are for
+BITS = 64  # code length of the paper's figures
 COMPARED = ("hcdh", "mihash")  # the methods whose codes are compared
 CODEBOOK = "far"  # of the cells of table 1
 DEPTH = 1000  # of the confusion matrix, at most
@@ -44,11 +44,11 @@ class Source:
     runs: Path
     info: Callable[[str], object]
 
-    def measured(self, **wanted: Any) -> Iterator[tuple[Cell, Data]]:
+    def measured(self, **attributes: Any) -> Iterator[tuple[Cell, Data]]:
         """The cells with these attributes that have a result, the lowest seed first."""
         for cell in sorted(self.cells, key=lambda cell: cell.seed):
             if (
-                all(getattr(cell, key) == value for key, value in wanted.items())
+                all(getattr(cell, key) == value for key, value in attributes.items())
                 and cell.path(self.results).exists()
             ):
                 yield cell, files.read_json(cell.path(self.results))
@@ -74,7 +74,7 @@ class Drawing:
         gather: Collects the series; empty if nothing was run.
         draw: Makes the picture.
         caption: The caption, with {dataset} for the name of the data set.
-        each: One figure per data set, or one for all.
+        each: Whether there is one figure per data set or one for all.
         from_runs: The data come from runs, not from results.
     """
 
@@ -129,7 +129,7 @@ def _points(run: EvaluatedRun) -> Data:
     return {
         "xy": analysis.tsne(run.query[chosen.rows]).round(2),
         "classes": [run.classes[number] for number in chosen.shown],
-        # index in the list of classes; -1: none of them
+        # index in the list of classes; -1: not in the list
         "class": np.where(chosen.shown[place] == numbers[chosen.rows], place, -1),
     }
 
@@ -160,7 +160,7 @@ def _draw_values(data: Data) -> Figure:
     )
 
 
-# ---------------------------------------------------------------- which classes are taken for which
+# ---------------------------------------------------------------- confusion of classes
 
 
 def _gather_confusion(source: Source) -> dict[str, Any]:
