@@ -28,24 +28,19 @@ def build(
         str | None, typer.Option(help="exact (the default), routed or milvus.")
     ] = None,
     moved: Annotated[
-        bool,
-        typer.Option("--moved", help="The photo folder was moved: update the paths in the index."),
+        bool, typer.Option("--moved", help="The photo folder was moved; update the index.")
     ] = False,
     checksum: Annotated[
-        bool,
-        typer.Option(
-            "--checksum",
-            help="Detect changes by content instead of size and time; reads every file.",
-        ),
+        bool, typer.Option("--checksum", help="Compare file contents, not size and time.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would change without changing anything.")
+        bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Continue even if most indexed files are missing.")
+        bool, typer.Option("--yes", help="Continue if most indexed files are missing.")
     ] = False,
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Continue even if the folder has no images.")
+        bool, typer.Option("--allow-empty", help="Continue if the folder has no images.")
     ] = False,
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045

@@ -1,8 +1,6 @@
 """Image decoding: a file, bytes or a stream in, uint8 (height, width, 3) out.
 
-This is the only module that opens images.
-
-The result is what an image viewer shows:
+This is the only module that opens images. The result is what an image viewer shows:
 
 - EXIF orientation is applied; damaged EXIF is ignored;
 - of an animation the first frame is used, of a file with many pages the first page;
@@ -15,8 +13,7 @@ The result is what an image viewer shows:
 The format is detected from the content of a file, never from its name. Only the formats of
 `FORMATS` are decoded, none of which can contain programs, as EPS, PS, PDF and SVG can. Sizes are
 checked against `ImageLimits` before memory for the pixels is allocated. Images may be opened from
-any number of threads. Importing this module turns off the warnings of Pillow, which a hostile file
-can raise by the thousands.
+any number of threads. Importing this module disables Pillow's warnings: one file can cause thousands.
 """
 
 from __future__ import annotations
