@@ -403,7 +403,7 @@ def test_only_the_best_of_many_groups_have_pictures(runs, tmp_path, monkeypatch)
     page = Page(tmp_path / "r.html")
     assert page.text.count(
         "hardest queries"
-    ) == 1 and "for the best 1 groups. For those of the other 2" in page.text.replace("\n", " ")
+    ) == 1 and "for the best 1 groups. For the other 2" in page.text.replace("\n", " ")
 
 
 def test_further_equally_close_classes_are_counted(runs, tmp_path):

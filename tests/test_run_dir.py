@@ -372,7 +372,7 @@ def test_a_report_of_another_run_is_detected(photos, run, tmp_path):
     other = tmp_path / "other"
     train_run(_config(seed=1), DataSpec(str(photos)), other)
     shutil.copytree(run / "evaluation", other / "evaluation")
-    with pytest.raises(StorageError, match="evaluated with another model"):
+    with pytest.raises(StorageError, match="evaluated with a different model"):
         read_evaluated_run(other)
 
 

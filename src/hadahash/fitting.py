@@ -83,12 +83,12 @@ def fit_model(
 
     Raises:
         DataError: Fewer than two classes or readable images.
-        UsageError: The checkpoint belongs to another configuration or other data.
+        UsageError: The checkpoint belongs to a different configuration or different data.
         TrainingDivergedError: The loss became NaN or infinite.
     """
     processes = current_processes()  # must come first: it selects the GPU of this process
-    alone = processes.count == 1  # in distributed training only the first process writes
-    require(not (resume and alone and folder is None), "To resume, give --out.")
+    single = processes.count == 1  # in distributed training only rank 0 has a folder
+    require(not (resume and single and folder is None), "To resume, give --out.")
     where, config_train = choose_device(device), cast(TrainConfig, config.train)
     data = data.used_classes()
     if len(data.classes) < 2:

@@ -376,7 +376,7 @@ def _fill(network: HashNetwork, stored: StoredModel) -> bool:
     wrong = sorted(key for key in {*shapes, *expected} if shapes.get(key) != expected.get(key))
     if wrong:
         raise stored.damaged(
-            f"{len(wrong)} tensors are missing, unexpected or of another shape: "
+            f"{len(wrong)} tensors are missing, unexpected or of a different shape:  "
             f"{', '.join(wrong[:5])}"
         )
     network.load_state_dict(tensors)

@@ -121,7 +121,7 @@ def test_changed_pixels_or_labels_are_used_with_a_warning(tmp_path, official):
 
 
 def test_wrong_files_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"lacks cifar-10-batches-bin/data_batch_1.bin"):
+    with pytest.raises(DataError, match=r"does not contain cifar-10-batches-bin/data_batch_1.bin"):
         read_cifar10(tmp_path)
     write(tmp_path, binaries() | {"data_batch_3.bin": bytes(3_072)})
     with pytest.raises(DataError, match=r"data_batch_3.bin has 3,072 bytes; .* multiple of 3,073"):

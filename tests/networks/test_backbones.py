@@ -281,7 +281,7 @@ def test_another_shape_is_refused_even_partially(tiny, tmp_path):
     tensors = dict(tiny.net.state_dict())
     tensors["conv_stem.weight"] = torch.zeros(1, 3, 3, 3)
     path = _save(tmp_path / "w.safetensors", tensors)
-    with pytest.raises(DataError, match=r"1 have another shape \(conv_stem.weight\)"):
+    with pytest.raises(DataError, match=r"1 have a different shape \(conv_stem.weight\)"):
         build_backbone(TINY, weights=str(path), partial_weights=True)
 
 

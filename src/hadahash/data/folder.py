@@ -29,7 +29,7 @@ class Listing:
     Attributes:
         images: Files with an image extension, in order.
         hidden: Number of files and folders whose name begins with a dot.
-        others: Files with another extension.
+        others: Files without an image extension.
     """
 
     images: list[Path] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Listing:
 
     @property
     def skipped(self) -> str:
-        """One sentence about the files with another extension; empty if there are none."""
+        """One sentence about the files without an image extension; empty if there are none."""
         return skipped_notice(self.others)
 
 
@@ -70,7 +70,7 @@ def skipped_notice(others: Sequence[Path], hidden: int = 0) -> str:
 def list_images(root: str | Path) -> list[Path]:
     """List all images below a folder, at any depth.
 
-    Files with another extension are counted in a `DataWarning`.
+    Files without an image extension are counted in a `DataWarning`.
 
     Args:
         root: The folder.

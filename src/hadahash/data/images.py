@@ -13,7 +13,7 @@ This is the only module that opens images. The result is what an image viewer sh
 The format is detected from the content of a file, never from its name. Only the formats of
 `FORMATS` are decoded, none of which can contain programs, as EPS, PS, PDF and SVG can. Sizes are
 checked against `ImageLimits` before memory for the pixels is allocated. Images may be opened from
-any number of threads. Importing this module disables Pillow's warnings: one file can cause thousands.
+any number of threads. Importing this module disables warnings of Pillow; a file can cause many.
 """
 
 from __future__ import annotations

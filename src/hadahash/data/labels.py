@@ -59,7 +59,8 @@ class Labels:
             The labels. A `Labels` argument is returned unchanged.
 
         Raises:
-            UsageError: The array has another shape, values that are not whole numbers, negative
+            UsageError: The array has an unsupported shape, values that are not whole numbers,
+                negative
                 class numbers, or class numbers that are not below `count`.
         """
         if isinstance(array, Labels):

@@ -85,8 +85,8 @@ def as_labelled(data: Any, labels: ArrayLike | Labels | None = None) -> Labelled
     """Convert any supported source to labelled images for training.
 
     Of a data set that has parts, such as a table with a column `split` or VOC 2012, only the
-    training part is used. Set `parts=None` (`dataclasses.replace`) on images that were selected by
-    another rule.
+    training part is used. Set `parts=None` (`dataclasses.replace`) on images that were selected in
+    another way.
 
     Args:
         data: A folder of class folders, a table, the name of a data set, or a `LabelledImages`,

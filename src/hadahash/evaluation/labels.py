@@ -86,7 +86,7 @@ def check_class_numbers(labels: LabelsLike, count: int, side: str) -> LabelArray
         The checked array.
 
     Raises:
-        UsageError: If the labels have another form.
+        UsageError: If the labels have an unsupported form.
     """
     array = _read(labels, count, side)
     if isinstance(array, list):

@@ -193,8 +193,8 @@ def _check_refusals(engine: Engine) -> None:
         "an unknown id is read": lambda: index.get([77]),
         "a string id for integer ids": lambda: index.update(_codes(1, 17, ["a"])),
         "an id twice": lambda: index.add(_codes(2, 18, [8, 8])),
-        "codes of another length": lambda: index.add(short),
-        "queries of another length": lambda: index.search(short),
+        "codes of a different length": lambda: index.add(short),
+        "queries of a different length": lambda: index.search(short),
         "k < 0": lambda: index.search(codes, -1),
         "k is a float": lambda: index.search(codes, 2.7),  # type: ignore[arg-type]
         "k is a bool": lambda: index.search(codes, True),

@@ -17,7 +17,7 @@ def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
     """Packed codes of queries: `Codes`, a packed uint8 array, or anything `as_codes` takes.
 
     Raises:
-        UsageError: The codes have another number of bits.
+        UsageError: The codes have a different number of bits.
     """
     if isinstance(codes, np.ndarray) and codes.dtype == np.uint8:
         if codes.shape[1:] == (bits / 8,):

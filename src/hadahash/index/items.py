@@ -206,7 +206,7 @@ def id_array(ids: Any) -> Ids:
         The array.
 
     Raises:
-        UsageError: The ids are of another type, of both types, or not one-dimensional.
+        UsageError: The ids are of an unsupported or mixed type, or not one-dimensional.
     """
     array = ids if isinstance(ids, np.ndarray) else _array(ids)
     array = np.atleast_1d(array)

@@ -71,7 +71,7 @@ class HCDHSettings(Checked):
 
 @dataclass(frozen=True)
 class HCDHFarSettings(HCDHSettings):
-    """Settings of HCDH-far: those of HCDH with another default codebook."""
+    """Settings of HCDH-far: those of HCDH with a different default codebook."""
 
     codebook: str = setting("far", "Codebook design: paper, far, csq or random.")
 

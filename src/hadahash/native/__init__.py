@@ -239,7 +239,7 @@ def _library() -> ctypes.CDLL | None:
 
 @cache
 def _load(folder: Path) -> ctypes.CDLL | None:
-    """The compiled library in this folder; None if missing, of another version or CPU."""
+    """The compiled library in this folder; None if it is missing or cannot be used."""
     for path in (folder / f"_hamming{suffix}" for suffix in EXTENSION_SUFFIXES):
         try:
             library = ctypes.CDLL(str(path))

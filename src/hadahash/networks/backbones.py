@@ -77,7 +77,8 @@ class Backbone(nn.Module):
             Float (n, features).
 
         Raises:
-            UsageError: If the network takes images of one size only, and these have another.
+            UsageError: If the network takes images of one size only, and these have a different
+                one.
         """
         if self.fixed_size and pixels.shape[-2:] != (self.size, self.size):
             raise UsageError(

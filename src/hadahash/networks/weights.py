@@ -91,7 +91,7 @@ def load_weights(net: nn.Module, path: Path, name: str, *, partial: bool = False
         remedy = "" if foreign else ", or allow missing layers with --set partial_weights=true"
         raise DataError(
             f"{path} does not fit backbone '{name}': {len(missing)} tensors are missing "
-            f"({_some(missing)}), {len(wrong)} have another shape ({_some(wrong)}). "
+            f"({_some(missing)}), {len(wrong)} have a different shape ({_some(wrong)}). "
             f"Use the weights file of this network{remedy}."
         )
     net.load_state_dict({key: tensors[key] for key in expected if key in tensors}, strict=False)

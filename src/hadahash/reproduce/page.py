@@ -42,10 +42,10 @@ def setting(cells: Sequence[Cell], results: Path) -> str:
     def common(*keys: str) -> str:
         return ", ".join(sorted({str(_at(result, keys)) for result in found} - {"None"})) or "none"
 
-    alone = [
+    single_job = [
         result for result in found if result["images_per_second"] and result.get("jobs", 1) == 1
     ]
-    rates = sorted(result["images_per_second"] for result in alone)
+    rates = sorted(result["images_per_second"] for result in single_job)
     ends = dict.fromkeys(f"{rate:,.0f}" for rate in (rates[0], rates[-1])) if rates else {}
     speed = f"; {' to '.join(ends)} training images per second" if rates else ""
     return (

@@ -59,7 +59,7 @@ class Cell:
         backbone: Name of the network.
         seed: Seed of split, codebook, initial weights and order.
         protocol: Split protocol.
-        mark: Distinguishes cells of the same method and length that were made in another way.
+        mark: Distinguishes cells of the same method and length that were made in different ways.
         settings: Settings that the grid may override.
         varied: Settings that no grid changes; they are part of the mark.
         depths: Further depths of mAP.

@@ -43,7 +43,7 @@ class TrainingSet:
 
     Attributes:
         inputs: uint8 pixels (n, 3, side, side), or float features (n, d) of a frozen backbone. They
-            may be on another device than the network, or in a memory-mapped file.
+            may be on a different device than the network, or in a memory-mapped file.
         labels: Labels of the n images; dense targets exist per batch only.
         device: Device of the network.
         on_disk: Whether the inputs are in a memory-mapped file.
