@@ -166,7 +166,7 @@ def test_an_empty_folder_does_not_empty_the_index(build, toy_folder, tmp_path):
     toy_folder.rename(tmp_path / "away")
     toy_folder.mkdir()
     plan = photos.plan(scan_folder(toy_folder), whole=toy_folder)
-    with pytest.raises(DataError, match=r"holds no images.*--allow-empty") as caught:
+    with pytest.raises(DataError, match=r"contains no images.*--allow-empty") as caught:
         plan.check_deletions()
     one_line(caught.value)
     plan.check_deletions(allow_empty=True)

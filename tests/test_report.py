@@ -428,7 +428,7 @@ def test_report_without_images_lacks_only_the_pictures(runs, tmp_path, monkeypat
     monkeypatch.setattr(report_page, "open_dataset", open_dataset)  # the folder exists and is empty
     write_report([runs / "s0"], tmp_path / "r.html")
     page = Page(tmp_path / "r.html")
-    assert "holds no images" in page.row("The images could not be opened")
+    assert "contains no images" in page.row("The images could not be opened")
     assert (
         "figure" not in page.tags
         and "Outputs before binarization" in page.text

@@ -106,7 +106,7 @@ def test_a_second_train_command_with_a_typo_changes_nothing(photos, run):
 
 def test_a_finished_run_is_not_replaced_without_overwrite(photos, run):
     before = _contents(run)
-    with pytest.raises(UsageError, match=r"holds a finished run.*--overwrite") as caught:
+    with pytest.raises(UsageError, match=r"contains a finished run.*--overwrite") as caught:
         train_run(_config(seed=1), DataSpec(str(photos)), run)
     one_line(caught.value)
     assert _contents(run) == before
@@ -152,7 +152,7 @@ def test_a_training_run_that_started_earlier_and_writes_later_is_refused(
         return open_dataset(*arguments, **options)
 
     monkeypatch.setattr(training, "open_dataset", slow)
-    with pytest.raises(UsageError, match="holds a finished run"):
+    with pytest.raises(UsageError, match="contains a finished run"):
         train_run(_config(seed=0), spec, tmp_path / "run")
     record = RunDir(tmp_path / "run").record()
     assert record["seed"] == 5

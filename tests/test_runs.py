@@ -362,7 +362,7 @@ def test_evaluating_a_folder_without_a_run_describes_its_contents(toy_folder, tm
         ("photos", "is not the folder of a run (run.json is missing)", "hadahash train DATA --out"),
         ("nowhere", "does not exist", "hadahash train DATA --out"),
         ("file", "is a file", "hadahash train DATA --out"),
-        ("model", "holds a model without a run", "hadahash evaluate --queries Q --database D"),
+        ("model", "contains a model without a run", "hadahash evaluate --queries Q --database D"),
         ("begun", "is an unfinished training run of version 0.1", "--overwrite"),
         ("staged", "training has not finished", "--resume"),
     ):

@@ -90,7 +90,7 @@ def test_data_that_were_moved_are_named(old):
 
 def test_a_run_is_replaced_as_a_whole(old):
     config = tiny_config(bits=8, frozen=True)
-    with pytest.raises(UsageError, match="holds a finished run"):
+    with pytest.raises(UsageError, match="contains a finished run"):
         train_run(config, DataSpec("photos"), "csq", device="cpu")
     train_run(config, DataSpec("photos"), "csq", device="cpu", overwrite=True)
     names = {path.name for path in Path("csq").iterdir() if not path.name.startswith(".")}

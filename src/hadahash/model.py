@@ -295,7 +295,7 @@ class HashModel:
             raise
         except _MALFORMED as error:
             reason = " ".join(str(error).split())
-            raise stored.damaged(f"it does not fit this version: {reason}") from error
+            raise stored.damaged(f"it does not match this version: {reason}") from error
 
 
 # What building a network from a malformed manifest can raise.

@@ -26,7 +26,7 @@ Run = Callable[..., tuple[int, str, str]]
     ("error", "message", "code"),
     [
         (UsageError("epochs must be >= 1,\ngot 0."), "error: epochs must be >= 1, got 0.", 2),
-        (DataError("photos holds no images."), "error: photos holds no images.", 1),
+        (DataError("photos contains no images."), "error: photos contains no images.", 1),
         (
             PermissionError(errno.EACCES, "Permission denied", "i/index.json"),
             "error: Cannot use 'i/index.json': Permission denied. Check the path and its permissions.",
@@ -197,8 +197,8 @@ def test_a_closed_pipe_ends_quietly_with_zero(placeholders: dict[str, str], comm
         ("--version >&-", 0, ""),
         ("index info i >&-", 0, ""),
         ("index info nowhere 2>&-", 1, ""),
-        ("index info nowhere >&-", 1, "error: nowhere holds no index"),
-        ("index info nowhere > /dev/full", 1, "error: nowhere holds no index"),
+        ("index info nowhere >&-", 1, "error: nowhere contains no index"),
+        ("index info nowhere > /dev/full", 1, "error: nowhere contains no index"),
     ],
 )
 def test_closed_and_full_streams_do_not_hide_the_outcome(

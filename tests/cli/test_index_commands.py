@@ -90,7 +90,7 @@ def test_a_folder_that_lost_its_photos_does_not_empty_the_index(
     toy_folder.rename(tmp_path / "away")
     toy_folder.mkdir()
     code, out, err = run("index", "build", saved, toy_folder, "--out", built)
-    assert (code, out) == (1, "") and "holds no images" in err and "--allow-empty" in err
+    assert (code, out) == (1, "") and "contains no images" in err and "--allow-empty" in err
     (tmp_path / "away" / "red").rename(toy_folder / "red")
     code, out, err = run("index", "build", saved, toy_folder, "--out", built)
     assert (code, out) == (1, "") and "indexed files are missing" in err and "--yes" in err
@@ -111,7 +111,7 @@ def test_a_folder_without_readable_types_is_refused_and_says_why(run, saved, tmp
     for name in ("a.HEIC", "b.HEIC", "c.MOV"):
         (photos / name).write_bytes(b"x")
     code, out, err = run("index", "build", saved, photos, "--out", tmp_path / "i")
-    assert (code, out) == (1, "") and "holds no images" in err and not (tmp_path / "i").exists()
+    assert (code, out) == (1, "") and "contains no images" in err and not (tmp_path / "i").exists()
     assert err.startswith("Skipped 3 files of unsupported types (2 .heic, 1 .mov).\n")
 
 
@@ -234,8 +234,12 @@ def test_bad_input_in_one_line(run, built, saved, toy, toy_folder, tmp_path):
             "Did you mean 'exact'",
         ),
         (("index", "build", saved, toy_folder, "--out", new, "--set", "x=1"), 2, "Unknown option"),
-        (("index", "build", saved, toy_folder, "--out", tmp_path / "full"), 1, "holds other files"),
-        (("index", "info", tmp_path / "empty"), 1, "holds no index"),
+        (
+            ("index", "build", saved, toy_folder, "--out", tmp_path / "full"),
+            1,
+            "contains other files",
+        ),
+        (("index", "info", tmp_path / "empty"), 1, "contains no index"),
         (("index", "duplicates", built, "--radius", "-1"), 2, "radius must be"),
         (("index", "add", built, tmp_path / "empty"), 1, "No image found"),
         (("search", built, tmp_path / "nowhere.jpg"), 1, "nowhere.jpg"),

@@ -226,7 +226,7 @@ def test_empty_folders_and_duplicates_are_named(tmp_path):
     ):
         read_wnids(root, "x")
     (root / "train" / "n00000001").mkdir()
-    with pytest.raises(DataError, match="n00000001 holds no images"):
+    with pytest.raises(DataError, match="n00000001 contains no images"):
         read_wnids(root, "x")
 
 

@@ -179,9 +179,9 @@ def test_folders_that_hold_no_index(tmp_path, make):
         with pytest.raises(StorageError, match=MANIFEST):
             Index.open(tmp_path)
     (tmp_path / MANIFEST).unlink()
-    with pytest.raises(StorageError, match="holds no index"):
+    with pytest.raises(StorageError, match="contains no index"):
         Index.open(tmp_path)
-    with pytest.raises(StorageError, match="holds no index"):
+    with pytest.raises(StorageError, match="contains no index"):
         Index.open(tmp_path / "nowhere")
     (tmp_path / "holiday.jpg").write_bytes(b"x")
     with pytest.raises(StorageError, match=r"other files \(holiday.jpg\)"):

@@ -177,7 +177,7 @@ def test_meta_comes_back_as_json(make, tmp_path):
     index.save(tmp_path / "i")
     assert Index.open(tmp_path / "i").meta == {"9": "a", "10": "b", "t": [1, 2]}
     index.meta = {"x": object()}
-    with pytest.raises(UsageError, match="meta must hold JSON values"):
+    with pytest.raises(UsageError, match="meta must contain JSON values"):
         index.save(tmp_path / "i")
     assert Index.open(tmp_path / "i").meta["9"] == "a"
 

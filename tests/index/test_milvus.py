@@ -199,11 +199,11 @@ def test_invalid_arguments_are_refused_in_one_line(make, monkeypatch):
     calls = [
         (
             lambda: Index.build(make(3, 12), engine="milvus", collection="of_16"),
-            "holds codes of 16 bits, got 12 bits",
+            "contains codes of 16 bits, got 12 bits",
         ),
         (
             lambda: Index.build(make(3, 24), engine="milvus", collection="of_16"),
-            "holds codes of 16 bits, got 24 bits",
+            "contains codes of 16 bits, got 24 bits",
         ),
         (
             lambda: Index.build(make(3), engine="milvus", collection="foreign"),

@@ -152,7 +152,7 @@ def test_arrays_that_do_not_fit_are_refused(rng):
     for queries, database in wrong:
         with pytest.raises(UsageError):
             native.count_distances(queries, database, bits=64)
-    with pytest.raises(UsageError, match="do not fit 65 bits"):
+    with pytest.raises(UsageError, match="do not match 65 bits"):
         native.count_distances(codes, codes, bits=65)
     for labels in (sets[:5], label_sets(rng, 6, 65)):
         with pytest.raises(UsageError, match="Label sets"):

@@ -216,7 +216,7 @@ def test_rename_lite_pairs_by_order_and_compares_shapes():
     assert set(target) - set(renamed) == {"classifier.weight", "classifier.bias"}
     keys = list(theirs)
     theirs[keys[0]], theirs[keys[5]] = theirs[keys[5]], theirs[keys[0]]
-    with pytest.raises(DataError, match="do not fit"):
+    with pytest.raises(DataError, match="do not match"):
         rename_lite("efficientnet_lite0", theirs)
 
 
@@ -256,7 +256,7 @@ def test_a_checkpoint_that_wraps_its_state_dict_is_loaded(tiny, tmp_path):
 
 def test_the_file_of_another_network_is_refused_and_the_keys_are_named(tiny, tmp_path):
     path = _save(tmp_path / "w.safetensors", tiny.net.state_dict())
-    with pytest.raises(DataError, match=r"does not fit backbone 'timm/test_resnet'") as caught:
+    with pytest.raises(DataError, match=r"does not match backbone 'timm/test_resnet'") as caught:
         build_backbone("timm/test_resnet", weights=str(path), partial_weights=True)
     assert "conv1" in one_line(caught.value)
 
@@ -328,7 +328,7 @@ def test_a_pickle_that_would_run_a_program_is_refused(tmp_path, name, wrap):
         )
         torch.save(content, path, _use_new_zipfile_serialization=wrap != "torch-legacy")
     with (
-        pytest.raises(DataError, match="does not hold plain tensors") as caught,
+        pytest.raises(DataError, match="does not contain plain tensors") as caught,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
@@ -345,7 +345,7 @@ def test_a_pickle_that_would_run_a_program_is_refused(tmp_path, name, wrap):
 def test_files_that_hold_no_weights_are_refused(tmp_path, content, suffix):
     path = tmp_path / f"w{suffix}"
     path.write_bytes(content)
-    with pytest.raises(DataError, match="does not hold plain tensors") as caught:
+    with pytest.raises(DataError, match="does not contain plain tensors") as caught:
         read_weights(path)
     one_line(caught.value)
 
@@ -355,7 +355,7 @@ def test_files_that_hold_no_weights_are_refused(tmp_path, content, suffix):
 )
 def test_tensors_without_names_are_refused(tmp_path, content):
     torch.save(content, tmp_path / "w.pth")
-    with pytest.raises(DataError, match="does not hold a state_dict of tensors"):
+    with pytest.raises(DataError, match="does not contain a state_dict of tensors"):
         read_weights(tmp_path / "w.pth")
 
 
@@ -364,7 +364,7 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path, name):
     with pytest.raises(DataError, match="There is no weights file"):
         read_weights(tmp_path / name)
     (tmp_path / name).mkdir()
-    with pytest.raises(DataError, match="does not hold plain tensors"):
+    with pytest.raises(DataError, match="does not contain plain tensors"):
         read_weights(tmp_path / name)
 
 

@@ -317,7 +317,7 @@ def test_invalid_options_are_refused_in_one_line(toy_collection, tmp_path):
         for arguments, code, words in (
             ((index, "--run", run, "--host", "0.0.0.0"), 2, "HADAHASH_READ_TOKEN"),
             ((index, "--run", run, "--set", "queues=3"), 2, "Did you mean 'queue'"),
-            ((str(tmp_path / "none"), "--run", run), 1, "holds no index"),
+            ((str(tmp_path / "none"), "--run", run), 1, "contains no index"),
             ((index,), 2, "--run RUN"),
             ((index, "--run", run, "--port", port), 2, "Choose another --port"),
         ):

@@ -64,7 +64,9 @@ def build(
     scan = scan_folder(folder)
     _show_notice(scan)
     if not scan.photos and not out.exists() and not allow_empty:
-        raise DataError(f"{folder} holds no images. To build an empty index, pass --allow-empty.")
+        raise DataError(
+            f"{folder} contains no images. To build an empty index, pass --allow-empty."
+        )
     model = HashModel.load(run, device=device)
     settings = parse_assignments(set_ or [])
     photos = PhotoIndex.open_or_create(

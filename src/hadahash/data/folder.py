@@ -133,7 +133,7 @@ def no_images(root: str | Path, listing: Listing) -> DataError:
         The error; it lists the supported extensions.
     """
     known = ", ".join(sorted(IMAGE_SUFFIXES))
-    parts = [f"{root} holds no images.", listing.skipped, f"Image files end in {known}."]
+    parts = [f"{root} contains no images.", listing.skipped, f"Image files end in {known}."]
     return DataError(" ".join(part for part in parts if part))
 
 
@@ -148,7 +148,7 @@ def read_folder(root: str | Path) -> LabelledImages:
         names.
 
     Raises:
-        DataError: There are no images, images beside the class folders, class folders without
+        DataError: There are no images, images outside the class folders, class folders without
             images, or fewer than two classes.
     """
     root = Path(root)
@@ -178,12 +178,12 @@ def _require_classes(root: Path, classes: tuple[str, ...], parts: list[tuple[str
     stray = [part[0] for part in parts if len(part) == 1]
     if not classes:
         raise DataError(
-            f"{root} holds {len(stray)} images but no class folders. "
+            f"{root} contains {len(stray)} images but no class folders. "
             f"Put each image into {root}/<class>/."
         )
     if stray:
         raise DataError(
-            f"{root} holds {len(stray)} images beside the class folders ({_some(stray)}). "
+            f"{root} contains {len(stray)} images outside the class folders ({_some(stray)}). "
             "Move each into the folder of its class, or elsewhere."
         )
     if all(name.casefold() in _SPLITS for name in classes):
@@ -195,7 +195,7 @@ def _require_classes(root: Path, classes: tuple[str, ...], parts: list[tuple[str
     empty = [name for name in classes if name not in filled]
     if empty:
         raise DataError(
-            f"{len(empty)} class folders of {root} hold no images ({_some(empty)}). "
+            f"{len(empty)} class folders of {root} contain no images ({_some(empty)}). "
             "Fill or remove them."
         )
     if len(classes) < 2:
@@ -211,7 +211,9 @@ def _require_folder(root: str | Path) -> Path:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"Cannot read the folder {root}: {reason}. Check the path.") from error
     if not is_folder:
-        raise DataError(f"{root} is a file, not a folder. Give the folder that holds the images.")
+        raise DataError(
+            f"{root} is a file, not a folder. Give the folder that contains the images."
+        )
     return root
 
 

@@ -39,7 +39,7 @@ def guard_tags(file: BinaryIO) -> BinaryIO:
     """
     start = file.read(4)
     if TIFF_START.match(start) and _overclaims(file):
-        raise ValueError("its tags claim more data than the file holds")
+        raise ValueError("its tags claim more data than the file contains")
     blocks = _jpeg_blocks(file) if start.startswith(b"\xff\xd8") else []
     file.seek(0)
     for kind in (_EXIF, _MPF):

@@ -217,7 +217,7 @@ def _from_items(items: list[Any]) -> ImageSource:
         names = (os.fspath(item) for item in items)
         return ImageSource(FileImages([Path(item) for item in items]), name_ids(names))
     if any(paths):
-        raise UsageError("A list must hold either paths or images, not both.")
+        raise UsageError("A list must contain either paths or images, not both.")
     wrong = [type(item).__name__ for item in items if not _is_item(item)]
     if wrong:
         raise UsageError(f"A list of {wrong[0]} is not a source of images. {_ACCEPTED}")
@@ -258,7 +258,7 @@ def _as_pixels(source: Any, dimensions: int) -> NDArray[np.uint8]:
     array: NDArray[Any] = source.detach().cpu().numpy() if _is_tensor(source) else source
     last, first = array.shape[-1:] == (3,), array.shape[-3:-2] == (3,)
     if array.ndim != dimensions or not (last or first) or 0 in array.shape[1:]:
-        raise UsageError(f"An array of the shape {array.shape} holds no RGB images. {_ACCEPTED}")
+        raise UsageError(f"An array of the shape {array.shape} contains no RGB images. {_ACCEPTED}")
     if last and first and array.shape[-2] != 3:
         raise UsageError(
             f"The shape {array.shape} has two dimensions of 3, so the channels are ambiguous. "

@@ -75,7 +75,7 @@ class Split:
             indices = np.asarray(getattr(self, part), np.int64)
             if indices.ndim != 1 or len(np.unique(indices)) != len(indices) or (indices < 0).any():
                 raise DataError(
-                    f"The {part} part of split {self.name} must hold different indices >= 0."
+                    f"The {part} part of split {self.name} must contain different indices >= 0."
                 )
             object.__setattr__(self, part, indices)
         for part in _PARTS[1:]:
@@ -140,7 +140,7 @@ class Split:
             whole = split.sha256 == stored["sha256"]
         except (DataError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise StorageError(
-                f"{path} holds no split, or is damaged ({error}). Train again."
+                f"{path} contains no split, or is damaged ({error}). Train again."
             ) from error
         if not whole:
             raise StorageError(f"{path} is damaged (its sha256 differs). Train again.")

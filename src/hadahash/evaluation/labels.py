@@ -129,7 +129,7 @@ def _matrix(array: NDArray[Any], side: str) -> NDArray[np.bool_]:
     if array.dtype.kind not in "iuf" or not ((array == 0) | (array == 1)).all():
         hint = " For class numbers use labels[:, 0]." if array.shape[1] == 1 else ""
         raise UsageError(
-            f"A {side} label matrix (n, C) must hold only 0 and 1, "
+            f"A {side} label matrix (n, C) must contain only 0 and 1, "
             f"got other values ({array.dtype}).{hint}"
         )
     return array.astype(bool)

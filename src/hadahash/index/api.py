@@ -113,7 +113,7 @@ class Index(Engine):
             The index, of the engine it was saved with.
 
         Raises:
-            StorageError: The folder holds no index, or it is damaged or cannot be read.
+            StorageError: The folder contains no index, or it is damaged or cannot be read.
         """
         from .storage.folder import IndexFolder
 

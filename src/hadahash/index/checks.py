@@ -26,7 +26,7 @@ def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
     checked = as_codes(codes)
     if checked.bits != bits:
         raise UsageError(
-            f"This index holds codes of {bits} bits, got codes of {checked.bits} bits."
+            f"This index contains codes of {bits} bits, got codes of {checked.bits} bits."
         )
     return checked.packed
 

@@ -63,8 +63,8 @@ class Engine(ABC):
                 that holds another index, which is replaced.
 
         Raises:
-            StorageError: The folder cannot be written, holds other files, or was changed by another
-                process since it was opened.
+            StorageError: The folder cannot be written, contains other files, or was changed by
+                another process since it was opened.
         """
 
     @abstractmethod

@@ -372,7 +372,7 @@ def _number_label_sets(labels: Any, count: int) -> tuple[tuple[LabelSet, ...], N
         return singles or ((),), np.asarray(numbers, np.int32)
     if isinstance(labels, np.ndarray) and labels.ndim == 2:
         if labels.dtype.kind not in "biuf" or not ((labels == 0) | (labels == 1)).all():
-            raise UsageError(f"A label matrix (n, C) must hold only 0 and 1 ({labels.dtype}).")
+            raise UsageError(f"A label matrix (n, C) must contain only 0 and 1 ({labels.dtype}).")
         labels = [np.flatnonzero(row).tolist() for row in labels]
     known: dict[LabelSet, int] = {}
     sets = (

@@ -169,11 +169,13 @@ def _check(queries: _Side, database: _Side, bits: int) -> None:
     widths = queries.codes.shape[1], database.codes.shape[1], -(-bits // 64)
     if len(set(widths)) != 1:
         raise UsageError(
-            f"Queries of {widths[0]} words and codes of {widths[1]} words do not fit {bits} bits."
+            f"Queries of {widths[0]} words and codes of {widths[1]} words do not match {bits} bits."
         )
     shapes = queries.labels.shape, database.labels.shape
     if shapes != ((len(queries.codes), shapes[1][1]), (len(database.codes), shapes[0][1])):
-        raise UsageError(f"Label sets of shapes {shapes[0]} and {shapes[1]} do not fit the codes.")
+        raise UsageError(
+            f"Label sets of shapes {shapes[0]} and {shapes[1]} do not match the codes."
+        )
 
 
 def _aligned(side: _Side) -> _Side:

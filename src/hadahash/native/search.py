@@ -77,7 +77,7 @@ def nearest(
     check_rows(queries)
     if queries.dtype != table.rows.dtype or queries.shape[1] != table.rows.shape[1]:
         raise UsageError(
-            f"Queries {queries.dtype} of {queries.shape[1]} words do not fit codes "
+            f"Queries {queries.dtype} of {queries.shape[1]} words do not match codes "
             f"{table.rows.dtype} of {table.rows.shape[1]} words."
         )
     heaps = np.empty((len(queries), k), np.uint64)

@@ -60,7 +60,7 @@ def check_model(index: Index, model: HashModel, folder: str | Path) -> None:
     recorded = index.meta.get("model")
     if model.bits != index.bits or not model.made(recorded):
         raise UsageError(
-            f"{folder} holds {index.bits}-bit codes of the model {str(recorded)[:12]}, got "
+            f"{folder} contains {index.bits}-bit codes of the model {str(recorded)[:12]}, got "
             f"{model.bits}-bit codes of {model.id[:12]}: codes of two models cannot be compared. "
             "Use the run that made it, or build a new index."
         )

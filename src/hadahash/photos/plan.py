@@ -54,7 +54,7 @@ class SyncPlan:
         if not (self.encode or kept or allow_empty):
             known = f" of which the index knows {len(self.deleted):,}" if self.deleted else ""
             raise DataError(
-                f"{self.home} holds no images{known}. Is the disk mounted? "
+                f"{self.home} contains no images{known}. Is the disk mounted? "
                 "To continue anyway, pass --allow-empty."
             )
         gone = len(self.deleted)

@@ -105,7 +105,9 @@ def _kept(path: Path, name: str) -> Data | None:
         or data.get("figure") != name
         or not isinstance(data.get("series"), dict)
     ):
-        raise StorageError(f"{path} does not hold the data of {name}. Remove it and make it again.")
+        raise StorageError(
+            f"{path} does not contain the data of {name}. Remove it and make it again."
+        )
     return data
 
 

@@ -99,16 +99,16 @@ class RunDir:
             text = "has no training run to resume. Check the folder, or train without --resume."
         elif state == "training" and not self.can_resume:
             text = (
-                "holds an unfinished training run of version 0.1, which cannot be resumed. "
+                "contains an unfinished training run of version 0.1, which cannot be resumed. "
                 "Start again with --overwrite."
             )
         elif state == "training" and not resume:
             text = (
-                "holds an unfinished training run.  "
+                "contains an unfinished training run. "
                 "Continue it with --resume, or start again with --overwrite."
             )
         elif state in ("trained", "evaluated"):
-            text = "holds a finished run. Replace it with --overwrite, or choose another --out."
+            text = "contains a finished run. Replace it with --overwrite, or choose another --out."
         else:
             return
         raise UsageError(f"{self.path} {text}")
@@ -242,8 +242,8 @@ class RunDir:
             )
         if model_file_names(self.path):
             return (
-                "holds a model without a run (run.json is missing), so the images to evaluate on "
-                f"are not known. Encode images with hadahash encode {self.path} IMAGES, "
+                "contains a model without a run (run.json is missing), so the images to evaluate "
+                f"on are not known. Encode images with hadahash encode {self.path} IMAGES, "
                 "then: hadahash evaluate --queries Q --database D"
             )
         return f"is not the folder of a run (run.json is missing). Train one: {train}"

@@ -135,8 +135,8 @@ def _already_finished(run: RunDir, request: dict[str, Any], device: str, info: I
     changed = differences(record.get("requested", request), request)
     require(
         not changed,
-        f"{run.path} holds a finished run with other settings or data ({'; '.join(changed[:4])}). "
-        "Replace it with --overwrite, or choose another --out.",
+        f"{run.path} contains a finished run with other settings or data "
+        f"({'; '.join(changed[:4])}). Replace it with --overwrite, or choose another --out.",
     )
     info(f"{run.path} is trained already; nothing to do.")
     return run.model(record, device=device)
@@ -146,7 +146,7 @@ def _check_request(before: dict[str, Any] | None, now: dict[str, Any], run: RunD
     changed = differences(before or now, now)
     require(
         not changed,
-        f"{run.path} holds an unfinished training run with other settings or data "
+        f"{run.path} contains an unfinished training run with other settings or data "
         f"({'; '.join(changed[:4])}). Use the same ones, or start again with --overwrite.",
     )
 

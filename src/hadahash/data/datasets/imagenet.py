@@ -151,7 +151,7 @@ def choose_classes(root: Path, count: int = CLASSES, *, prefer: Sequence[str] = 
         return _listed_classes(listed, root / "train", wnids)
     if not wnids:
         raise DataError(
-            f"{root / 'train'} holds no class folders. Put the images into train/<wnid>/."
+            f"{root / 'train'} contains no class folders. Put the images into train/<wnid>/."
         )
     if prefer and set(prefer) <= set(wnids):
         return sorted(prefer)
@@ -180,7 +180,7 @@ def _fits(folder: Path) -> bool:
 def _images_of(folder: Path) -> list[Path]:
     images = scan(folder).images
     if not images:
-        raise DataError(f"{folder} holds no images. {AGAIN}")
+        raise DataError(f"{folder} contains no images. {AGAIN}")
     return sorted(images, key=lambda path: path.name)
 
 

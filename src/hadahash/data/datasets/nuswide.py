@@ -189,7 +189,7 @@ def _read_halves(root: Path) -> tuple[list[str], Columns]:
     )
     if not concepts:
         raise DataError(
-            f"{root / 'Groundtruth'} holds neither AllLabels nor TrainTestLabels. {_EXPECTED}"
+            f"{root / 'Groundtruth'} contains neither AllLabels nor TrainTestLabels. {_EXPECTED}"
         )
     lists = {
         part: _read_ids(root / "ImageList" / f"{part}Imagelist.txt") for part in ("Train", "Test")

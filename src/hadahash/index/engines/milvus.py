@@ -156,7 +156,7 @@ class MilvusIndex(Index):
                     f"{name} was not created by hadahash. Choose another name with collection=..."
                 )
             if bits != self.bits:
-                raise UsageError(f"{name} holds codes of {bits} bits, got {self.bits} bits.")
+                raise UsageError(f"{name} contains codes of {bits} bits, got {self.bits} bits.")
             self._use_index_of_collection(about)
             self._server.call("load_collection")
             self._stored_type = int if types["id"] == "INT64" else str

@@ -161,8 +161,8 @@ class IndexFolder:
             The segments with the locations of their files, and the new revision.
 
         Raises:
-            StorageError: The folder cannot be written, holds other files, or was changed by another
-                process since this revision.
+            StorageError: The folder cannot be written, contains other files, or was changed by
+                another process since this revision.
         """
         with self._lock():
             generation = self._next_generation(revision)
@@ -203,7 +203,7 @@ class IndexFolder:
         foreign = [name for name in names if not _belongs_to_an_index(name)]
         if foreign and current == 0:
             raise StorageError(
-                f"{self.path} holds other files ({foreign[0]}) and no index. "
+                f"{self.path} contains other files ({foreign[0]}) and no index. "
                 "Choose an empty or a new folder."
             )
         used = [int(match[1]) for match in map(DATA_FILE.fullmatch, names) if match]

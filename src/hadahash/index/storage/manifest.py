@@ -112,7 +112,7 @@ class Manifest:
         try:  # normalize to what a reader will get: keys as strings, tuples as lists
             content = json.loads(json.dumps(self._as_json()))
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"index.meta must hold JSON values only: {error}.") from error
+            raise UsageError(f"index.meta must contain JSON values only: {error}.") from error
         content["crc32"] = checksum(content)
         lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
         files.write_text(folder / MANIFEST, "{\n" + ",\n".join(lines) + "\n}\n")
@@ -148,7 +148,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         if not path.is_file():
             raise StorageError(
-                f"{folder} holds no index (no {MANIFEST}). Create one with: hadahash index build"
+                f"{folder} contains no index (no {MANIFEST}). Create one with: hadahash index build"
             )
     except OSError as error:
         raise files.storage_error("read", path, error) from error

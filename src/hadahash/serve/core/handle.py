@@ -143,7 +143,7 @@ class IndexHandle:
         with self._lock:
             stamp = stamp_of(self._config.index)
             if stamp is None:
-                raise StorageError(f"{self._config.index} no longer holds an index.")
+                raise StorageError(f"{self._config.index} no longer contains an index.")
             if stamp != self._stamp:
                 self._open()
                 return True
