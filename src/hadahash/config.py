@@ -194,12 +194,12 @@ class Config:
             "input": InputConfig,
             "method_settings": settings_type,
         }
-        given = dict(values)
+        arguments = dict(values)
         for name, kind in groups.items():
-            if given.get(name) is not None:
-                given[name] = from_mapping(kind, given[name])
-        given["plugins"] = tuple(given.get("plugins", ()))
-        return cls(**given)
+            if arguments.get(name) is not None:
+                arguments[name] = from_mapping(kind, arguments[name])
+        arguments["plugins"] = tuple(arguments.get("plugins", ()))
+        return cls(**arguments)
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as nested dictionaries of JSON values."""

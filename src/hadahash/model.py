@@ -352,8 +352,8 @@ def _config(manifest: Mapping[str, Any]) -> Config:
 
 def _config_v1(manifest: Mapping[str, Any]) -> Config:
     """Version 0.1 stored only the settings that the user gave; some defaults have changed since."""
-    given = manifest["settings"].items()
-    settings = {_RENAMED_SETTINGS.get(key, key): value for key, value in given}
+    stored_settings = manifest["settings"].items()
+    settings = {_RENAMED_SETTINGS.get(key, key): value for key, value in stored_settings}
     if manifest["method"] in ("hcdh", "hcdh-h", "hcdh-2", "hcdh-c"):
         settings.setdefault("codebook", "far")
     names = ("bits", "backbone", "weights", "seed")
@@ -380,5 +380,7 @@ def _fill(network: HashNetwork, stored: StoredModel) -> bool:
             f"{', '.join(wrong[:5])}"
         )
     network.load_state_dict(tensors)
-    given = stored.tensors
-    return given.keys() == tensors.keys() and all(given[key] is tensors[key] for key in given)
+    stored_tensors = stored.tensors
+    return stored_tensors.keys() == tensors.keys() and all(
+        stored_tensors[key] is tensors[key] for key in stored_tensors
+    )

@@ -69,7 +69,7 @@ def _format_warning(
     line: str | None = None,
 ) -> str:
     """Show warnings of this package as one line, all others as Python does."""
-    own = category.__module__.partition(".")[0] == "hadahash"
-    if own or Path(filename).is_relative_to(Path(__file__).parents[1]):
+    from_package = category.__module__.partition(".")[0] == "hadahash"
+    if from_package or Path(filename).is_relative_to(Path(__file__).parents[1]):
         return f"warning: {message}\n"
     return _format_any_warning(message, category, filename, lineno, line)

@@ -56,12 +56,12 @@ def serve(
         from ..serve.settings import ServeSettings
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "serve") from None
-    given = {
+    values = {
         "host": host,
         "port": port,
         "read_token": read_token or None,
         "write_token": write_token or None,
         "device": device,
     }
-    settings = from_mapping(ServeSettings, given | parse_assignments(set_ or []))
+    settings = from_mapping(ServeSettings, values | parse_assignments(set_ or []))
     run_server(resolve_config(index, run, images or ()), settings, output.result)

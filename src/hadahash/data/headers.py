@@ -43,9 +43,11 @@ def guard_tags(file: BinaryIO) -> BinaryIO:
     blocks = _jpeg_blocks(file) if start.startswith(b"\xff\xd8") else []
     file.seek(0)
     for kind in (_EXIF, _MPF):
-        joined = b"".join(content for _, content, own in blocks if own is kind)
+        joined = b"".join(content for _, content, block_kind in blocks if block_kind is kind)
         if block_claims_too_much(joined):
-            file = _blanked(file, [position for position, _, own in blocks if own is kind])
+            file = _blanked(
+                file, [position for position, _, block_kind in blocks if block_kind is kind]
+            )
     return file
 
 

@@ -59,15 +59,16 @@ def draw(
     free = np.ones(len(pool), bool)
     groups = data.labels.take(pool).rows_by_class()
     for rows, class_name in zip(groups, data.classes, strict=True):
-        own = rows[free[rows]]
-        if len(own) < sum(counts):
+        candidates = rows[free[rows]]
+        if len(candidates) < sum(counts):
             raise DataError(
                 f"Protocol {name} needs {sum(counts)} images per class, "
-                f"but class {class_name!r} has {len(own)}. Use protocol holdout for small data."
+                f"but class {class_name!r} has {len(candidates)}. "
+                "Use protocol holdout for small data."
             )
-        own = shuffled(own, bits)[: sum(counts)]
-        free[own] = False
-        drawn.append(pool[own][None])
+        candidates = shuffled(candidates, bits)[: sum(counts)]
+        free[candidates] = False
+        drawn.append(pool[candidates][None])
     table = np.concatenate(drawn)  # (classes, images per class)
     return [np.sort(part, axis=None) for part in np.split(table, np.cumsum(counts)[:-1], axis=1)]
 
@@ -101,9 +102,9 @@ def _spared(order: Indices, labels: Labels) -> Indices:
     left = labels.class_counts()
     kept = []
     for row in order:
-        own = labels.classes_of(row)
-        if (left[own] > 1).all():
-            left[own] -= 1
+        classes = labels.classes_of(row)
+        if (left[classes] > 1).all():
+            left[classes] -= 1
             kept.append(row)
     return np.array(kept, np.int64)
 

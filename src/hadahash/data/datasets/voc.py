@@ -118,12 +118,12 @@ def _read_part(folder: Path, part: str) -> tuple[list[str], NDArray[np.int64]]:
     columns: list[NDArray[np.int64]] = []
     for label in CLASSES:
         path = folder / f"{label}_{part}.txt"
-        own, present = _read_class(path)
-        if columns and own != names:
+        listed, present = _read_class(path)
+        if columns and listed != names:
             raise DataError(
                 f"{path} does not list the images that {CLASSES[0]}_{part}.txt lists. {AGAIN}"
             )
-        names = own
+        names = listed
         columns.append(present)
     return names, np.stack(columns, axis=1)
 

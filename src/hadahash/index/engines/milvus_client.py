@@ -84,8 +84,8 @@ def read_settings(options: dict[str, Any]) -> MilvusSettings:
         )
     if str(values["uri"]).endswith(".db"):
         values["uri"] = str(Path(values["uri"]).absolute())
-    given = {name: value for name, value in values.items() if value is not None}
-    return from_mapping(MilvusSettings, given)
+    present = {name: value for name, value in values.items() if value is not None}
+    return from_mapping(MilvusSettings, present)
 
 
 class MilvusServer:

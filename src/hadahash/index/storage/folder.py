@@ -193,8 +193,8 @@ class IndexFolder:
             raise
         except HadaHashError:
             current = -1  # damaged: another index may replace it
-        own = revision is not None and revision.folder == self.path.resolve()
-        if revision is not None and own and revision.generation != current:
+        same_folder = revision is not None and revision.folder == self.path.resolve()
+        if revision is not None and same_folder and revision.generation != current:
             raise StorageError(
                 f"{self.path} was changed by another process since it was opened. "
                 "Open it again and repeat the change."
