@@ -45,7 +45,7 @@ def test_progress_counts_every_item_once(make):
 
 
 def test_dense_clusters_take_seconds(rng):
-    """Every code has hundreds of neighbours: the pairs are far too many to list."""
+    """Every code has hundreds of neighbors: the pairs are far too many to list."""
     centroids = rng.integers(0, 256, (100, 8), dtype=np.uint8)
     flips = np.packbits(rng.random((30_000, 64), np.float32) < 0.05, axis=1)
     packed = centroids[rng.integers(0, 100, 30_000)] ^ flips

@@ -31,12 +31,12 @@ def evaluate(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="NUMBER|all",
-            help="Rank cut-off R of mAP@R, or all. Default: the usual value of the data set.",
+            help="Rank cut-off R of mAP@R, or all. Default: the usual one for the data set.",
         ),
     ] = None,
     data: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Where the data of the run are, if they were moved."),
+        typer.Option(help="New location of the data, if they were moved after training."),
     ] = None,
     data_root: options.Root = None,
     device: options.Device = "auto",
