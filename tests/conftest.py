@@ -59,6 +59,12 @@ def toy_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def configuration(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A configuration folder for the tests, also of child processes."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+
+
+@pytest.fixture(scope="session", autouse=True)
 def milvus(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where the index engine "milvus" finds a server, which starts with the first request."""
     os.environ["HADAHASH_MILVUS_URI"] = str(tmp_path_factory.mktemp("milvus") / "test.db")

@@ -69,7 +69,9 @@ class Study:
                 CLASSES,
                 values.astype(np.float16),
             )
-            files.write_json(folder / "run.json", {"seed": cell.seed})
+            record = {"method": cell.method, "bits": cell.bits, "data": cell.dataset}
+            sizes = {"queries": len(codes), "database": len(codes)}
+            files.write_json(folder / "run.json", {"seed": cell.seed, **record, **sizes})
             report.to_json(folder / "evaluation" / "report.json")
         return result
 

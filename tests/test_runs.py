@@ -51,7 +51,7 @@ def _config(**changes) -> Config:
 
 
 def _break(path: Path) -> None:
-    """Make an image unreadable without changing the size of its file."""
+    """Make an image unreadable."""
     path.write_bytes(bytes(path.stat().st_size))
 
 
@@ -136,6 +136,7 @@ def test_labels_stay_with_their_codes_when_images_are_skipped(tmp_path):
     bad = [data.ids[split.query[1]], data.ids[split.database[7]]]
     for name in bad:
         _break(toy_folder / name)
+    train_run(_config(), DataSpec(str(toy_folder)), out, overwrite=True)
     report = evaluate_run(out)
     assert report.queries == 7 and report.database == 87 and report.skipped == 2
     with (out / "evaluation" / "skipped.csv").open(newline="") as file:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from .errors import UsageError, unknown
@@ -117,8 +119,17 @@ def _origin(entry: object) -> str:
 
 
 def _same_definition(old: object, new: object) -> bool:
-    names = [
-        (getattr(entry, "__module__", None), getattr(entry, "__qualname__", None))
-        for entry in (old, new)
-    ]
-    return None not in names[0] and names[0] == names[1]
+    """Whether both come from one definition, possibly imported under two module names."""
+    names = [getattr(entry, "__qualname__", None) for entry in (old, new)]
+    if None in names or names[0] != names[1]:
+        return False
+    if _origin(old) == _origin(new):
+        return True
+    sources = [_source_file(entry) for entry in (old, new)]
+    return sources[0] is not None and sources[0] == sources[1]
+
+
+def _source_file(entry: object) -> Path | None:
+    module = sys.modules.get(_origin(entry))
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve() if file else None

@@ -7,15 +7,18 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from .methods import METHODS, Method
 from .methods._contract import method_checks
+from .plugins import load_plugins
 
 __all__ = ["check_engine", "check_method"]
 
 
-def check_method(method: str | type[Method]) -> None:
+def check_method(method: str | type[Method], *, plugins: Iterable[str | Path] = ()) -> None:
     """Check that a method satisfies the contract of `hadahash.methods.Method`.
 
     The checks build the method for a few small tasks, train it for a few steps and check its loss,
@@ -23,11 +26,13 @@ def check_method(method: str | type[Method]) -> None:
 
     Args:
         method: A registered name, or a class.
+        plugins: Files or modules to import first, which define the method.
 
     Raises:
         AssertionError: If the method violates the contract; names the check and the reason.
         UsageError: If the name is unknown.
     """
+    load_plugins(plugins)
     kind = METHODS.get(method) if isinstance(method, str) else method
     _run(method_checks(), kind)
 
