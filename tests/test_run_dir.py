@@ -198,6 +198,15 @@ def test_an_unfinished_training_run_is_not_lost_without_resume(photos, tmp_path,
     assert RunDir(tmp_path / "run").state == "trained"
 
 
+def test_a_training_that_failed_before_its_first_checkpoint_blocks_nothing(photos, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(UsageError, match="Unknown device 'abacus'"):
+        train_run(_config(), DataSpec(str(photos)), out, device="abacus")
+    assert RunDir(out).state == "training"
+    train_run(_config(), DataSpec(str(photos)), out)
+    assert RunDir(out).state == "trained" and not (out / ".training").exists()
+
+
 @pytest.mark.parametrize("save", [False, True])
 def test_a_resumed_training_run_must_have_the_same_settings_and_data(photos, tmp_path, stop, save):
     stop(save=save)

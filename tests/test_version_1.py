@@ -99,7 +99,30 @@ def test_a_run_is_replaced_as_a_whole(old):
     assert evaluate_run("csq", device="cpu").queries == 4
 
 
-def test_the_error_for_an_unfinished_training_run_suggests_a_fix(old):
+def test_resuming_a_finished_run_compares_what_it_recorded(old):
+    record = json.loads((old / "csq" / "run.json").read_text())
+    settings = record["settings"] | {"batch_size": record["settings"]["batch"]}
+    del settings["batch"], settings["csq_quantisation"]
+    same = {"method": "csq", "bits": 8, "backbone": "test_efficientnet", **settings}
+    lines: list[str] = []
+    for changes, text in (
+        ({}, None),
+        ({"bits": 16}, "bits: 8 before, 16 now"),
+        ({"epochs": 31}, "epochs: 30 before, 31 now"),
+        ({"seed": 1}, "seed: 0 before, 1 now"),
+        ({"batch_size": 8}, "batch_size: 16 before, 8 now"),
+    ):
+        config, options = tiny_config(**same | changes), {"resume": True, "device": "cpu"}
+        if text is None:
+            train_run(config, DataSpec("photos"), "csq", info=lines.append, **options)
+            assert lines == ["csq is trained already; nothing to do."]
+            continue
+        with pytest.raises(UsageError, match=text) as caught:
+            train_run(config, DataSpec("photos"), "csq", **options)
+        one_line(caught.value)
+
+
+def test_an_unfinished_training_says_what_to_do(old):
     for name in ("run.json", "hasher.json"):
         (old / "csq" / name).unlink()
     with pytest.raises(StorageError, match=r"version 0\.1\. Start again: .*--overwrite") as caught:

@@ -188,6 +188,11 @@ def test_doctor_and_data_list(run: Run) -> None:
             2,
             "depth must be >= 1 or 'all', got 0.",
         ),
+        (
+            ("evaluate", "--queries", "q.npz", "--database", "d.npz", "--depth", "9" * 5000),
+            2,
+            "--depth must be an integer >= 1 or 'all', got 999",
+        ),
         (("encode", "nowhere", "."), 1, "hadahash train"),
         (("encode", "nowhere", ".", "--shard", "5/4"), 2, "1 <= i <= n, got 5/4"),
         (("codebook", "--classes", 1), 2, "classes must be >= 2"),

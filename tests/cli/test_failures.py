@@ -44,6 +44,12 @@ Run = Callable[..., tuple[int, str, str]]
             1,
         ),
         (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"),
+            "error: Out of memory (DefaultCPUAllocator: can't allocate memory: 9 bytes). "
+            "Ask for less at once, or use a larger machine.",
+            1,
+        ),
+        (
             RecursionError("maximum recursion depth exceeded"),
             "error: The input is nested too deeply. Check the input files.",
             1,

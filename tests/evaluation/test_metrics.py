@@ -229,3 +229,12 @@ def test_precision_and_recall_are_zero_without_relevant_items():
 def test_docstring_examples(module):
     outcome = doctest.testmod(module)
     assert outcome.attempted > 2 and outcome.failed == 0
+
+
+def test_a_depth_beyond_the_ranking_is_the_whole_ranking():
+    total, relevant = np.array([[2, 3, 1]]), np.array([[1, 2, 0]])
+    for denominator in ("found", "possible"):
+        whole = metrics.average_precision(total, relevant, denominator=denominator)
+        for depth in (6, 7, 10**30):
+            found = metrics.average_precision(total, relevant, depth=depth, denominator=denominator)
+            assert found.tolist() == whole.tolist()

@@ -60,3 +60,9 @@ def test_an_invalid_radius_is_refused(make):
     for radius in (-1, 1.5, True):
         with pytest.raises(UsageError, match="radius must be an integer"):
             duplicate_groups(Index.build(make(3)), radius)
+
+
+def test_a_radius_of_any_size_joins_all_items(make):
+    index = Index.build(make(3))
+    for radius in (index.bits, 10**30):
+        assert duplicate_groups(index, radius) == [sorted(index.ids.tolist())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
@@ -94,6 +95,6 @@ def _of_run(
 def _parse_depth(text: str | None) -> int | Literal["all"] | None:
     if text is None or text == "all":
         return text  # type: ignore[return-value]
-    if not text.removeprefix("-").isdecimal():
+    if not re.fullmatch("-?[0-9]{1,18}", text):
         raise UsageError(f"--depth must be an integer >= 1 or 'all', got {text}.")
     return int(text)

@@ -127,7 +127,9 @@ def _describe_os_error(error: OSError) -> str:
 
 def _is_out_of_memory(error: BaseException) -> bool:
     # torch.OutOfMemoryError is a RuntimeError; importing torch to name it would take seconds.
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
 def _one_line(error: BaseException) -> str:

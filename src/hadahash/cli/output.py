@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -82,4 +83,4 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
 
 def _printable(text: str) -> str:
     """Replace characters that are not valid Unicode, such as file names in another encoding."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)

@@ -63,7 +63,8 @@ def average_precision(
         >>> average_precision(np.array([[1, 2]]), np.array([[0, 1]]), depth=2).tolist()
         [0.25]
     """
-    depth = int(total.sum(axis=1).max()) if depth is None else depth
+    longest = int(total.sum(axis=1).max())
+    depth = longest if depth is None else min(depth, longest)
     before, hits_before = _before(total), _before(relevant)
     taken = np.clip(depth - before, 0, total)
     sums = _tie_sum(total, relevant, before, hits_before, taken)

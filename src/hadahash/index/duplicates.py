@@ -44,7 +44,7 @@ def duplicate_groups(
         >>> duplicate_groups(Index.build(Codes(packed, 8, ["a", "b", "c"])), radius=1)
         [['a', 'b']]
     """
-    radius = whole_number("radius", radius, 0)
+    radius = min(whole_number("radius", radius, 0), index.bits)
     report = progress or (lambda count: None)
     ids, codes = index.ids, index.codes()
     packed, member, sizes = np.unique(codes.packed, axis=0, return_inverse=True, return_counts=True)

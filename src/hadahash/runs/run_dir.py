@@ -26,6 +26,7 @@ from .. import files
 from ..codes import Skipped, write_skipped
 from ..data.splits import Split
 from ..errors import StorageError, UsageError
+from ..fitting import CHECKPOINT
 from ..model import HashModel
 from ..model_files import model_file_names
 
@@ -71,6 +72,10 @@ class RunDir:
         """Whether there is a staged training that has not finished."""
         return self.staging.exists() and not self._is_publishing()
 
+    @property
+    def _has_checkpoint(self) -> bool:
+        return (self.staging / CHECKPOINT).exists()
+
     def locked(self) -> AbstractContextManager[None]:
         """Lock the folder for writing.
 
@@ -81,6 +86,8 @@ class RunDir:
 
     def check_free(self, *, resume: bool, overwrite: bool) -> None:
         """Raise an error if a new training run would mix with the contents of the folder.
+
+        A training that failed before its first checkpoint leaves nothing to lose and is replaced.
 
         Args:
             resume: Whether to continue an unfinished training run.
@@ -102,7 +109,7 @@ class RunDir:
                 "contains an unfinished training run of version 0.1, which cannot be resumed. "
                 "Start again with --overwrite."
             )
-        elif state == "training" and not resume:
+        elif state == "training" and not resume and self._has_checkpoint:
             text = (
                 "contains an unfinished training run. "
                 "Continue it with --resume, or start again with --overwrite."
@@ -162,7 +169,7 @@ class RunDir:
         files.write_json(self.staging / _RECORD, record)
         names = [*model_file_names(self.staging), _SPLIT, _LOG, _SKIPPED]
         new = [name for name in names if (self.staging / name).exists()] + [_RECORD]
-        old = {*model_file_names(self.path), _SKIPPED, _LOG, "checkpoint.safetensors"}
+        old = {*model_file_names(self.path), _SKIPPED, _LOG, CHECKPOINT}
         journal = {"new": new, "remove": sorted(old - {*new})}
         files.write_json(self.staging / _JOURNAL, journal)
         self._complete()

@@ -132,7 +132,7 @@ def _plan(config: Config, spec: DataSpec, dataset: LabelledImages) -> _Job:
 
 def _already_finished(run: RunDir, request: dict[str, Any], device: str, info: Info) -> HashModel:
     record = run.record()
-    changed = differences(record.get("requested", request), request)
+    changed = differences(_requested(record, request), request)
     require(
         not changed,
         f"{run.path} contains a finished run with other settings or data "
@@ -140,6 +140,18 @@ def _already_finished(run: RunDir, request: dict[str, Any], device: str, info: I
     )
     info(f"{run.path} is trained already; nothing to do.")
     return run.model(record, device=device)
+
+
+def _requested(record: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    """What a finished training was asked for, as far as its record says so."""
+    if "requested" in record:
+        return dict(record["requested"])
+    settings = record.get("settings")  # version 0.1 recorded what ran, and named batch_size batch
+    ran = {**settings, "batch_size": settings.get("batch")} if isinstance(settings, dict) else {}
+    ran |= record | {"split": record.get("split_sha256", request["split"])}
+    if ran.get("weights") == Path(request["weights"]).name:  # the record has no folder
+        ran["weights"] = request["weights"]
+    return {key: ran.get(key, value) for key, value in request.items()}
 
 
 def _check_request(before: dict[str, Any] | None, now: dict[str, Any], run: RunDir) -> None:
