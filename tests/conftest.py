@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-# Before torch is imported: its threads would wait actively and starve each other on a busy machine.
+# Before torch is imported: its threads would spin while waiting and slow each other down on a busy
+# machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

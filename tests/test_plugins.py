@@ -59,7 +59,7 @@ def test_a_module_is_imported_by_name(tmp_path, monkeypatch):
     assert "modular" in METHODS
 
 
-def test_two_files_of_one_name_are_both_loaded(tmp_path):
+def test_two_files_with_the_same_name_are_both_loaded(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.py").write_text(METHOD.format(name=f"mine-{folder}"))
@@ -77,7 +77,7 @@ def test_two_files_of_one_name_are_both_loaded(tmp_path):
         (METHOD.format(name="hcdh"), "The method 'hcdh' is already registered"),
     ],
 )
-def test_a_plugin_that_cannot_be_loaded_is_one_line(tmp_path, content, text):
+def test_a_plugin_that_cannot_be_loaded_is_a_one_line_error(tmp_path, content, text):
     path = tmp_path / "bad.py"
     if content is not None:
         path.write_text(content)
@@ -114,14 +114,14 @@ def installed(tmp_path, monkeypatch):
         EntryPoint("installed", "plugin_module:Mine", "hadahash.methods"),
         EntryPoint("broken", "no_such_package:Mine", "hadahash.methods"),
     ]
-    asked = []
+    groups = []
 
     def entry_points(*, group):
-        asked.append(group)
+        groups.append(group)
         return points if group == "hadahash.methods" else []
 
     monkeypatch.setattr(registry, "entry_points", entry_points)
-    return asked
+    return groups
 
 
 def test_an_entry_point_is_loaded_on_an_unknown_name(installed):

@@ -1,4 +1,4 @@
-"""HashModel: a trained model, which everything after training takes."""
+"""HashModel: a trained model, used for encoding, indexing, serving and export."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class HashModel:
         classes: Names of the classes it was trained on.
         multilabel: Whether images had several labels.
         config: The configuration that ran.
-        info: Facts about the training: train_images, seconds, images_per_second, hardware, ...
+        info: Facts about the training run: train_images, seconds, images_per_second, hardware, ...
         precision: Precision of the backbone when encoding on a GPU.
 
     Example:
@@ -116,7 +116,7 @@ class HashModel:
             recorded: The id stored with the codes; version 0.1 stored the digest of the weights.
 
         Returns:
-            True if it is this model, or if no id was recorded.
+            True if this model made them, or if no id was recorded.
         """
         return recorded in (None, self.id, self.weights_sha256, self.info.get(_OLD_ID))
 
@@ -236,7 +236,7 @@ class HashModel:
         """Encode as `encode` does, into a file, resuming an interrupted job of the same images.
 
         Args:
-            source: As for `encode`.
+            source: As in `encode`.
             out: The code file, .npz or .parquet.
             shard: (i, n): encode the i-th of n shards.
             batch_size: Images per batch.
@@ -309,7 +309,7 @@ class HashModel:
             raise
         except _MALFORMED as error:
             reason = " ".join(str(error).split())
-            raise stored.damaged(f"it does not fit this version: {reason}") from error
+            raise stored.damaged(f"it does not match this version: {reason}") from error
 
 
 # What building a network from a malformed manifest can raise.

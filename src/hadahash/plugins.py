@@ -113,7 +113,7 @@ def _digest(name: str) -> str:
 
 
 def plugin_name(path: str | Path) -> str:
-    """Return the form in which a plugin is recorded, so that it is found from any folder.
+    """Return the name under which a plugin is recorded, valid in any working directory.
 
     Args:
         path: Path of a .py file, or name of a module.
@@ -133,15 +133,15 @@ def _is_file(name: str) -> bool:
     return name.endswith(".py") or "/" in name or "\\" in name
 
 
-def _import_file(given: str, path: Path) -> None:
+def _import_file(source: str, path: Path) -> None:
     if not path.is_file():
-        raise UsageError(f"There is no plugin file {given}.")
-    # A name of its own, so that a plugin never hides another module.
+        raise UsageError(f"There is no plugin file {source}.")
+    # A unique module name, so that a plugin never hides another module.
     digest = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:8]
     name = f"hadahash_plugin_{path.stem}_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"The plugin {given} is not a Python file (.py).")
+        raise UsageError(f"The plugin {source} is not a Python file (.py).")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     try:

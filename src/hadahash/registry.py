@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """A dictionary that is filled by a decorator and answers an unknown name with a suggestion.
+    """A dictionary filled by a decorator; an unknown name raises an error with a suggestion.
 
     Installed packages can add entries: a name that is not registered is looked up among the entry
     points of the registry's group.
