@@ -10,8 +10,8 @@ from benches import load_bench
 def test_benchmark_measures_both_ways(tmp_path, capsys, monkeypatch):
     bench = load_bench("evaluation", monkeypatch)
     out = tmp_path / "evaluation.json"
-    arguments = "--queries 40 --database 900 --sample 4 --rounds 2".split()
-    bench.main([*arguments, "--out", str(out)])
+    arguments = "--queries 40 --database 900 --sample 4 --rounds 2"
+    bench.main([*arguments.split(), "--out", str(out)])
     result = json.loads(out.read_text())
     assert json.loads(capsys.readouterr().out) == result
     assert {"command", "date", "hardware", "versions", "revision", "load_after"} <= set(result)

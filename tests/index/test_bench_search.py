@@ -16,8 +16,8 @@ def bench(monkeypatch):
 
 def test_the_benchmark_measures_all_engines(bench, tmp_path, capsys):
     out = tmp_path / "search.json"
-    arguments = "--sizes 6000 --bits 32 64 --batches 1 4 --threads 1 2 --rounds 1".split()
-    bench.main([*arguments, "--out", str(out)])
+    arguments = "--sizes 6000 --bits 32 64 --batches 1 4 --threads 1 2 --rounds 1"
+    bench.main([*arguments.split(), "--out", str(out)])
     result = json.loads(out.read_text())
     assert json.loads(capsys.readouterr().out) == result
     assert {"command", "date", "hardware", "versions", "revision", "load_after"} <= set(result)
