@@ -28,6 +28,7 @@ from typing import Any
 import common
 import numpy as np
 from evaluation import clustered
+from sections import disturbed
 
 import hadahash as hh
 from hadahash import files
@@ -149,13 +150,15 @@ def table(result: dict[str, Any]) -> str:
         f"load {result['load_before']:.1f} before",
         result["date"][:10],
     ]
-    lines += [
-        "",
-        f"{', '.join(facts)}. {result['bits']} bits, k = {result['k']}, "
-        f"medians of {result['rounds']} rounds; in parentheses the default engine on the same "
-        "codes. " + ("All results were equal." if same else "Some results differed."),
+    sentences = [
+        f"{', '.join(facts)}.",
+        f"{result['bits']} bits, k = {result['k']}, medians of {result['rounds']} rounds; in",
+        "parentheses the default engine on the same codes.",
+        "All results were equal." if same else "Some results differed.",
     ]
-    return "\n".join(lines) + "\n"
+    if disturbed(result):
+        sentences.append(f"The load was above {common.QUIET} per core when the measurement began.")
+    return "\n".join([*lines, "", " ".join(sentences)]) + "\n"
 
 
 def table_row(case: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import common
 import milvus
-from sections import SECTIONS, Result, best_cases, count_cores, paragraph
+from sections import SECTIONS, Result, best_cases, count_cores, disturbed, paragraph
 from stale import HistoryError, find_stale
 
 from hadahash import files
@@ -153,8 +153,11 @@ def origin(result: Result, stale: str | None) -> list[str]:
         f"load {', '.join(loads)}",
     ]
     lines = [", ".join(facts) + "."]
-    if result["load_before"] > common.QUIET * count_cores(result):
-        lines += ["", "**Disturbed:** other programs were running when the measurement began."]
+    if disturbed(result):
+        lines += [
+            "",
+            f"**Disturbed:** the load was above {common.QUIET} per core before the measurement.",
+        ]
     if stale:
         lines += ["", f"**Stale:** {stale}."]
     return lines

@@ -7,12 +7,24 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from common import QUIET
+
 Result = dict[str, Any]
+# The models of the result that does not name them.
+FIRST_MODELS = (
+    "cifar10: HCDH with codebook `far`, EfficientNet-Lite0 at 224 pixels; tinyimagenet100: the "
+    "same at 128 pixels; both trained end to end"
+)
 
 
 def count_cores(result: Result) -> int:
     """Cores of the machine of a result."""
     return int(re.findall(r"(\d+) cores", result["hardware"])[0])
+
+
+def disturbed(result: Result) -> bool:
+    """Whether the machine was busy when the measurement began."""
+    return bool(result["load_before"] > QUIET * count_cores(result))
 
 
 def paragraph(*sentences: str) -> list[str]:
@@ -231,13 +243,16 @@ def thread_row(case: Result) -> str:
 
 def trained(result: Result) -> list[str]:
     """Routed search on codes of trained models."""
+    models = [
+        f"{name}: {facts['method']}, {facts['backbone']}"
+        for name, facts in result.get("models", {}).items()
+    ]
     lines = [
         "## Search on codes of trained models",
         "",
         *paragraph(
             "Single queries on one thread, on the database codes of each model as they are and",
-            "drawn from them with repetition. cifar10: HCDH, EfficientNet-Lite0 at 224 pixels;",
-            "tinyimagenet100: the same at 128 pixels; both with 64 bits and trained end to end.",
+            f"drawn from them with repetition. {'; '.join(models) if models else FIRST_MODELS}.",
             "Both engines scan collections of less than half a megabyte.",
         ),
         "| codes of | codes | bits | k | exact, ms | routed, ms | exact / routed | same results "

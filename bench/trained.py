@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import common
@@ -21,7 +20,7 @@ import numpy as np
 
 import hadahash as hh
 from hadahash.codebooks import codebook
-from hadahash.runs import read_evaluated_run
+from hadahash.runs import EvaluatedRun, read_evaluated_run
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,22 +38,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=8)
     options = common.parse(parser, arguments)
     result = common.begin(options)
-    result["cases"] = []
+    result |= {"models": {}, "cases": []}
     for number, spec in enumerate(options.runs):
         name, folder = spec.split("=", 1)
         classes = options.classes[number] if options.classes else None
-        result["cases"] += measure_run(name, Path(folder), classes, options)
+        run = read_evaluated_run(folder)
+        result["models"][name] = {key: run.record.get(key) for key in ("method", "backbone")}
+        result["cases"] += measure_run(name, run, classes, options)
     common.finish(result, options)
 
 
 def measure_run(
-    name: str, folder: Path, classes: int | None, options: argparse.Namespace
+    name: str, run: EvaluatedRun, classes: int | None, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """The codes of one run: as they are, and drawn with repetition."""
-    run = read_evaluated_run(folder)
     query, database = run.query, run.database
     if classes is None:
-        book = hh.HashModel.load(folder, device="cpu").codewords()
+        book = hh.HashModel.load(run.folder, device="cpu").codewords()
     else:
         book = codebook(classes, query.bits)
     rng = np.random.default_rng(0)

@@ -25,6 +25,10 @@ def test_benchmark_measures_both_ways(tmp_path, capsys, monkeypatch):
             "argsort loop, float / hadahash",
             "argsort loop, popcount / hadahash",
         }
+    text = load_bench("page", monkeypatch).render({"evaluation": result}, {})
+    assert "| single label |" in text and "each side with its best number" in text.replace(
+        "\n", " "
+    )
 
 
 def test_each_side_gets_its_best_number_of_threads(monkeypatch):

@@ -14,7 +14,7 @@ def bench(monkeypatch):
     return load_bench("search", monkeypatch)
 
 
-def test_the_benchmark_measures_all_engines(bench, tmp_path, capsys):
+def test_the_benchmark_measures_all_engines(bench, tmp_path, capsys, monkeypatch):
     out = tmp_path / "search.json"
     arguments = "--sizes 6000 --bits 32 64 --batches 1 4 --threads 1 2 --rounds 1"
     bench.main([*arguments.split(), "--out", str(out)])
@@ -34,6 +34,8 @@ def test_the_benchmark_measures_all_engines(bench, tmp_path, capsys):
         sides = {"exact", "routed", "faiss flat"}
         assert set(case["ways"]) - {"faiss ivf"} == sides
         assert set(case["quartiles"]) == set(case["ratios"])
+    text = load_bench("page", monkeypatch).render({"search": result}, {})
+    assert text.count("| 6,000 | 64 | clustered | 4 |") == 3  # best threads, 1 thread, 2 threads
 
 
 def test_each_side_gets_its_best_number_of_threads(bench):

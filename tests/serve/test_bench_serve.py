@@ -40,3 +40,4 @@ def test_the_benchmark_measures_uploads_and_ids(tmp_path, capsys, monkeypatch):
         assert case["requests"] > 0 and case["failed"] == 0 and case["p95_ms"] >= case["p50_ms"] > 0
         low, high = case["quartiles_ms"]
         assert low <= case["p50_ms"] <= high
+    assert "| upload | 3 | " in load_bench("page", monkeypatch).render({"serve": result}, {})
