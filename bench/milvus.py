@@ -107,18 +107,18 @@ def searches(
     rows = []
     for batch in options.batches:
         filters: tuple[dict[str, Any], ...] = ({}, {"labels": 3})
-        for wanted in filters:
+        for label_filter in filters:
             asked, same = queries[:batch], []
             times: dict[str, list[float]] = {"milvus": [], "exact": []}
             for _ in range(options.rounds + 1):  # the first is a warm-up
                 found = []
                 for name, engine in (("milvus", index), ("exact", exact)):
                     start = time.perf_counter()
-                    found.append(engine.search(asked, options.k, **wanted))
+                    found.append(engine.search(asked, options.k, **label_filter))
                     times[name].append((time.perf_counter() - start) / batch)
                 same.append(np.array_equal(found[0].ids, found[1].ids))
             counted = common.milliseconds({name: each[1:] for name, each in times.items()})
-            rows.append({"batch": batch} | wanted | counted | {"same_answers": all(same)})
+            rows.append({"batch": batch} | label_filter | counted | {"same_answers": all(same)})
     return rows
 
 

@@ -4,7 +4,7 @@
     python bench/search.py --sizes 100000 --bits 64 --rounds 4 --out small.json
 
 All engines with all numbers of threads take turns in every round, in rotating order, so that
-neither a busy machine nor a warm cache favours one. A turn takes at least 8 queries and 30 ms.
+neither a busy machine nor a warm cache favors one. A turn takes at least 8 queries and 30 ms.
 `cases` has the times and ratios at equal numbers of threads. `best` has the ratios of each side
 with its fastest number of threads, and of faiss flat with its faster way of keeping the nearest:
 heap ("faiss flat") or counting ("faiss flat, counting"). All are medians and quartiles over the

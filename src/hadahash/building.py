@@ -1,4 +1,4 @@
-"""Configurations and networks from names: what fitting and loading have in common."""
+"""Build configurations and networks from names; shared by fitting and loading."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .networks.hash_network import HashNetwork
 from .plugins import load_plugins, plugin_name
 from .settings import require
 
-DEFAULT_METHOD = "hcdh-far"  # our best recipe; "hcdh" is the method of the paper
+DEFAULT_METHOD = "hcdh-far"  # recommended; "hcdh" is the method of the paper
 
 
 def make_config(
@@ -82,7 +82,8 @@ def build_network(
         multilabel: Whether images have several labels.
         train_images: Number of training images.
         device: Where to put the network.
-        create: Search the codebook and initialize; False: empty modules for loading.
+        create: Search the codebook and initialize; False: empty modules on the CPU, for
+            `assign_state`.
 
     Returns:
         The network, in evaluation mode.
@@ -93,8 +94,32 @@ def build_network(
     with seeded(config.seed):
         make = kind.create if create else kind
         method = make(task, config.method_settings)
-    network = HashNetwork(backbone, method, config.bits)
-    return network.to(memory_format=torch.channels_last).to(device).eval()
+    network = HashNetwork(backbone, method, config.bits).eval()
+    if create:
+        network.to(memory_format=torch.channels_last).to(device)
+    return network
+
+
+def assign_state(
+    network: HashNetwork, tensors: Mapping[str, torch.Tensor], device: torch.device
+) -> None:
+    """Give an empty network its weights, with one copy of each tensor.
+
+    The layout in memory is that of a network that `build_network` creates, so that results are the
+    same to the last bit.
+
+    Args:
+        network: The network, from `build_network` with create=False.
+        tensors: All tensors of its state_dict, in the right shapes.
+        device: Where to put the network.
+    """
+    wanted = network.state_dict()
+    state = {}
+    for name, tensor in tensors.items():
+        layout = torch.channels_last if tensor.ndim == 4 else torch.contiguous_format
+        state[name] = tensor.to(device, dtype=wanted[name].dtype, copy=True, memory_format=layout)
+    network.load_state_dict(state, assign=True)
+    network.to(device)  # buffers that are not stored
 
 
 def initial_backbone(config: Config) -> Backbone:
@@ -116,7 +141,7 @@ def initial_backbone(config: Config) -> Backbone:
 
 
 def backbone_key(config: Config) -> str:
-    """Identifies a backbone with its initial weights, for feature caches."""
+    """Identify a backbone and its initial weights, as a key of feature caches."""
     random = config.weights == "none" or config.input.partial_weights
     return f"{config.backbone} {config.weights}" + (f" seed {config.seed}" if random else "")
 
@@ -135,10 +160,10 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of this name; "auto" is the GPU, if there is one.
+    """Return the torch device; "auto" selects the GPU if there is one.
 
     Raises:
-        UsageError: An unknown device, or no usable GPU.
+        UsageError: The device is unknown, or no GPU is available.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

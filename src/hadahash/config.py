@@ -1,4 +1,4 @@
-"""The configuration of a training: one frozen tree.
+"""The configuration of a training run: nested frozen dataclasses.
 
 `Config.resolve` turns the requested configuration into the one that ran, and that is what a model
 stores. `hadahash settings` shows every setting with its help text, default and range.
@@ -22,7 +22,11 @@ from .settings import Checked, fields_of, from_mapping, parse_into, require, set
 class TrainConfig(Checked):
     """Settings of the training loop."""
 
-    epochs: int = setting(30, "Number of passes over the training images.", ge=1)
+    epochs: int = setting(
+        30,
+        "Number of passes over the training images; images that do not fill a batch are left out.",
+        ge=1,
+    )
     batch_size: int = setting(128, "Images per step.", ge=1)
     lr: float = setting(0.1, "Learning rate of the head.", gt=0)
     backbone_lr: float = setting(0.2, "Learning rate of the backbone, as a multiple of lr.", ge=0)
@@ -142,14 +146,14 @@ class Config:
     method_settings: Any = None
 
     def __post_init__(self) -> None:
-        for name, least in (("bits", 1), ("seed", 0), ("split_seed", 0)):
+        for name, minimum in (("bits", 1), ("seed", 0), ("split_seed", 0)):
             value = getattr(self, name)
             if value is None and name == "split_seed":
                 continue
             whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
             require(
-                whole and least <= value < 2**63,
-                f"{name} must be an integer >= {least} and < 2**63, got {value!r}.",
+                whole and minimum <= value < 2**63,
+                f"{name} must be an integer >= {minimum} and < 2**63, got {value!r}.",
             )
             object.__setattr__(self, name, int(value))
 
@@ -194,12 +198,12 @@ class Config:
             "input": InputConfig,
             "method_settings": settings_type,
         }
-        given = dict(values)
+        arguments = dict(values)
         for name, kind in groups.items():
-            if given.get(name) is not None:
-                given[name] = from_mapping(kind, given[name])
-        given["plugins"] = tuple(given.get("plugins", ()))
-        return cls(**given)
+            if arguments.get(name) is not None:
+                arguments[name] = from_mapping(kind, arguments[name])
+        arguments["plugins"] = tuple(arguments.get("plugins", ()))
+        return cls(**arguments)
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as nested dictionaries of JSON values."""
@@ -241,9 +245,9 @@ class Config:
         )
 
     def identity(self) -> dict[str, Any]:
-        """Everything that changes the result of a training, in one flat dictionary of JSON values.
+        """Everything that affects the result of training, in one flat dictionary of JSON values.
 
-        Two configurations with equal identities train the same model from the same data.
+        Two configurations with the same identity train the same model on the same data.
         """
         flat: dict[str, Any] = {}
         for key, value in self.to_dict().items():

@@ -1,4 +1,4 @@
-"""The benchmark of the search, at a size that takes a moment."""
+"""The search benchmark runs at a small size."""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ DataRoot = Annotated[
 ]
 Datasets = Annotated[list[str] | None, typer.Option(help="Only these data sets. May be repeated.")]
 Methods = Annotated[list[str] | None, typer.Option(help="Only these methods. May be repeated.")]
-Lengths = Annotated[list[int] | None, typer.Option(help="Only these lengths. May be repeated.")]
+Lengths = Annotated[
+    list[int] | None, typer.Option(help="Only these code lengths. May be repeated.")
+]
 Seeds = Annotated[list[int] | None, typer.Option(help="Only these seeds. May be repeated.")]
 Run = Annotated[
     bool, typer.Option("--run/--no-run", help="Run missing cells, or only write documents.")
@@ -93,13 +95,15 @@ def reproduce(
         return
     if smoke:
         context, docs = targets.in_folder(Path("smoke"), context)
-    wanted = _filter(dataset, only, bits, seed)
+    is_selected = _filter(dataset, only, bits, seed)
     plans = [name for name in names or [] if name in PLANS or name.endswith(".json")]
     for name in plans:
-        _run_plan(name, context, cell or [], wanted, seconds, shard, revision)
+        _run_plan(name, context, cell or [], is_selected, seconds, shard, revision)
     rest = [name for name in names or [] if name not in plans]
     if rest or not plans:
-        paths = targets.run_all(rest or ["all"], context, docs, run=run, smoke=smoke, wanted=wanted)
+        paths = targets.run_all(
+            rest or ["all"], context, docs, run=run, smoke=smoke, is_selected=is_selected
+        )
         for path in paths:
             output.result(f"written: {path}")
 
@@ -119,13 +123,13 @@ def _run_plan(
     name: str,
     context: targets.RunContext,
     names: list[str],
-    wanted: Callable[[targets.Cell], bool],
+    is_selected: Callable[[targets.Cell], bool],
     seconds: float | None,
     shard: str,
     revision: str | None,
 ) -> None:
     plan = read_plan(name, context.results)
-    cells = take_shard(select(plan.cells, names, wanted), parse_shard(shard))
+    cells = take_shard(select(plan.cells, names, is_selected), parse_shard(shard))
     suffix = "" if shard == "1/1" else f"-{shard.replace('/', 'of')}"
     collected = Collected(context.results / plan.name, suffix)
     count = run_plan(cells, context, collected, seconds=seconds, revision=revision)
@@ -138,11 +142,11 @@ def _filter(
     bits: list[int] | None,
     seed: list[int] | None,
 ) -> Callable[[targets.Cell], bool]:
-    def wanted(cell: targets.Cell) -> bool:
+    def is_selected(cell: targets.Cell) -> bool:
         rules = ((dataset, cell.dataset), (only, cell.method), (bits, cell.bits), (seed, cell.seed))
         return all(not allowed or value in allowed for allowed, value in rules)
 
-    return wanted
+    return is_selected
 
 
 def _roots(pairs: list[str]) -> dict[str, str]:

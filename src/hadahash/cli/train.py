@@ -11,11 +11,12 @@ from . import options, output
 
 
 def train(
+    context: typer.Context,
     data: Annotated[
         str,
         typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the run: model, log, split, checkpoint.")],
+    out: Annotated[Path, typer.Option(help="Run folder to write: model, log, split, checkpoint.")],
     method: options.Method = options.DEFAULT_METHOD,
     bits: options.Bits = 64,
     backbone: options.Backbone = "efficientnet_lite0",
@@ -33,7 +34,7 @@ def train(
     overwrite: options.Overwrite = False,
     device: options.Device = "auto",
 ) -> None:
-    """Learn codes from labelled images.
+    """Train a model that maps labelled images to binary codes.
 
     On several GPUs: torchrun --nproc-per-node 2 -m hadahash train ...
 
@@ -49,7 +50,7 @@ def train(
         weights=weights,
         seed=seed,
         split_seed=split_seed,
-        plugins=plugin or [],
+        plugins=[*context.obj, *(plugin or [])],
         settings=_read_settings(config, set_ or []) | ({"frozen": True} if frozen else {}),
     )
     spec = DataSpec(data, str(data_root) if data_root else None, protocol, validation)
@@ -87,6 +88,9 @@ def _report(out: Path) -> None:
     if record.get("train_seconds"):
         images, seconds = record["train_images"], record["train_seconds"]
         output.info(f"trained on {images:,} images in {seconds:.1f} s")
+    fraction = record.get("validation")
+    more = f", and {fraction:.0%} of the training images for validation" if fraction else ""
+    output.info(f"held out: {record['queries']:,} images as queries for evaluate{more}")
     if "validation_map" in record:
         output.result(f"validation mAP {record['validation_map']:.4f}")
     output.result(f"saved in {out}; next: hadahash evaluate {out}")

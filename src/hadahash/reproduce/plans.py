@@ -49,7 +49,7 @@ def read_plan(source: str | Path, results: Path) -> Plan:
 
     Raises:
         UsageError: If there is no such plan.
-        DataError: If the file does not hold a plan.
+        DataError: If the file does not contain a plan.
     """
     if source in PLANS:
         return _factorial(results)
@@ -60,7 +60,7 @@ def read_plan(source: str | Path, results: Path) -> Plan:
     try:
         return Plan(stored["name"], [_cell(str(source), entry) for entry in stored["cells"]])
     except (KeyError, TypeError) as error:
-        raise DataError(f"{path} does not hold a plan: {error}.") from error
+        raise DataError(f"{path} does not contain a plan: {error}.") from error
 
 
 def _cell(plan: str, entry: dict[str, Any]) -> Cell:

@@ -1,4 +1,4 @@
-"""The record of a run: what must be known to repeat it and to notice that its data changed."""
+"""The record of a run: what is needed to reproduce it and to detect changed data."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from .. import files
 from ..data import LabelledImages, Split, find_dataset
 from ..data.base import ArrayImages, FileImages, MemoryImages
 from ..data.datasets import DATASETS
 from ..environment import command_line, source_revision, versions
+from ..errors import StorageError
 from ..fitting import weights_digest
 from ..model import HashModel
 from ..settings import require
+
+_SAMPLED = 2048  # bytes at each place of a file
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class DataSpec:
     Attributes:
         data: Name of a data set, a table, or a folder of class folders.
         root: Folder with the files of a named data set; None: the cache.
-        protocol: Split protocol; None: that of the data set.
+        protocol: Split protocol; None: the default of the data set.
         validation: Fraction of the training images held out for choosing settings.
     """
 
@@ -46,7 +50,7 @@ class DataSpec:
 def make_record(
     model: HashModel, spec: DataSpec, split: Split, dataset: LabelledImages, out: Path
 ) -> dict[str, Any]:
-    """Everything that must be known to repeat a run and to notice that its data changed.
+    """Collect what is needed to reproduce a run and to detect changed data.
 
     Args:
         model: The trained model, with the configuration that ran.
@@ -108,8 +112,9 @@ def _data_location(spec: DataSpec, out: Path) -> dict[str, Any]:
 def data_digests(dataset: LabelledImages) -> dict[str, str | None]:
     """Digests of the ids, labels, class names and files of a data set.
 
-    Files are represented by their sizes, which survive a copy; images in memory by their pixels.
-    Images of another kind have no such digest, because computing it would read all of them.
+    Files are represented by their sizes and a sample of their bytes, which survive a copy; images
+    in memory by their pixels. Images of another kind have no such digest, because computing it
+    would read all of them.
     """
     classes = hashlib.sha256("\0".join(dataset.classes).encode("utf-8", "surrogateescape"))
     return {
@@ -137,7 +142,18 @@ def _files_digest(dataset: LabelledImages) -> str | None:
     digest = hashlib.sha256()
     for path in dataset.images.paths:
         try:
-            digest.update(path.stat().st_size.to_bytes(8, "little"))
-        except OSError:
+            digest.update(_sample(path))
+        except (OSError, StorageError):
             digest.update(b"missing!")
     return digest.hexdigest()
+
+
+def _sample(path: Path) -> bytes:
+    """The size of a file, and some bytes of its start, middle and end."""
+    with files.require_regular(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        parts = [size.to_bytes(8, "little")]
+        for start in (0, size // 2, size - _SAMPLED):
+            file.seek(max(0, start))
+            parts.append(file.read(_SAMPLED))
+    return b"".join(parts)
