@@ -110,6 +110,8 @@ def wait_until_quiet(patience: float) -> None:
     """
     cores = os.cpu_count() or 1
     end = time.monotonic() + patience
+    if load() / cores > QUIET:
+        print(f"Waiting up to {patience:.0f} s for a load below {QUIET} per core", file=sys.stderr)
     while load() / cores > QUIET:
         if time.monotonic() >= end:
             raise SystemExit(

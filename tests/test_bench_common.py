@@ -47,7 +47,7 @@ def _measure(module, *arguments):
 
 
 def test_a_result_records_code_machine_and_load(common, monkeypatch, tmp_path, capsys):
-    _set_load(common, monkeypatch, 1.0, 1.0, 2.5)
+    _set_load(common, monkeypatch, 1.0, 1.0, 1.0, 2.5)
     result = _measure(common)
     assert json.loads(capsys.readouterr().out) == result and set(result) == RECORD
     assert result["command"] == "python bench/toy.py" and result["revision"] == "a" * 40
@@ -76,7 +76,7 @@ def test_other_folders_take_results_of_a_busy_machine(common, monkeypatch, tmp_p
 
 
 def test_a_benchmark_waits_for_the_load_of_the_last_one_to_fall(common, monkeypatch):
-    _set_load(common, monkeypatch, 3.0, 2.0, 1.1)
+    _set_load(common, monkeypatch, 3.0, 3.0, 2.0, 1.1)
     pauses = []
     monkeypatch.setattr(common.time, "sleep", pauses.append)
     common.wait_until_quiet(patience=60)
