@@ -1,57 +1,49 @@
-"""What the codes of evaluated runs look like: how many images are nearest to their own class, and how finely they differ.
+"""How close the codes of evaluated runs are to their class: a description, not a speed.
 
-    python bench/codes.py runs/cifar10 --data cifar10 --data-root DATA
+    python bench/codes.py runs/cifar10
 
-Each run's database codes are compared with the majority code of each class: the share of images nearest to that of their own
-class, the share that equal it, their mean distance to it, and the least distance between two classes' majority codes.
+The database codes of each run are compared with the majority code of each class: the fraction of
+images that are nearest to the majority code of their own class, the fraction that equal it, the
+mean distance to it, and the smallest distance between the majority codes of two classes.
 """
 
 from __future__ import annotations
 
-import argparse
-import shlex
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import common
 import numpy as np
 from numpy.typing import NDArray
 
-from hadahash import files
 from hadahash.codes import Codes, binarize
-from hadahash.data import open_dataset
+from hadahash.runs import read_evaluated_run
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("--data", default="cifar10")
-    parser.add_argument("--data-root")
-    parser.add_argument("--out", type=Path, default=Path("bench/results/codes.json"))
-    options = parser.parse_args()
-    dataset = open_dataset(options.data, options.data_root)
-    labels = dict(zip(dataset.ids, dataset.labels.array, strict=True))
-    result = {"command": shlex.join(["python", "bench/codes.py", *sys.argv[1:]]), "runs": {}}
-    for path in sorted(options.runs.glob("*/codes/database.npz")):
-        codes = Codes.load(path)
-        result["runs"][path.parent.parent.name] = figures(
-            codes, np.array([labels[name] for name in codes.ids])
-        )
-    files.write_json(options.out, result)
-    for name, row in result["runs"].items():
-        print(f"{name:<44}" + "  ".join(f"{key} {value:.4g}" for key, value in row.items()))
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Describe the codes and write the result as JSON."""
+    parser = common.make_parser("codes", __doc__)
+    parser.add_argument("runs", type=Path, help="folder of evaluated runs of one label per image")
+    options = common.parse(parser, arguments)
+    result = common.begin(options)
+    result["runs"] = {}
+    for path in sorted(options.runs.glob("*/run.json")):
+        run = read_evaluated_run(path.parent)
+        result["runs"][path.parent.name] = figures(run.database, run.database_labels)
+    common.finish(result, options)
 
 
 def figures(codes: Codes, labels: NDArray[np.int64]) -> dict[str, float]:
+    """Distances of codes to the majority codes of the classes."""
     signs = codes.signs().astype(np.int64)
-    means = np.array([signs[labels == label].mean(0) for label in np.unique(labels)])
+    present, own_class = np.unique(labels, return_inverse=True)
+    means = np.array([signs[labels == label].mean(0) for label in present])
     majority = np.where(binarize(means), 1, -1)
     distances = (codes.bits - signs @ majority.T) // 2
-    own = distances[np.arange(len(labels)), labels]
+    own = distances[np.arange(len(labels)), own_class]
     between = ((codes.bits - majority @ majority.T) // 2)[np.triu_indices(len(majority), 1)]
     return {
-        "nearest_to_own_class": float((distances.argmin(1) == labels).mean()),
+        "nearest_to_own_class": float((distances.argmin(1) == own_class).mean()),
         "equal_to_own_class": float((own == 0).mean()),
         "mean_distance_to_own_class": float(own.mean()),
         "least_distance_between_classes": int(between.min()),

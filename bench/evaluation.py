@@ -4,57 +4,39 @@
     python bench/evaluation.py --queries 200 --database 5000 --sample 4 --rounds 2 --out /tmp/x.json
 
 First the full evaluation, with its seconds and the peak memory of the process. Then both ways in
-turn on samples of the queries, so that other load affects both alike: medians and their ratio. The
-loop has two forms: "float", as in DeepHash-pytorch (dot products of +-1 floats and of one-hot
-labels), and "popcount", the same with packed bits and class numbers. BLAS uses one thread, so
-"1 thread" means one everywhere.
+turn on samples of the queries, so that other load affects both alike: medians, quartiles, and the
+ratios of each side with its best number of threads. The loop has two forms: "float", as in
+DeepHash-pytorch (dot products of +-1 floats and of one-hot labels), and "popcount", the same with
+packed bits and class numbers. The number of threads of the float loop is that of BLAS.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import os
-import platform
 import resource
-import shlex
-import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+import common
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import hadahash as hh
-from hadahash import files, native
 from hadahash.codes import hamming, pack
+
+OURS, FLOAT, POPCOUNT = "hadahash", "argsort loop, float", "argsort loop, popcount"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and write the result as JSON."""
     options = parse(arguments)
-    result: dict[str, Any] = {
-        "command": shlex.join(
-            ["python", "bench/evaluation.py", *(sys.argv[1:] if arguments is None else arguments)]
-        ),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "hardware": hardware(),
-        "versions": {
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "hadahash": hh.__version__,
-        },
-        "counting": native.describe(),
-        "sizes": {
-            name: getattr(options, name)
-            for name in ("queries", "database", "bits", "threads", "sample", "rounds")
-        },
-        "load_before": os.getloadavg()[0],
+    result = common.begin(options)
+    result["sizes"] = {
+        name: getattr(options, name)
+        for name in ("queries", "database", "bits", "threads", "sample", "rounds")
     }
     rng = np.random.default_rng(0)
     cases = {
@@ -63,16 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     # Before the loops allocate memory, which would count in the peak.
     result |= {name: {"whole": evaluate_all(options, *data)} for name, data in cases.items()}
-    with threadpool_limits(1):
-        for name, data in cases.items():
-            result[name] |= compare(options, *data)
-    files.write_json(options.out, result)
-    print(json.dumps(result, indent=2))
+    for name, data in cases.items():
+        result[name] |= compare(options, *data)
+    common.finish(result, options)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = common.make_parser("evaluation", __doc__)
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--database", type=int, default=1_000_000)
     parser.add_argument("--bits", type=int, default=64)
@@ -84,10 +64,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="number of queries for the sorting loops, over all rounds",
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parent / "results" / "evaluation.json"
-    )
-    return parser.parse_args(arguments)
+    return common.parse(parser, arguments)
 
 
 # Query codes, query labels, database codes, database labels.
@@ -122,43 +99,50 @@ def compare(
     database: hh.Codes,
     labels: NDArray[Any],
 ) -> dict[str, Any]:
-    """Milliseconds per query of each way: medians over rounds in which all take turns."""
-    loops = {"float": float_loop(database, labels), "popcount": popcount_loop(database, labels)}
+    """Time per query of each way, over rounds in which all take turns, and their ratios."""
+    floats, popcounts = float_loop(database, labels), popcount_loop(database, labels)
+    counts = sorted({1, options.threads})
+    loops = {f"{FLOAT}, {n} thread(s)": (floats, n) for n in counts} | {POPCOUNT: (popcounts, 1)}
     times: dict[str, list[float]] = {}
     difference: list[float] = []
     each = max(1, options.sample // options.rounds)
     ours = min(500, options.queries)  # enough to amortize the fixed cost, as in a full evaluation
     for turn in range(options.rounds):
         rows = slice(turn * each % options.queries, turn * each % options.queries + each)
-        for threads in sorted({1, options.threads}):
-            start = time.perf_counter()
-            hh.evaluate(queries[:ours], query_labels[:ours], database, labels, threads=threads)
-            times.setdefault(f"hadahash, {threads} thread(s)", []).append(
-                (time.perf_counter() - start) / ours
-            )
+        for n in counts:
+            with threadpool_limits(n):
+                start = time.perf_counter()
+                hh.evaluate(queries[:ours], query_labels[:ours], database, labels, threads=n)
+                took = (time.perf_counter() - start) / ours
+            times.setdefault(f"{OURS}, {n} thread(s)", []).append(took)
         exact = hh.evaluate(queries[rows], query_labels[rows], database, labels).average_precision
-        for name, loop in loops.items():
-            start = time.perf_counter()
-            ap = [
-                loop(code, label)
-                for code, label in zip(queries[rows].packed, query_labels[rows], strict=True)
-            ]
-            times.setdefault(f"argsort loop, {name}", []).append(
-                (time.perf_counter() - start) / len(ap)
-            )
+        for name, (loop, n) in loops.items():
+            with threadpool_limits(n):
+                start = time.perf_counter()
+                ap = [
+                    loop(code, label)
+                    for code, label in zip(queries[rows].packed, query_labels[rows], strict=True)
+                ]
+                times.setdefault(name, []).append((time.perf_counter() - start) / len(ap))
             difference.extend(np.abs(exact - ap))
-    medians = {name: 1000 * median(values) for name, values in times.items()}
-    ratios = {
-        f"{loop} / {way}": medians[loop] / medians[way]
-        for loop in medians
-        for way in medians
-        if loop.startswith("argsort") and way.startswith("hadahash")
-    }
     return {
-        "milliseconds_per_query": medians,
-        "ratios": ratios,
+        **common.milliseconds(times),
+        **common.ratios(times, [(loop, way) for loop in loops for way in times if OURS in way]),
+        "best": best(times),
         "largest_difference_of_ap_by_ties": float(max(difference)),
     }
+
+
+def best(times: dict[str, list[float]]) -> dict[str, Any]:
+    """The ratios of the loops to ours, each with its fastest number of threads."""
+    fastest = {
+        side: min(
+            (way for way in times if way.startswith(side)), key=lambda way: median(times[way])
+        )
+        for side in (OURS, FLOAT, POPCOUNT)
+    }
+    chosen = {side: times[way] for side, way in fastest.items()}
+    return {"ways": fastest} | common.ratios(chosen, [(FLOAT, OURS), (POPCOUNT, OURS)])
 
 
 def clustered(
@@ -222,20 +206,6 @@ def sorted_average_precision(distances: NDArray[Any], relevant: NDArray[np.bool_
     """Average precision of one arbitrary order of the ties."""
     ranks = np.flatnonzero(relevant[np.argsort(distances)]) + 1
     return float(np.mean(np.arange(1, len(ranks) + 1) / ranks)) if len(ranks) else 0.0
-
-
-def hardware() -> str:
-    """The processor, its usable cores and the operating system."""
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [
-            line.split(":")[1].strip()
-            for line in info.read_text().splitlines()
-            if line.startswith("model name")
-        ]
-        cpu = names[0] if names else cpu
-    return f"{cpu}, {native.usable_cores()} cores, {platform.system()}"
 
 
 if __name__ == "__main__":

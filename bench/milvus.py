@@ -16,62 +16,51 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import argparse
-import datetime
 import json
-import platform
-import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import common
 import numpy as np
-from evaluation import clustered, hardware
+from evaluation import clustered
+from sections import disturbed
 
 import hadahash as hh
 from hadahash import files
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and write the result as JSON."""
     options = parse(arguments)
+    result = common.begin(options, {"pymilvus": metadata.version("pymilvus")})
+    result |= {
+        "server": options.uri or f"milvus-lite {metadata.version('milvus-lite')}",
+        "bits": options.bits,
+        "k": options.k,
+        "rounds": options.rounds,
+        "cases": [],
+    }
     with tempfile.TemporaryDirectory() as folder:
         uri = options.uri or f"{folder}/bench.db"
-        result: dict[str, Any] = {
-            "command": shlex.join(
-                ["python", "bench/milvus.py", *(sys.argv[1:] if arguments is None else arguments)]
-            ),
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "hardware": hardware(),
-            "server": options.uri or f"milvus-lite {metadata.version('milvus-lite')}",
-            "versions": {
-                "python": platform.python_version(),
-                "numpy": np.__version__,
-                "pymilvus": metadata.version("pymilvus"),
-                "hadahash": hh.__version__,
-            },
-            "bits": options.bits,
-            "k": options.k,
-            "rounds": options.rounds,
-            "load_before": os.getloadavg()[0],
-            "cases": [],
-        }
         warm = hh.Codes(packed=np.zeros((1, options.bits // 8), np.uint8), bits=options.bits)
-        hh.Index.build(warm, engine="milvus", uri=uri).drop()  # type: ignore[attr-defined]  # starts milvus-lite
+        # Starts milvus-lite.
+        hh.Index.build(warm, engine="milvus", uri=uri).drop()  # type: ignore[attr-defined]
         for size in options.sizes:
             result["cases"].append(measure(size, uri, options))
             print(json.dumps(result["cases"][-1]), file=sys.stderr)
-    files.write_json(options.out, result)
+    common.finish(result, options)
     if options.page:
         write_page(options.page, result)
-    print(json.dumps(result, indent=2))
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    """Options of the command line."""
+    parser = common.make_parser("milvus", __doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--bits", type=int, default=64)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64], help="queries per call")
@@ -81,10 +70,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--page", type=Path, help="write the table between the marks of this page (docs/scale.md)"
     )
-    parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parent / "results" / "milvus.json"
-    )
-    return parser.parse_args(arguments)
+    return common.parse(parser, arguments)
 
 
 def measure(size: int, uri: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -120,24 +106,19 @@ def searches(
     """Milliseconds per query of both engines, with and without a filter, and whether they agree."""
     rows = []
     for batch in options.batches:
-        for label_filter in ({}, {"labels": 3}):
-            asked, times, same = queries[:batch], {"milvus": [], "exact": []}, []  # type: ignore[var-annotated]
+        filters: tuple[dict[str, Any], ...] = ({}, {"labels": 3})
+        for label_filter in filters:
+            asked, same = queries[:batch], []
+            times: dict[str, list[float]] = {"milvus": [], "exact": []}
             for _ in range(options.rounds + 1):  # the first is a warm-up
                 found = []
                 for name, engine in (("milvus", index), ("exact", exact)):
                     start = time.perf_counter()
-                    found.append(engine.search(asked, options.k, **label_filter))  # type: ignore[arg-type]
-                    times[name].append(1000 * (time.perf_counter() - start) / batch)
+                    found.append(engine.search(asked, options.k, **label_filter))
+                    times[name].append((time.perf_counter() - start) / batch)
                 same.append(np.array_equal(found[0].ids, found[1].ids))
-            medians = {name: median(each[1:]) for name, each in times.items()}
-            rows.append(
-                {
-                    "batch": batch,
-                    **label_filter,
-                    "milliseconds_per_query": medians,
-                    "same_answers": all(same),
-                }
-            )
+            counted = common.milliseconds({name: each[1:] for name, each in times.items()})
+            rows.append({"batch": batch} | label_filter | counted | {"same_answers": all(same)})
     return rows
 
 
@@ -151,32 +132,44 @@ def write_page(page: Path, result: dict[str, Any]) -> None:
 
 
 def table(result: dict[str, Any]) -> str:
+    """The table of docs/scale.md, and how it was measured."""
     lines = [
-        "| codes | stored / s | replaced / s | removed / s | 1 query, ms | batch of 64, ms per query | with a label, ms per query |",
+        "| codes | stored / s | replaced / s | removed / s | 1 query, ms "
+        "| batch of 64, ms per query | with a label, ms per query |",
         "|---|---|---|---|---|---|---|",
+        *map(table_row, result["cases"]),
     ]
-    for case in result["cases"]:
-        found = {
-            (row["batch"], "labels" in row): row["milliseconds_per_query"]
-            for row in case["searches"]
-        }
-        times = " | ".join(
-            f"{found[key]['milvus']:.2f} ({found[key]['exact']:.2f})"
-            for key in ((1, False), (64, False), (64, True))
-        )
-        rates = " | ".join(
-            f"{case[f'{kind}_per_second']:,.0f}" for kind in ("inserted", "updated", "removed")
-        )
-        lines.append(f"| {case['codes']:,} | {rates} | {times} |")
     same = all(row["same_answers"] for case in result["cases"] for row in case["searches"])
-    lines += [
-        "",
-        f"`{result['command']}`, {result['server']}, pymilvus {result['versions']['pymilvus']}, {result['hardware']}, load "
-        f"{result['load_before']:.1f} before, {result['date'][:10]}. {result['bits']} bits, k = {result['k']}, medians of "
-        f"{result['rounds']} rounds; in parentheses the default engine on the same codes. "
-        + ("All results were equal." if same else "Some results differed."),
+    revision = (result.get("revision") or "")[:10]
+    facts = [
+        f"`{result['command']}`",
+        result["server"],
+        f"pymilvus {result['versions']['pymilvus']}",
+        result["hardware"],
+        f"revision {revision}" if revision else "revision not recorded",
+        f"load {result['load_before']:.1f} before",
+        result["date"][:10],
     ]
-    return "\n".join(lines) + "\n"
+    sentences = [
+        f"{', '.join(facts)}.",
+        f"{result['bits']} bits, k = {result['k']}, medians of {result['rounds']} rounds; in",
+        "parentheses the default engine on the same codes.",
+        "All results were equal." if same else "Some results differed.",
+    ]
+    if disturbed(result):
+        sentences.append(f"The load was above {common.QUIET} per core when the measurement began.")
+    return "\n".join([*lines, "", " ".join(sentences)]) + "\n"
+
+
+def table_row(case: dict[str, Any]) -> str:
+    """One size: rates, and times with quartiles where they are stored."""
+    rows = {(row["batch"], "labels" in row): row for row in case["searches"]}
+    cells = [f"{case[f'{kind}_per_second']:,.0f}" for kind in ("inserted", "updated", "removed")]
+    for key in ((1, False), (64, False), (64, True)):
+        times, spread = rows[key]["milliseconds_per_query"], rows[key].get("milliseconds_quartiles")
+        low_high = "[{:.2f}, {:.2f}] ".format(*spread["milvus"]) if spread else ""
+        cells.append(f"{times['milvus']:.2f} {low_high}({times['exact']:.2f})")
+    return f"| {case['codes']:,} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

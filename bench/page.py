@@ -1,145 +1,166 @@
-"""docs/performance.md out of bench/results/*.json: no number in it is typed by hand.
+"""Write docs/performance.md and the table of docs/scale.md from bench/results/*.json.
 
-python bench/page.py
+python bench/page.py            # write the pages
+python bench/page.py --stale    # list the stored results that are older than the code they measure
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+
+import common
+import milvus
+from sections import SECTIONS, Result, best_cases, count_cores, disturbed, paragraph
+from stale import HistoryError, find_stale
 
 from hadahash import files
 
-RESULTS, PAGE = Path("bench/results"), Path("docs/performance.md")
+PAGE, SCALE = common.ROOT / "docs" / "performance.md", common.ROOT / "docs" / "scale.md"
 
 
-def evaluation(result: dict[str, Any]) -> list[str]:
-    sizes = result["sizes"]
-    lines = [
-        "## Evaluation",
-        "",
-        f"{sizes['queries']:,} queries x {sizes['database']:,} codes of {sizes['bits']} bits, exact expected mAP. The loop "
-        "sorts the whole database for each query: *float* as DeepHash-pytorch does it, *popcount* with packed bits. All in one "
-        "process, in turn; medians.",
-        "",
-        "| labels | whole, 2 threads | peak memory | ms a query, 1 thread | popcount loop / ours, 1 and 2 threads | float loop / ours |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name in ("single_label", "multi_label"):
-        case = result[name]
-        ratios = case["ratios"]
-        popcount = [ratios[f"argsort loop, popcount / hadahash, {n} thread(s)"] for n in (1, 2)]
-        floats = [ratios[f"argsort loop, float / hadahash, {n} thread(s)"] for n in (1, 2)]
-        lines.append(
-            f"| {name.replace('_', ' ')} | {case['whole']['seconds']:.1f} s | {case['whole']['peak_rss_mb']:.0f} MB "
-            f"| {case['milliseconds_per_query']['hadahash, 1 thread(s)']:.2f} | {popcount[0]:.1f}, {popcount[1]:.1f} "
-            f"| {floats[0]:.0f}, {floats[1]:.0f} |"
-        )
-    return lines
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the pages, or list stale results."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--stale", action="store_true", help="list stale results and stop")
+    options = parser.parse_args(arguments)
+    try:
+        stale = find_stale(common.ROOT)
+    except HistoryError as error:
+        raise SystemExit(str(error)) from error
+    if options.stale:
+        print("\n".join(f"{path}: {reason}" for path, reason in stale.items()) or "None.")
+        return
+    results = read_results()
+    files.write_text(PAGE, render(results, stale))
+    if "milvus" in results:
+        milvus.write_page(SCALE, results["milvus"])
 
 
-def search(result: dict[str, Any]) -> list[str]:
-    lines = [
-        "## Search",
-        "",
-        f"The {result['k']} nearest of each query, medians of {result['rounds']} rounds in which all engines take their turn; the ratios "
-        "are medians of the rounds' ratios. *exact* is "
-        "the default scan, *routed* goes by codewords; both give exactly what brute force gives. Clustered codes lie around "
-        "100 codewords with 5 % of the bits flipped. faiss flat is IndexBinaryFlat; faiss IVF has the fewest probes that find all "
-        "true distances. The last column is the scan's share of the read bandwidth that numpy reaches on the same bytes; queries that are "
-        "asked at once share a pass over them.",
-        "",
-        *least(result.get("least", {})),
-        "| codes | bits | kind | queries at once | threads | exact, ms | faiss flat / exact | exact / routed | faiss IVF / routed "
-        "| bandwidth share |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for case in result["cases"]:
-        ratios, inverted = case["ratios"], case["ratios"].get("faiss ivf / routed")
-        lines.append(
-            f"| {case['codes']:.0e} | {case['bits']} | {case['kind']} | {case['batch']} | {case['threads']} "
-            f"| {case['milliseconds_per_query']['exact']:.3f} | {ratios['faiss flat / exact']:.2f} | {ratios['exact / routed']:.2f} "
-            f"| {'' if inverted is None else format(inverted, '.2f')} | {case['exact_share_of_bandwidth']:.2f} |"
-        )
-    return lines
+def read_results() -> dict[str, Result]:
+    """The stored results by name."""
+    return {path.stem: files.read_json(path) for path in sorted(common.RESULTS.glob("*.json"))}
 
 
-def least(worst: dict[str, Any]) -> list[str]:
-    """A line for each promise: its worst ratio, and where."""
-    lines = [
-        f"- least *{name}*: {case['ratio']:.2f} ({case['codes']:.0e} {case['kind']} codes of {case['bits']} bits, "
-        f"{case['batch']} at once, {case['threads']} thread(s))"
-        for name, case in worst.items()
-    ]
-    return [*lines, ""] if lines else []
+def render(results: Mapping[str, Result], stale: Mapping[str, str]) -> str:
+    """The text of docs/performance.md.
 
-
-def trained(result: dict[str, Any]) -> list[str]:
-    lines = [
-        "## Search on codes of trained models",
-        "",
-        "Single queries on one thread: the codes of the database as they are, and drawn from them with repetition. cifar10: HCDH, "
-        "EfficientNet-Lite0 at 224 px; tinyimagenet100: the same at 128 px (the cells of 64 bits in results/), both trained end to end. "
-        "Collections of less than half a megabyte are scanned by either engine.",
-        "",
-        "| codes of | codes | bits | k | exact, ms | routed, ms | exact / routed | same answers | certified |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for case in result["cases"]:
-        times = case["milliseconds_per_query"]
-        lines.append(
-            f"| {case['codes_of']} | {case['codes']:,} | {case['bits']} | {case['k']} | {times['exact']:.3f} | {times['routed']:.3f} "
-            f"| {case['exact / routed']:.1f} | {'yes' if case['same_answers'] else 'NO'} | {'yes' if case['certified'] else 'NO'} |"
-        )
-    return lines
-
-
-def serve(result: dict[str, Any]) -> list[str]:
-    lines = [
-        "## The service",
-        "",
-        f"{result['backbone']} at {result['pixels']} px on the CPU, {result['items']:,} codes of {result['bits']} bits, uploads: "
-        f"{result['upload']}; the clients run on the same cores. Load before: {result['load_before']:.1f}.",
-        "",
-        "| search by | clients | requests/s | p50, ms | p95, ms | refused |",
-        "|---|---|---|---|---|---|",
-    ]
-    for case in result["cases"]:
-        lines.append(
-            f"| {case['kind']} | {case['clients']} | {case['per_second']:.0f} | {case['p50_ms']:.0f} | {case['p95_ms']:.0f} "
-            f"| {case['refused']} |"
-        )
-    return lines
-
-
-SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
-    "evaluation": evaluation,
-    "search": search,
-    "trained": trained,
-    "serve": serve,
-}
-
-
-def main() -> None:
-    parts = [
-        "# Performance",
-        "",
-        "Made by `python bench/page.py` from the files in `bench/results/`. `make bench` measures all of it again, except the search on codes",
-        "of trained models, which needs their runs (`bench/trained.py`).",
-        "",
-    ]
+    Args:
+        results: Stored results by name.
+        stale: What `stale.find_stale` returned.
+    """
+    parts = ["# Performance", "", *summary(results, stale), *about(), *list_stale(stale)]
     for name, section in SECTIONS.items():
-        path = RESULTS / f"{name}.json"
-        if path.exists():
-            result = files.read_json(path)
-            parts += [
-                *section(result),
-                "",
-                f"`{result['command']}`, {result['hardware']}, {result['date'][:10]}.",
-                "",
-            ]
-    files.write_text(PAGE, "\n".join(parts))
+        if name in results:
+            old = stale.get(f"bench/results/{name}.json")
+            parts += [*section(results[name]), "", *origin(results[name], old), ""]
+    return "\n".join(parts)
+
+
+# ---- The beginning of the page -------------------------------------------------------------------
+
+
+def summary(results: Mapping[str, Result], stale: Mapping[str, str]) -> list[str]:
+    """The most important figures in words."""
+    sentences = ["**How many photos can I search, and how fast?**"]
+    if "search" in results:
+        sentences += describe_search(results["search"])
+    if "serve" in results:
+        uploads = [case for case in results["serve"]["cases"] if case["kind"] == "upload"]
+        one = min(uploads, key=lambda case: case["clients"])
+        sentences.append(
+            "A search with a new photo takes longer, because a network computes its code first: "
+            f"{one['p50_ms']:.0f} ms through the web service, without a GPU."
+        )
+    if any(f"bench/results/{name}.json" in stale for name in ("search", "serve")):
+        sentences.append("These figures include [stale results](#stale-results).")
+    return paragraph(*sentences)
+
+
+def about() -> list[str]:
+    """Where the figures come from."""
+    return paragraph(
+        "`python bench/page.py` writes this page from the files in `bench/results/`.",
+        "`make bench` repeats all measurements except those on codes of trained models, which need",
+        "the models (`bench/trained.py`).",
+        "Square brackets hold the first and third quartile, where they were stored: of the rounds,",
+        "and for the service of the requests.",
+    )
+
+
+def describe_search(result: Result) -> list[str]:
+    """Search times of single queries, 64 bits."""
+    found = {
+        (case["codes"], case["kind"]): case
+        for case in best_cases(result)
+        if (case["bits"], case["batch"]) == (64, 1)
+    }
+    times = [
+        f"{case['milliseconds_per_query']['exact']:.1f} ms among {codes:,}"
+        for (codes, kind), case in found.items()
+        if kind == "random" and codes >= 1_000_000
+    ]
+    if not times:
+        return []
+    lines = [
+        f"With codes of 64 bits on {count_cores(result)} CPU cores, the {result['k']} most similar "
+        f"photos are found in {' and in '.join(times)} photos.",
+        "The search is exact, and the codes take 8 MB of memory per million photos.",
+    ]
+    largest = max(codes for codes, _ in found)
+    if case := found.get((largest, "clustered")):
+        lines.append(
+            "If the codes lie close to codewords, the routed engine returns the same results in "
+            f"{case['milliseconds_per_query']['routed']:.2f} ms among {largest:,} photos."
+        )
+    return lines
+
+
+def list_stale(stale: Mapping[str, str]) -> list[str]:
+    """The section about stale results."""
+    if not stale:
+        return []
+    return [
+        "## Stale results",
+        "",
+        *paragraph(
+            "These files are older than the code they measure, or it is not known which revision",
+            "they measured. Treat their figures as outdated until they are measured again.",
+        ),
+        *(f"- `{path}`: {reason}" for path, reason in stale.items()),
+        "",
+    ]
+
+
+def read_stale(page: str) -> dict[str, str]:
+    """The stale results that a page names, with their reasons."""
+    section = page.partition("## Stale results\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^- `(.+?)`: (.+)$", section, flags=re.MULTILINE))
+
+
+def origin(result: Result, stale: str | None) -> list[str]:
+    """How a section was measured, and what speaks against its figures."""
+    revision = (result.get("revision") or "")[:10]
+    loads = [f"{result['load_before']:.1f} before"]
+    if "load_after" in result:
+        loads.append(f"{result['load_after']:.1f} after")
+    facts = [
+        f"`{result['command']}`",
+        result["hardware"],
+        result["date"][:10],
+        f"revision {revision}" if revision else "revision not recorded",
+        f"load {', '.join(loads)}",
+    ]
+    lines = [", ".join(facts) + "."]
+    if disturbed(result):
+        lines += [
+            "",
+            f"**Disturbed:** the load was above {common.QUIET} per core before the measurement.",
+        ]
+    if stale:
+        lines += ["", f"**Stale:** {stale}."]
+    return lines
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Throughput and response time of the service: uploads of a photo, and searches from an indexed item.
+"""Throughput and response time of the service: uploads of a photo, and searches by id.
 
-    python bench/serve.py                                   100,000 codes, EfficientNet-Lite0 at 224 pixels
-    python bench/serve.py --seconds 2 --items 1000 --backbone test_efficientnet --size 32 --out /tmp/small.json
+    python bench/serve.py                         # 100,000 codes, EfficientNet-Lite0 at 224 pixels
+    python bench/serve.py --seconds 2 --items 1000 --backbone test_efficientnet --out x.json
 
-The script makes its own collection: noise images, a model trained on them for one epoch (speed does not depend on the
-weights), and random codes. The server runs as `hadahash serve` in a process of its own. The clients are threads of this
-process on the same cores; each sends the next request as soon as it has the response.
+The script makes its own collection: noise images, a model trained on them for one epoch (speed
+does not depend on the weights), and random codes. The server runs as `hadahash serve` in a
+process of its own. The clients are threads of this process on the same cores; each sends the next
+request as soon as it has the response.
 """
 
 from __future__ import annotations
@@ -15,12 +16,9 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import argparse
-import datetime
 import http.client
 import io
 import json
-import platform
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -31,31 +29,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import common
 import numpy as np
-from evaluation import hardware
 from PIL import Image
 
 import hadahash as hh
-from hadahash import files
 
 BITS = 64
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and write the result as JSON."""
     options = parse(arguments)
-    result: dict[str, Any] = {
-        "command": shlex.join(
-            ["python", "bench/serve.py", *(sys.argv[1:] if arguments is None else arguments)]
-        ),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "hardware": hardware(),
-        "versions": {"python": platform.python_version(), "hadahash": hh.__version__},
+    result = common.begin(options)
+    result |= {
         "backbone": options.backbone,
         "pixels": options.size,
         "items": options.items,
         "bits": BITS,
         "upload": "JPEG, 640 x 480 pixels",
-        "load_before": os.getloadavg()[0],
         "cases": [],
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -68,21 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     )
                     result["cases"].append(row)
                     print(json.dumps(row), file=sys.stderr)
-    files.write_json(options.out, result)
-    print(json.dumps(result, indent=2))
+    common.finish(result, options)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    """Options of the command line."""
+    parser = common.make_parser("serve", __doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--backbone", default="efficientnet_lite0")
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parent / "results" / "serve.json"
-    )
-    return parser.parse_args(arguments)
+    return common.parse(parser, arguments)
 
 
 def make_collection(folder: Path, options: argparse.Namespace) -> bytes:
@@ -147,7 +136,7 @@ def server(folder: Path) -> Iterator[int]:
 
 
 def measure(port: int, request: tuple[bytes, str], clients: int, seconds: float) -> dict[str, Any]:
-    """Every client sends requests until the time is over; a warm-up of at most 1 s is not counted."""
+    """Every client sends requests until the time is over; up to 1 s of warm-up does not count."""
     begin = time.perf_counter() + min(1.0, seconds)
     rows: list[list[tuple[float, int]]] = [[] for _ in range(clients)]
 
@@ -171,6 +160,7 @@ def measure(port: int, request: tuple[bytes, str], clients: int, seconds: float)
         "failed": sum(status not in (200, 503) for _, status in done),
         "per_second": round(len(took) / (time.perf_counter() - begin), 1),
         "p50_ms": round(1000 * float(np.median(took)), 2),
+        "quartiles_ms": [round(1000 * value, 2) for value in common.quartiles(took)],
         "p95_ms": round(1000 * float(np.quantile(took, 0.95)), 2),
     }
 
@@ -182,6 +172,7 @@ def send(
     body: bytes = b"",
     kind: str = "",
 ) -> int:
+    """Send a request, read the response and return its status."""
     connection.request(method, path, body, {"Content-Type": kind} if kind else {})
     answer = connection.getresponse()
     answer.read()

@@ -1,70 +1,60 @@
-"""The routed search on codes of trained models: is it exact, and how much faster than the flat scan?
+"""The routed search on codes of trained models: whether it is exact, and its speed.
 
-    python bench/trained.py cifar10=runs/cifar10/hcdh-64-efficientnet_lite0-s0 tinyimagenet100=runs/tiny
+    python bench/trained.py cifar10=runs/cifar10/hcdh-64 tinyimagenet100=runs/tiny
 
-Each run has been evaluated, so its `codes/` holds queries and database; the codebook is made again from what hasher.json and
-run.json say (method hcdh, design and seed). The codes are searched as they are, and drawn with repetition up to --size, to see
-the real distribution at the size where speed matters. Every answer is compared with the flat scan's, distances and ids.
+Each run has been evaluated, so its folder holds the codes of queries and database; the codewords
+are those of its model. The codes are searched as they are, and drawn with repetition up to
+--size, to have the real distribution at a size where speed matters. Every result is compared with
+that of the flat scan, distances and ids.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
-import shlex
-import sys
 import time
-from pathlib import Path
-from statistics import median
+from collections.abc import Sequence
 from typing import Any
 
+import common
 import numpy as np
-from evaluation import hardware
 
 import hadahash as hh
-from hadahash import files, native
 from hadahash.codebooks import codebook
+from hadahash.runs import EvaluatedRun, read_evaluated_run
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and write the result as JSON."""
+    parser = common.make_parser("trained", __doc__)
     parser.add_argument("runs", nargs="+", metavar="NAME=FOLDER")
     parser.add_argument(
-        "--classes", type=int, nargs="+", help="of each run, where hasher.json is not at hand"
+        "--classes",
+        type=int,
+        nargs="+",
+        help="classes of each run, to make the codebook if the folder has no model",
     )
     parser.add_argument("--size", type=int, default=10_000_000)
     parser.add_argument("--k", type=int, nargs="+", default=[10, 100])
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--out", type=Path, default=Path("bench/results/trained.json"))
-    options = parser.parse_args()
-    result: dict[str, Any] = {
-        "command": shlex.join(["python", "bench/trained.py", *sys.argv[1:]]),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "hardware": hardware(),
-        "scan": native.describe(),
-        "load_before": os.getloadavg()[0],
-        "cases": [],
-    }
+    options = common.parse(parser, arguments)
+    result = common.begin(options)
+    result |= {"models": {}, "cases": []}
     for number, spec in enumerate(options.runs):
         name, folder = spec.split("=", 1)
-        result["cases"] += measure_run(
-            name, Path(folder), options.classes[number] if options.classes else None, options
-        )
-    files.write_json(options.out, result)
+        classes = options.classes[number] if options.classes else None
+        run = read_evaluated_run(folder)
+        result["models"][name] = {key: run.record.get(key) for key in ("method", "backbone")}
+        result["cases"] += measure_run(name, run, classes, options)
+    common.finish(result, options)
 
 
 def measure_run(
-    name: str, run: Path, classes: int | None, options: argparse.Namespace
+    name: str, run: EvaluatedRun, classes: int | None, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    query, database = (
-        hh.Codes.load(run / "codes" / f"{part}.npz") for part in ("query", "database")
-    )
+    """The codes of one run: as they are, and drawn with repetition."""
+    query, database = run.query, run.database
     if classes is None:
-        card = files.read_json(run / "hasher.json")
-        book = codebook(len(card["classes"]), card["bits"], seed=card["seed"])
+        book = hh.HashModel.load(run.folder, device="cpu").codewords()
     else:
         book = codebook(classes, query.bits)
     rng = np.random.default_rng(0)
@@ -81,12 +71,11 @@ def measure_run(
                 {"codes_of": name, "codes": len(codes), "bits": query.bits, "k": k}
                 | compare(engines, query, k, options.rounds)
             )
-            print(rows[-1])
     return rows
 
 
 def compare(engines: dict[str, hh.Index], query: hh.Codes, k: int, rounds: int) -> dict[str, Any]:
-    """Single queries, one thread: median milliseconds, median ratio, and whether all answers agree and are certified."""
+    """Single queries on one thread: times, their ratio, and whether all results agree."""
     for index in engines.values():
         index.search(query[[0]], k, threads=1)  # not counted
     chosen = [query[[row]] for row in np.linspace(0, len(query) - 1, 40).astype(int)]
@@ -94,9 +83,8 @@ def compare(engines: dict[str, hh.Index], query: hh.Codes, k: int, rounds: int) 
     same, certified = True, True
     for turn in range(rounds):
         found = {}
-        for name, index in sorted(
-            engines.items(), reverse=turn % 2 == 1
-        ):  # each is as often the first
+        # Each engine is the first equally often.
+        for name, index in sorted(engines.items(), reverse=turn % 2 == 1):
             start = time.perf_counter()
             found[name] = [index.search(one, k, threads=1) for one in chosen]
             times[name].append((time.perf_counter() - start) / len(chosen))
@@ -106,8 +94,8 @@ def compare(engines: dict[str, hh.Index], query: hh.Codes, k: int, rounds: int) 
             )
             certified &= routed.exact
     return {
-        "milliseconds_per_query": {name: 1000 * median(values) for name, values in times.items()},
-        "exact / routed": float(np.median(np.divide(times["exact"], times["routed"]))),
+        **common.milliseconds(times),
+        **common.ratios(times, [("exact", "routed")]),
         "same_answers": same,
         "certified": certified,
     }

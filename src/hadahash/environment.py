@@ -10,16 +10,20 @@ import sys
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from ._version import __version__
+
+if TYPE_CHECKING:
+    import torch
 
 _PACKAGES = ("torch", "torchvision", "timm", "numpy")
 
 
 def hardware(device: torch.device) -> str:
     """The name of the GPU, or the architecture and number of threads of the CPU."""
+    import torch
+
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU {platform.machine()}, {torch.get_num_threads()} threads"

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from benches import ROOT, load_bench
 
 from hadahash import Index
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def bench(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    specification = importlib.util.spec_from_file_location(
-        "bench_milvus", ROOT / "bench" / "milvus.py"
-    )
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return load_bench("milvus", monkeypatch)
 
 
 def test_the_benchmark_measures_and_writes_its_table(bench, tmp_path, capsys):
@@ -32,12 +23,8 @@ def test_the_benchmark_measures_and_writes_its_table(bench, tmp_path, capsys):
     out = tmp_path / "milvus.json"
     bench.main(["--sizes", "2000", "--rounds", "1", "--out", str(out), "--page", str(page)])
     result = json.loads(out.read_text())
-    assert json.loads(capsys.readouterr().out) == result and {
-        "command",
-        "date",
-        "hardware",
-        "versions",
-    } <= set(result)
+    assert json.loads(capsys.readouterr().out) == result
+    assert {"command", "date", "hardware", "versions", "revision", "load_after"} <= set(result)
     (case,) = result["cases"]
     assert case["inserted_per_second"] > 0 and all(row["same_answers"] for row in case["searches"])
     text = page.read_text()
@@ -50,7 +37,7 @@ def test_the_benchmark_measures_and_writes_its_table(bench, tmp_path, capsys):
 def test_the_page_shows_the_stored_results(bench):
     result = json.loads((ROOT / "bench" / "results" / "milvus.json").read_text())
     assert bench.table(result) in (ROOT / "docs" / "scale.md").read_text(), (
-        "run: python bench/milvus.py --page docs/scale.md"
+        "run: python bench/page.py"
     )
 
 

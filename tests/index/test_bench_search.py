@@ -1,46 +1,63 @@
-"""The benchmark runs at a small size."""
+"""The search benchmark runs at a small size."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
+from benches import load_bench
 
-BENCH = Path(__file__).parents[2] / "bench"
 
-
-def test_the_benchmark_measures_all_engines(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def bench(monkeypatch):
     pytest.importorskip("faiss")
-    monkeypatch.syspath_prepend(str(BENCH))
-    specification = importlib.util.spec_from_file_location("bench_search", BENCH / "search.py")
-    bench = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(bench)
+    return load_bench("search", monkeypatch)
+
+
+def test_the_benchmark_measures_all_engines(bench, tmp_path, capsys, monkeypatch):
     out = tmp_path / "search.json"
-    bench.main(
-        [
-            "--sizes",
-            "6000",
-            "--bits",
-            "32",
-            "64",
-            "--batches",
-            "1",
-            "4",
-            "--threads",
-            "1",
-            "--rounds",
-            "1",
-            "--out",
-            str(out),
-        ]
-    )
+    arguments = "--sizes 6000 --bits 32 64 --batches 1 4 --threads 1 2 --rounds 1"
+    bench.main([*arguments.split(), "--out", str(out)])
     result = json.loads(out.read_text())
     assert json.loads(capsys.readouterr().out) == result
-    assert {"command", "date", "hardware", "versions"} <= set(result) and len(result["cases"]) == 8
+    assert {"command", "date", "hardware", "versions", "revision", "load_after"} <= set(result)
+    assert result["faiss_built_for"] == bench.faiss.get_compile_options().strip()
+    assert len(result["cases"]) == 16 and len(result["best"]) == 8
     for case in result["cases"]:
-        shares = case["rows_with_the_true_distances"]
-        assert shares["exact"] == shares["routed"] == 1 and case["read_bandwidth_gb_per_s"] > 0
+        right = case["rows_with_the_true_distances"]
+        assert set(right.values()) == {1.0} and case["read_bandwidth_gb_per_s"] > 0
         assert set(case["milliseconds_per_query"]) >= {"exact", "routed", "faiss flat"}
+        assert "faiss flat, counting" in right
         assert {"faiss flat / exact", "exact / routed"} <= set(case["ratios"])
+        assert set(case["quartiles"]) == set(case["ratios"])
+    for case in result["best"]:
+        sides = {"exact", "routed", "faiss flat"}
+        assert set(case["ways"]) - {"faiss ivf"} == sides
+        assert set(case["quartiles"]) == set(case["ratios"])
+    text = load_bench("page", monkeypatch).render({"search": result}, {})
+    assert text.count("| 6,000 | 64 | clustered | 4 |") == 3  # best threads, 1 thread, 2 threads
+
+
+def test_each_side_gets_its_best_number_of_threads(bench):
+    times = {
+        ("exact", 1): [2.0, 2.0, 2.0],
+        ("exact", 2): [1.0, 2.0, 1.0],
+        ("routed", 1): [1.0, 1.0, 1.0],
+        ("routed", 2): [3.0, 3.0, 3.0],
+        ("faiss flat", 1): [5.0, 5.0, 5.0],
+        ("faiss flat", 2): [9.0, 9.0, 9.0],
+        ("faiss flat, counting", 1): [4.0, 4.0, 4.0],
+        ("faiss flat, counting", 2): [8.0, 8.0, 8.0],
+    }
+    best = bench.fastest(times)
+    assert best["ways"] == {
+        "exact": {"engine": "exact", "threads": 2},
+        "routed": {"engine": "routed", "threads": 1},
+        "faiss flat": {"engine": "faiss flat, counting", "threads": 1},
+    }
+    assert best["ratios"] == {
+        "faiss flat / exact": 4.0,
+        "faiss flat / routed": 4.0,
+        "exact / routed": 1.0,
+    }
+    assert best["quartiles"]["faiss flat / exact"] == [3.0, 4.0]

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
+from benches import load_bench
 from serving import ServeConfig, in_thread
-
-BENCH = Path(__file__).parents[2] / "bench"
 
 
 def test_the_benchmark_measures_uploads_and_ids(tmp_path, capsys, monkeypatch):
     pytest.importorskip("fastapi")
-    monkeypatch.syspath_prepend(str(BENCH))
-    specification = importlib.util.spec_from_file_location("bench_serve", BENCH / "serve.py")
-    bench = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(bench)
+    bench = load_bench("serve", monkeypatch)
 
     class BenchPlace:
         def __init__(self, folder):
@@ -31,23 +25,11 @@ def test_the_benchmark_measures_uploads_and_ids(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(bench, "server", quick_server)
     out = tmp_path / "serve.json"
-    arguments = [
-        "--seconds",
-        "0.3",
-        "--items",
-        "500",
-        "--backbone",
-        "test_efficientnet",
-        "--size",
-        "32",
-        "--clients",
-        "1",
-        "3",
-    ]
-    bench.main([*arguments, "--out", str(out)])
+    arguments = "--seconds 0.3 --items 500 --backbone test_efficientnet --size 32 --clients 1 3"
+    bench.main([*arguments.split(), "--out", str(out)])
     result = json.loads(out.read_text())
     assert json.loads(capsys.readouterr().out) == result
-    assert {"command", "date", "hardware", "versions"} <= set(result)
+    assert {"command", "date", "hardware", "versions", "revision", "load_after"} <= set(result)
     assert [(case["kind"], case["clients"]) for case in result["cases"]] == [
         ("upload", 1),
         ("upload", 3),
@@ -56,3 +38,6 @@ def test_the_benchmark_measures_uploads_and_ids(tmp_path, capsys, monkeypatch):
     ]
     for case in result["cases"]:
         assert case["requests"] > 0 and case["failed"] == 0 and case["p95_ms"] >= case["p50_ms"] > 0
+        low, high = case["quartiles_ms"]
+        assert low <= case["p50_ms"] <= high
+    assert "| upload | 3 | " in load_bench("page", monkeypatch).render({"serve": result}, {})

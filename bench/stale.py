@@ -1,0 +1,90 @@
+"""Which stored figures are older than the code they measure."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from hadahash import files
+
+# What each benchmark measures: files and folders under src/hadahash.
+_CODES = ("codes.py", "packing.py", "native")
+MEASURED = {
+    "codes": ("codebooks", "data", "fitting.py", "methods", "networks", "packing.py", "training"),
+    "evaluation": ("evaluation", *_CODES),
+    "milvus": ("index", *_CODES),
+    "search": ("index", *_CODES),
+    "serve": ("data", "encoding.py", "index", "model.py", "networks", "photos", "serve", *_CODES),
+    "trained": ("index", *_CODES),
+}
+
+
+class HistoryError(Exception):
+    """The git history that is needed to compare a revision is not there."""
+
+
+def find_stale(root: Path) -> dict[str, str]:
+    """Stored results whose code has changed since, or whose revision is unknown.
+
+    Args:
+        root: Folder of the project, with `bench/results/` and `src/hadahash/`.
+
+    Returns:
+        The reason for each stale file, by its path under `root`.
+
+    Raises:
+        HistoryError: A revision has to be compared, and there is no git or only a shallow clone.
+    """
+    found = {}
+    for path in sorted((root / "bench" / "results").glob("*.json")):
+        reason = why_stale(root, path.stem, files.read_json(path))
+        if reason:
+            found[path.relative_to(root).as_posix()] = reason
+    return found
+
+
+def why_stale(root: Path, name: str, result: dict[str, Any]) -> str | None:
+    """The reason why a result is stale, None if it is not.
+
+    Args:
+        root: Folder of the project.
+        name: Name of the benchmark.
+        result: Its stored result.
+    """
+    revision = result.get("revision")
+    if not revision:
+        return "no revision was recorded"
+    commit, changes, _ = revision.partition("+")
+    if changes:
+        return "measured on modified source code"
+    if not re.fullmatch(r"[0-9a-f]{40}", commit):
+        return "the revision is not a git commit"
+    if _git(root, "rev-parse", "--verify", "--quiet", "HEAD") != 0:
+        raise HistoryError(f"git cannot read the history of {root}.")
+    if _git(root, "merge-base", "--is-ancestor", commit, "HEAD") != 0:
+        if _shallow(root):
+            raise HistoryError("The clone is shallow. Run: git fetch --unshallow")
+        return "the revision is not part of the history"
+    paths = [f"src/hadahash/{part}" for part in MEASURED[name]]
+    changed = _git(root, "diff", "--quiet", commit, "--", *paths) != 0
+    return "the code it measures has changed since" if changed else None
+
+
+def _git(root: Path, *arguments: str) -> int:
+    return _run(root, *arguments).returncode
+
+
+def _shallow(root: Path) -> bool:
+    return _run(root, "rev-parse", "--is-shallow-repository").stdout.strip() == "true"
+
+
+def _run(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    if not (root / ".git").exists():
+        raise HistoryError(f"{root} is not a git checkout.")
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise HistoryError(f"git does not run: {error}") from error

@@ -1,0 +1,216 @@
+"""docs/performance.md shows the stored results and names those that are stale."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+from benches import ROOT, load_bench
+
+PAGE = ROOT / "docs" / "performance.md"
+AGAIN = "run: python bench/page.py"
+
+
+@pytest.fixture
+def page(monkeypatch):
+    return load_bench("page", monkeypatch)
+
+
+@pytest.fixture
+def stale(monkeypatch):
+    return load_bench("stale", monkeypatch)
+
+
+def test_the_page_names_exactly_the_stale_results(page, stale):
+    try:
+        found = stale.find_stale(ROOT)
+    except stale.HistoryError as error:
+        pytest.skip(str(error))
+    assert page.read_stale(PAGE.read_text("utf-8")) == found, AGAIN
+
+
+def test_the_page_shows_the_stored_results(page):
+    shown = PAGE.read_text("utf-8")
+    assert page.render(page.read_results(), page.read_stale(shown)) == shown, AGAIN
+
+
+def test_every_stored_result_is_connected_with_code_that_exists(stale):
+    stored = {path.stem for path in (ROOT / "bench" / "results").glob("*.json")}
+    assert stored <= set(stale.MEASURED)
+    for parts in stale.MEASURED.values():
+        for part in parts:
+            assert (ROOT / "src" / "hadahash" / part).exists(), part
+
+
+def test_a_page_without_stale_results_says_nothing_about_them(page):
+    results = {"search": SEARCH}
+    text = page.render(results, {})
+    assert page.read_stale(text) == {} and "stale" not in text.lower()
+    assert page.read_stale(page.render(results, {"bench/results/search.json": "why"})) == {
+        "bench/results/search.json": "why"
+    }
+
+
+SIDE = {"kind": "random", "codes": 1_000_000, "bits": 64, "batch": 1}
+SEARCH = {
+    "command": "python bench/search.py",
+    "date": "2030-01-02T03:04:05+00:00",
+    "revision": "b" * 40,
+    "hardware": "A processor, 2 cores, Linux",
+    "native": "compiled (avx512)",
+    "faiss_built_for": "OPTIMIZE AVX2",
+    "faiss_runs_with": None,
+    "load_before": 0.2,
+    "load_after": 1.9,
+    "k": 10,
+    "rounds": 3,
+    "cases": [
+        SIDE
+        | {
+            "threads": 1,
+            "milliseconds_per_query": {"exact": 0.5, "routed": 0.5, "faiss flat": 1.5},
+            "milliseconds_quartiles": {"exact": [0.4, 0.6]},
+            "ratios": {"faiss flat / exact": 3.0, "exact / routed": 1.0},
+            "quartiles": {"faiss flat / exact": [2.5, 3.5]},
+            "exact_share_of_bandwidth": 0.8,
+        }
+    ],
+    "best": [
+        SIDE
+        | {
+            "ways": {
+                "exact": {"engine": "exact", "threads": 2},
+                "faiss flat": {"engine": "faiss flat, counting", "threads": 1},
+            },
+            "milliseconds_per_query": {"exact": 0.25, "routed": 0.25, "faiss flat": 0.75},
+            "milliseconds_quartiles": {"exact": [0.2, 0.3], "faiss flat": [0.7, 0.8]},
+            "ratios": {"faiss flat / exact": 3.25, "exact / routed": 1.0},
+            "quartiles": {"faiss flat / exact": [3.0, 3.5], "exact / routed": [0.9, 1.1]},
+        }
+    ],
+}
+
+
+def test_quartiles_best_threads_and_instruction_sets_are_shown(page):
+    text = page.render({"search": SEARCH}, {})
+    assert (
+        "| 0.250 [0.200, 0.300] | 0.750 [0.700, 0.800] | 2, 1 | 3.25 [3.00, 3.50] "
+        "| 1.00 [0.90, 1.10] |  |" in text
+    )
+    assert "| 1 | 0.500 [0.400, 0.600] | 3.00 [2.50, 3.50] | 1.00 |" in text
+    assert "hadahash compiled (avx512); faiss was built with OPTIMIZE AVX2." in text
+    assert "revision bbbbbbbbbb, load 0.2 before, 1.9 after" in text and "Disturbed" not in text
+    assert "most\nsimilar photos are found in 0.2 ms among 1,000,000 photos." in text
+
+
+def test_a_result_of_a_busy_machine_is_marked(page):
+    assert "**Disturbed:**" in page.render({"search": SEARCH | {"load_before": 0.7}}, {})
+
+
+# ---- Which results are stale ---------------------------------------------------------------------
+
+
+class _Project:
+    """A small git repository with the code of the search and a stored result."""
+
+    def __init__(self, root):
+        self.root = root
+        self.code = root / "src" / "hadahash" / "index" / "api.py"
+        self.result = root / "bench" / "results" / "search.json"
+        for path in (self.code, self.result):
+            path.parent.mkdir(parents=True)
+        self.code.write_text("first = 1\n")
+        self.git("init", "-q")
+        self.commit()
+
+    def git(self, *arguments):
+        names = {
+            f"GIT_{who}_{what}": "x@y.z"
+            for who in ("AUTHOR", "COMMITTER")
+            for what in ("NAME", "EMAIL")
+        }
+        return subprocess.run(
+            ["git", "-C", str(self.root), *arguments],
+            env=os.environ | names,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+
+    def commit(self):
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "Change something")
+        return self.git("rev-parse", "HEAD")
+
+    def store(self, revision):
+        self.result.write_text(json.dumps({} if revision is None else {"revision": revision}))
+
+
+@pytest.fixture
+def project(tmp_path):
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    return _Project(tmp_path / "project")
+
+
+def _reasons(stale, project):
+    return list(stale.find_stale(project.root).values())
+
+
+def test_a_result_of_the_present_code_is_not_stale(stale, project):
+    project.store(project.git("rev-parse", "HEAD"))
+    project.commit()
+    (project.root / "README.md").write_text("Other files may change.\n")
+    project.commit()
+    assert stale.find_stale(project.root) == {}
+
+
+def test_a_change_of_the_code_makes_a_result_stale(stale, project):
+    project.store(project.git("rev-parse", "HEAD"))
+    project.code.write_text("first = 2\n")
+    expected = {"bench/results/search.json": "the code it measures has changed since"}
+    assert stale.find_stale(project.root) == expected  # before the change is committed
+    project.commit()
+    assert stale.find_stale(project.root) == expected
+
+
+@pytest.mark.parametrize(
+    ("revision", "reason"),
+    [
+        (None, "no revision was recorded"),
+        ("0" * 40 + "+changes", "measured on modified source code"),
+        ("v1", "the revision is not a git commit"),
+        ("0" * 40, "the revision is not part of the history"),
+    ],
+)
+def test_a_result_of_unknown_code_is_stale(stale, project, revision, reason):
+    project.store(revision)
+    assert _reasons(stale, project) == [reason]
+
+
+def test_a_shallow_clone_cannot_tell(stale, project, tmp_path):
+    project.store(project.git("rev-parse", "HEAD"))
+    project.commit()
+    shallow = tmp_path / "shallow"
+    project.git("clone", "-q", "--depth", "1", project.root.as_uri(), str(shallow))
+    with pytest.raises(stale.HistoryError, match="shallow"):
+        stale.find_stale(shallow)
+
+
+def test_without_a_checkout_only_missing_revisions_are_found(stale, project):
+    shutil.rmtree(project.root / ".git")
+    project.store(None)
+    assert _reasons(stale, project) == ["no revision was recorded"]
+    project.store("0" * 40)
+    with pytest.raises(stale.HistoryError, match="not a git checkout"):
+        stale.find_stale(project.root)
+
+
+def test_without_git_the_reason_is_given(stale, project, monkeypatch):
+    project.store("0" * 40)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(stale.HistoryError, match="git does not run"):
+        stale.find_stale(project.root)
