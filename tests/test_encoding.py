@@ -190,6 +190,11 @@ def test_impossible_shards_are_refused(text):
     one_line(caught.value)
 
 
+def test_more_shards_than_images_need_no_memory():
+    assert shard_rows(3, (3, 10**30)).tolist() == [2]
+    assert shard_rows(3, (10**30, 10**30)).tolist() == []
+
+
 @pytest.mark.parametrize(("count", "shards"), [(10, 3), (10, 1), (2, 5), (0, 2), (1000, 7)])
 def test_shards_joined_are_the_whole_in_order(count, shards):
     parts = [shard_rows(count, (i + 1, shards)) for i in range(shards)]

@@ -194,8 +194,9 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 def shard_rows(count: int, shard: tuple[int, int] = (1, 1)) -> NDArray[np.int64]:
     """The indices of the images in a shard: contiguous, so concatenated shards keep the order."""
-    rows: NDArray[np.int64] = np.array_split(np.arange(count), shard[1])[shard[0] - 1]
-    return rows
+    size, longer = divmod(count, shard[1])  # the first shards hold one image more
+    start, end = (size * number + min(number, longer) for number in (shard[0] - 1, shard[0]))
+    return np.arange(start, end, dtype=np.int64)
 
 
 def encode_to_file(
