@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import shlex
 import shutil
@@ -210,6 +212,27 @@ def test_the_scores_are_those_of_the_results(name):
         assert shown == f"{result['map']:.3f}".removeprefix("0")
         if name.startswith("HCDH"):
             assert result["settings"]["codebook"] == "far"
+
+
+def test_the_codebooks_are_those_of_the_factorial():
+    means = {}
+    for path in sorted((ROOT / "results" / "factorial").glob("*.jsonl")):
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        for book, bits in itertools.product(("paper", "far"), (16, 64)):
+            runs = {
+                record["seed"]: record["map"]
+                for record in records
+                if (record["method"], record["bits"], record["varied"])
+                == ("hcdh", bits, {"codebook": book})
+                and "repeat" not in record["name"]
+                and record["seed"] <= 22
+            }
+            means[path.stem, book, bits] = f"{sum(runs.values()) / len(runs):.3f}"[1:]
+    names = ("cifar10", "tinyimagenet100", "voc2012")
+    for book, form in (("paper", "HCDH has {}, {} and {} in"), ("far", "`far` has {}, {} and {};")):
+        assert form.format(*(means[name, book, 64] for name in names)) in README
+    text = "have {}\nand {}.".format(*(means["voc2012", book, 16] for book in ("paper", "far")))
+    assert text in README
 
 
 def test_it_fits_on_two_screens():
