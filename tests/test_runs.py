@@ -181,6 +181,23 @@ def test_a_run_is_not_evaluated_with_the_model_of_another(toy_folder, tmp_path):
     one_line(caught.value)
 
 
+def test_unreadable_images_are_counted_and_a_class_without_queries_is_refused(tmp_path):
+    photos = write_folder(tmp_path / "photos", *make_toy(48, seed=2))
+    spec, run = DataSpec(str(photos)), tmp_path / "run"
+    train_run(tiny_config("itq"), spec, run)
+    split, ids = Split.load(run / "split.json"), read_folder(photos).ids
+    (photos / ids[split.database[0]]).write_bytes(b"")
+    train_run(tiny_config("itq"), spec, run, overwrite=True)
+    assert evaluate_run(run).skipped == 1
+    lost = str(ids[split.query[0]]).split("/")[0]
+    for name in ids[split.query]:
+        if name.startswith(f"{lost}/"):
+            (photos / name).write_bytes(b"")
+    train_run(tiny_config("itq"), spec, run, overwrite=True)
+    with pytest.raises(DataError, match=f"No query image of the class '{lost}' can be read"):
+        evaluate_run(run)
+
+
 def test_training_images_that_cannot_be_read_are_listed(toy_folder, tmp_path):
     (toy_folder / "blue" / "000.png").write_bytes(b"")
     (toy_folder / "red" / "002.png").write_bytes(b"")
