@@ -107,7 +107,7 @@ class _Measurer:
             record["rankings"][name]["1000_found"] = value
         record |= measured
         self._collected.append(record)
-        score = f"mAP {record['map']:.4f}" if "map" in record else "failed"
+        score = _score(record)
         self._info(f"{record['dataset']} {record['name']}: {score} ({record['seconds']})")
 
     def __exit__(self, *error: object) -> None:
@@ -115,6 +115,14 @@ class _Measurer:
             self._finish()
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def _score(record: Record) -> str:
+    if "map" in record:
+        return f"mAP {record['map']:.4f}"
+    if "validation_map" in record:
+        return f"validation mAP {record['validation_map']:.4f}"
+    return "diverged" if "diverged" in record else "failed"
 
 
 def select(

@@ -34,7 +34,7 @@ def balanced_order(
         DataError: If no image has a label.
     """
     own = _one_label_each(labels, generator)
-    present = own[own >= 0].unique()
+    present = torch.from_numpy(np.unique(own[own >= 0].numpy()))
     if not len(present):
         raise DataError("Balanced batches need images with labels.")
     count = min(classes, len(present), batch_size)
