@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hadahash.reproduce.all import run_all
 from hadahash.reproduce.cells import RunContext
 from hadahash.reproduce.check import check_cell
 from hadahash.reproduce.collected import Collected
+from hadahash.reproduce.measures import Coded, measure
 from hadahash.reproduce.plans import read_plan
 from hadahash.reproduce.runner import run_plan
 from hadahash.reproduce.trainer import split_of
@@ -206,6 +208,25 @@ def test_a_trial_stays_inside_the_training_part():
     assert not len(np.intersect1d(own.query, own.database))
     assert np.array_equal(own.train, own.database)
     assert len(own.query) / len(whole.train) == pytest.approx(0.2, abs=0.01)
+
+
+@pytest.mark.parametrize("depth", [None, 1000])
+def test_a_trial_is_measured_as_the_data_set_is_reported(depth):
+    rng = np.random.default_rng(0)
+    coded = Coded(
+        bits=16,
+        codes={"zero": rng.integers(0, 256, (2600, 2), dtype=np.uint8)},
+        labels=rng.integers(0, 5, 2600),
+        query=np.arange(100),
+        database=np.arange(100, 2600),
+        train=np.arange(100, 2600),
+        depth=depth,
+        trial=True,
+    )
+    found, whole = measure(coded), measure(replace(coded, trial=False))
+    assert found["validation_map"] == whole["map"] and found["depth"] == depth
+    assert found["validation_map"] == found["maps"]["1000_found" if depth else "all"]
+    assert found["maps"] == whole["maps"] and found["train_map"] == whole["train_map"]
 
 
 def test_seeds_wait_for_tuning_and_take_its_choice(ran):

@@ -181,7 +181,7 @@ def test_gradients_are_clipped_to_the_norm():
     for limit in (1e-3, 1e9, 0.0):
         network = _network()
         _train(network, _data(20), clip_grad=limit, **options, **plain)
-        moved = [p - before[name] for name, p in network.named_parameters()]
+        moved = [p.detach() - before[name] for name, p in network.named_parameters()]
         norms.append(math.sqrt(sum(float(change.square().sum()) for change in moved)))
     assert norms[0] == pytest.approx(1e-3, rel=1e-3)
     assert norms[1] == norms[2] > 1e-2

@@ -14,9 +14,7 @@ from hadahash.training.sampling import balanced_order
 
 def _order(labels, *, steps=5, batch_size=12, classes=4, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    order = balanced_order(
-        labels, steps=steps, batch_size=batch_size, classes=classes, generator=generator
-    )
+    order = balanced_order(labels, steps, batch_size, classes, generator)
     return order.view(steps, batch_size)
 
 

@@ -92,7 +92,8 @@ def _write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Pat
     for recipe in known:
         written += write_tables(recipe, results, docs / "tables")
     records = Collected(results / "factorial").records()
-    written += write_leaderboard(known, records, results, docs)
+    seeds = Collected(results / "seeds").records()
+    written += write_leaderboard(known, records, results, docs, seeds)
     tried = Collected(results / "tuning").records()
     if tried:
         grids = read_tuning()

@@ -32,7 +32,7 @@ from .graph import Step, record
 from .interrupt import Interrupt
 from .log import Log
 from .optim import WeightAverage, make_optimizer, rate_factor, set_rates
-from .sampling import balanced_order
+from .sampling import draw_order
 from .targets import BatchTargets
 
 StepInputs = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -198,7 +198,8 @@ class BatchPlan:
         epoch, batch = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(_mix(self._seed, epoch) + 1)
-            order = self._draw_order(generator)
+            sizes = self.steps_per_epoch, self.batch_size
+            order = draw_order(self._labels, *sizes, self._classes, generator)
             drawn = sample_augmentations(self.count, self._augmentation, self._crop, generator)
             if self._classes is None:
                 drawn = drawn[order]
@@ -206,17 +207,6 @@ class BatchPlan:
             self._epoch = epoch
         places = slice(batch * self.batch_size, (batch + 1) * self.batch_size)
         return self._order[places], self._augmentations[places]
-
-    def _draw_order(self, generator: torch.Generator) -> Tensor:
-        if self._classes is None:
-            return torch.randperm(self.count, generator=generator)
-        return balanced_order(
-            self._labels,
-            steps=self.steps_per_epoch,
-            batch_size=self.batch_size,
-            classes=self._classes,
-            generator=generator,
-        )
 
 
 class _Run:

@@ -1,4 +1,4 @@
-"""The order of the images in class-balanced batches."""
+"""The order of the images of an epoch: random, or in class-balanced batches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,28 @@ from ..data.labels import Labels
 from ..errors import DataError
 
 
+def draw_order(
+    labels: Labels, steps: int, batch_size: int, classes: int | None, generator: torch.Generator
+) -> Tensor:
+    """Draw the order of the images of an epoch.
+
+    Args:
+        labels: Labels of the training images.
+        steps: Number of batches.
+        batch_size: Images per batch.
+        classes: Classes per batch for balanced batches; None: a random order of all images.
+        generator: Source of all random choices, on the CPU.
+
+    Returns:
+        int64, the rows of the images; at least steps * batch_size.
+    """
+    if classes is None:
+        return torch.randperm(len(labels), generator=generator)
+    return balanced_order(labels, steps, batch_size, classes, generator)
+
+
 def balanced_order(
-    labels: Labels, *, steps: int, batch_size: int, classes: int, generator: torch.Generator
+    labels: Labels, steps: int, batch_size: int, classes: int, generator: torch.Generator
 ) -> Tensor:
     """Draw the images of an epoch so that each batch has as many images of each of its classes.
 
