@@ -26,7 +26,8 @@ browser:
 
 # All tests, and the examples in all docstrings.
 test: setup browser lint
-	$(RUN)python -m pytest --doctest-modules src tests
+	$(RUN)python -m pytest --doctest-modules src
+	$(RUN)python -m pytest
 
 lint: setup
 	$(RUN)ruff check src tests bench examples

@@ -21,6 +21,7 @@ SHARED = (
     "settings",
     "files",
     "environment",
+    "messages",
     "skipped",
     "packing",
     "codes",

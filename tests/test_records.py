@@ -21,7 +21,7 @@ from toys import (
 )
 
 from hadahash.config import Config
-from hadahash.data import ArrayImages, LabelledImages, Split
+from hadahash.data import ArrayImages, LabelledImages, Split, read_folder
 from hadahash.errors import DataError, UsageError
 from hadahash.model import HashModel
 from hadahash.runs import DataSpec, evaluate_run, train_run, validation_map
@@ -180,6 +180,12 @@ def _change(table: Path, change: str) -> None:
         for name in names:
             pixels = rng.integers(0, 256, (40, 40, 3), np.uint8)
             Image.fromarray(pixels).save(table.parent / name)
+    elif change == "pixels":
+        path = table.parent / names[7]
+        size = path.stat().st_size
+        Image.new("RGB", (40, 40), "white").save(path)
+        path.write_bytes(path.read_bytes().ljust(size, b"\0"))
+        assert path.stat().st_size == size
     elif change == "names":
         names = [*names[:-1], names[-1].replace(".png", "x.png")]
         (table.parent / lines[-1].split(",")[0]).rename(table.parent / names[-1])
@@ -193,6 +199,7 @@ def _change(table: Path, change: str) -> None:
         ("labels", "labels changed"),
         ("classes", "class names changed"),
         ("files", "image files changed"),
+        ("pixels", "image files changed"),
         ("names", "images were added, removed or renamed"),
     ],
 )
@@ -284,10 +291,13 @@ def test_a_run_that_moved_together_with_its_data_finds_them(tmp_path):
     assert evaluate_run(tmp_path / "other" / "run").queries == 4
 
 
-def test_a_class_that_cannot_be_read_any_more_is_refused(toy_folder, tmp_path):
+def test_a_class_without_a_readable_query_is_refused(toy_folder, tmp_path):
     train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "run")
-    for path in (toy_folder / "red").iterdir():
-        path.write_bytes(bytes(path.stat().st_size))
+    data, split = read_folder(toy_folder), Split.load(tmp_path / "run" / "split.json")
+    for name in data.ids[split.query]:
+        if name.startswith("red/"):
+            (toy_folder / name).write_bytes(b"no image")
+    train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "run", overwrite=True)
     with pytest.raises(DataError, match="image of the class 'red' can be read") as caught:
         evaluate_run(tmp_path / "run")
     one_line(caught.value)

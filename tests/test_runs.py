@@ -51,7 +51,7 @@ def _config(**changes) -> Config:
 
 
 def _break(path: Path) -> None:
-    """Make an image unreadable without changing the size of its file."""
+    """Make an image unreadable."""
     path.write_bytes(bytes(path.stat().st_size))
 
 
@@ -136,6 +136,7 @@ def test_labels_stay_with_their_codes_when_images_are_skipped(tmp_path):
     bad = [data.ids[split.query[1]], data.ids[split.database[7]]]
     for name in bad:
         _break(toy_folder / name)
+    train_run(_config(), DataSpec(str(toy_folder)), out, overwrite=True)
     report = evaluate_run(out)
     assert report.queries == 7 and report.database == 87 and report.skipped == 2
     with (out / "evaluation" / "skipped.csv").open(newline="") as file:
@@ -165,9 +166,9 @@ def test_labels_of_many_images_take_little_time():
     pixels = np.zeros((count, 1, 1, 3), np.uint8)
     data = LabelledImages(ArrayImages(pixels), ids, np.arange(count) % 2, ("x", "y"))
     codes = Codes(np.zeros((count - 1, 1), np.uint8), 8, ids[1:], skipped=[(ids[0], "broken")])
-    start = time.perf_counter()
+    start = time.process_time()
     labels = labels_of(codes, data)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert np.array_equal(labels, np.arange(1, count) % 2)
 
 

@@ -82,7 +82,8 @@ def build_network(
         multilabel: Whether images have several labels.
         train_images: Number of training images.
         device: Where to put the network.
-        create: Search the codebook and initialize; False: empty modules for loading.
+        create: Search the codebook and initialize; False: empty modules on the CPU, for
+            `assign_state`.
 
     Returns:
         The network, in evaluation mode.
@@ -93,8 +94,32 @@ def build_network(
     with seeded(config.seed):
         make = kind.create if create else kind
         method = make(task, config.method_settings)
-    network = HashNetwork(backbone, method, config.bits)
-    return network.to(memory_format=torch.channels_last).to(device).eval()
+    network = HashNetwork(backbone, method, config.bits).eval()
+    if create:
+        network.to(memory_format=torch.channels_last).to(device)
+    return network
+
+
+def assign_state(
+    network: HashNetwork, tensors: Mapping[str, torch.Tensor], device: torch.device
+) -> None:
+    """Give an empty network its weights, with one copy of each tensor.
+
+    The layout in memory is that of a network that `build_network` creates, so that results are the
+    same to the last bit.
+
+    Args:
+        network: The network, from `build_network` with create=False.
+        tensors: All tensors of its state_dict, in the right shapes.
+        device: Where to put the network.
+    """
+    wanted = network.state_dict()
+    state = {}
+    for name, tensor in tensors.items():
+        layout = torch.channels_last if tensor.ndim == 4 else torch.contiguous_format
+        state[name] = tensor.to(device, dtype=wanted[name].dtype, copy=True, memory_format=layout)
+    network.load_state_dict(state, assign=True)
+    network.to(device)  # buffers that are not stored
 
 
 def initial_backbone(config: Config) -> Backbone:

@@ -22,7 +22,11 @@ from .settings import Checked, fields_of, from_mapping, parse_into, require, set
 class TrainConfig(Checked):
     """Settings of the training loop."""
 
-    epochs: int = setting(30, "Number of passes over the training images.", ge=1)
+    epochs: int = setting(
+        30,
+        "Number of passes over the training images; images that do not fill a batch are left out.",
+        ge=1,
+    )
     batch_size: int = setting(128, "Images per step.", ge=1)
     lr: float = setting(0.1, "Learning rate of the head.", gt=0)
     backbone_lr: float = setting(

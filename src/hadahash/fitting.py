@@ -24,6 +24,7 @@ from .data.sources import as_images
 from .encoding import Encoder, FeatureCache
 from .environment import hardware
 from .errors import DataError, TrainingDivergedError
+from .messages import counts_text
 from .methods import ShallowMethod
 from .model import HashModel
 from .networks.hash_network import HashNetwork
@@ -104,6 +105,7 @@ def fit_model(
         device=where,
         create=True,
     )
+    info(_describe(data))
     inputs = _read_inputs(config, network, preprocess, data, cache, folder, info)
     _check_enough(inputs, len(data))
     writes = folder if processes.rank == 0 else None
@@ -123,6 +125,12 @@ def fit_model(
         network, preprocess, data.classes, data.labels.multilabel, resolved, facts, precision
     )
     return FitResult(model, inputs.skipped)
+
+
+def _describe(data: LabelledImages) -> str:
+    """What is learned from: a folder of albums or cameras is noticed here."""
+    counts = dict(zip(data.classes, map(int, data.labels.class_counts()), strict=True))
+    return f"{len(data):,} training images of {len(counts):,} classes: {counts_text(counts)}"
 
 
 def _read_inputs(

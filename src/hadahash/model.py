@@ -15,16 +15,22 @@ import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
-from .building import backbone_key, build_network, choose_device, make_config
+from .building import assign_state, backbone_key, build_network, choose_device, make_config
 from .codes import Codes
 from .config import Config
 from .data.decode import to_skipped
 from .data.preprocess import Preprocess
 from .data.sources import as_images
 from .encoding import Encoder, FeatureCache, Outputs, Progress, encode_to_file
-from .errors import HadaHashError, ImageError
+from .errors import HadaHashError, ImageError, UsageError
 from .methods import METHODS, Method, ShallowMethod
-from .model_files import DamagedModelError, StoredModel, read_model, write_model
+from .model_files import (
+    DamagedModelError,
+    MissingPluginError,
+    StoredModel,
+    read_model,
+    write_model,
+)
 from .networks import build_backbone
 from .networks.hash_network import HashNetwork
 from .plugins import load_plugins
@@ -266,6 +272,7 @@ class HashModel:
             "config": self.config.to_dict(),
             "classes": list(self.classes),
             "multilabel": self.multilabel,
+            "features": self.network.backbone.features,
             "preprocess": asdict(self.preprocess),
             "precision": self.precision,
             "info": dict(self.info),
@@ -285,13 +292,13 @@ class HashModel:
             The model.
 
         Raises:
-            StorageError: There is no model, or its files are damaged.
+            StorageError: There is no model, its files are damaged, or its plugin cannot be loaded.
         """
         where = choose_device(device)
         stored = read_model(Path(folder))
         try:
             return _from_stored(stored, where)
-        except DamagedModelError:
+        except (DamagedModelError, MissingPluginError):
             raise
         except _MALFORMED as error:
             reason = " ".join(str(error).split())
@@ -316,22 +323,27 @@ _RENAMED_SETTINGS = {"batch": "batch_size"}  # names of version 0.1
 def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
     """Fill an empty network with stored weights."""
     manifest = stored.manifest
-    config = _config_v1(manifest) if stored.format == 1 else _config(manifest)
+    config = _config_v1(manifest) if stored.format == 1 else _config(stored)
     info = dict(manifest.get("info") or {"train_images": manifest.get("train_images")})
     if stored.format == 1:
         info[_OLD_ID] = manifest["weights_sha256"]
     network = build_network(
         config,
-        build_backbone(config.backbone, empty=True, img_size=config.input.size),
+        build_backbone(
+            config.backbone,
+            features=manifest.get("features"),
+            empty=True,
+            img_size=config.input.size,
+        ),
         classes=len(manifest["classes"]),
         multilabel=bool(manifest["multilabel"]),
         train_images=int(info["train_images"]),
         device=torch.device("cpu"),
         create=False,
     )
-    same = _fill(network, stored)
+    same = _fill(network, stored, device)
     model = HashModel(
-        network=network.to(device),
+        network=network,
         preprocess=from_mapping(Preprocess, manifest["preprocess"]),
         classes=tuple(map(str, manifest["classes"])),
         multilabel=bool(manifest["multilabel"]),
@@ -344,9 +356,17 @@ def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
     return model
 
 
-def _config(manifest: Mapping[str, Any]) -> Config:
-    values = manifest["config"]
-    load_plugins(list(values.get("plugins", ())))
+def _config(stored: StoredModel) -> Config:
+    values = stored.manifest["config"]
+    try:
+        load_plugins(list(values.get("plugins", ())))
+    except UsageError as error:
+        if values["method"] not in METHODS:  # it was not loaded from elsewhere
+            raise MissingPluginError(
+                f"{stored.path.parent} needs the method '{values['method']}' of a plugin. "
+                f"{str(error).rstrip('.')}. Restore the file, or give its new place: "
+                "hadahash --plugin FILE COMMAND ..."
+            ) from error
     return Config.from_dict(METHODS.get(values["method"]).Settings, values)
 
 
@@ -361,7 +381,7 @@ def _config_v1(manifest: Mapping[str, Any]) -> Config:
     return make_config(manifest["method"], **fields, settings=settings)
 
 
-def _fill(network: HashNetwork, stored: StoredModel) -> bool:
+def _fill(network: HashNetwork, stored: StoredModel, device: torch.device) -> bool:
     """Copy stored tensors into an empty network; all names and shapes must agree.
 
     Returns whether the file holds exactly the tensors of the network, so that their digests agree.
@@ -379,6 +399,6 @@ def _fill(network: HashNetwork, stored: StoredModel) -> bool:
             f"{len(wrong)} tensors are missing, unexpected or of another shape: "
             f"{', '.join(wrong[:5])}"
         )
-    network.load_state_dict(tensors)
+    assign_state(network, tensors, device)
     given = stored.tensors
     return given.keys() == tensors.keys() and all(given[key] is tensors[key] for key in given)

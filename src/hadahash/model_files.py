@@ -31,6 +31,10 @@ class DamagedModelError(StorageError):
     """A file of a saved model is damaged."""
 
 
+class MissingPluginError(StorageError):
+    """The file or module that defines the method of a saved model cannot be loaded."""
+
+
 @dataclass(frozen=True)
 class StoredModel:
     """The content of a saved model.

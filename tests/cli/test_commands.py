@@ -53,6 +53,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "saved in" in done.stdout and "images could not be read" in done.stderr
+    assert "45 training images of 4 classes: red (12), blue (11), " in done.stderr
+    assert "held out: 4 images as queries for evaluate" in done.stderr
     return place / "run", photos
 
 
@@ -99,9 +101,11 @@ def test_help_names_what_can_be_given(run: Run) -> None:
 def test_train_evaluate_encode(trained: tuple[Path, Path], run: Run, tmp_path: Path) -> None:
     folder, photos = trained
     assert "red/broken.jpg" in (folder / "skipped.csv").read_text()
-    code, out, _ = run("evaluate", folder)
+    code, out, err = run("evaluate", folder)
     assert code == 0 and out.startswith("mAP@all ")
-    code, out, _ = run("evaluate", folder, "--json", "--depth", "5")
+    assert f"next: hadahash report {folder}" in err and f"hadahash index build {folder}" in err
+    code, out, err = run("evaluate", folder, "--json", "--depth", "5")
+    assert "next:" not in err
     assert json.loads(out)["depth"] == 5
     assert (
         json.loads(run("evaluate", folder, "--json", "--depth", "all", "--device", "cpu")[1])[
@@ -244,3 +248,23 @@ def test_output_into_a_closed_pipe_makes_no_noise() -> None:
         timeout=120,
     )
     assert "Traceback" not in done.stdout + done.stderr
+
+
+PLUGIN = '''
+from hadahash.methods import METHODS, Method
+
+@METHODS.register("from-a-file")
+class FromAFile(METHODS.get("lsh")):
+    """A method of a user."""
+'''
+
+
+def test_a_plugin_is_loaded_for_any_command(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    command = [sys.executable, "-m", "hadahash", "--plugin", "mine.py", "settings", "from-a-file"]
+    for arguments, expected in ((command, 0), (command[:3] + command[5:], 2)):
+        done = subprocess.run(
+            arguments, capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path
+        )
+        assert done.returncode == expected, done.stderr
+        assert expected == 0 or "Unknown" in done.stderr

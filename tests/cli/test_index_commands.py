@@ -25,7 +25,7 @@ def built(run, saved, toy_folder, tmp_path):
         code == 0
         and text == f"{out}: 48 images: 48 encoded, 0 unchanged, 0 removed, 1 could not be read\n"
     )
-    assert said.endswith(f"\nnext: hadahash serve {out}\n")
+    assert f"\nnext: hadahash serve {out}, or: hadahash search {out} IMAGE\n" in said
     assert "skipped.csv" in said and "red/broken.jpg" in (out / "skipped.csv").read_text()
     return out
 

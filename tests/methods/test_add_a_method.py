@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import CLASS_NAMES, make_toy, write_folder
+from toys import CLASS_NAMES, make_toy, one_line, write_folder
 
 from hadahash import evaluate, list_methods, plugins
+from hadahash.errors import StorageError
 from hadahash.methods import METHODS
 from hadahash.model import HashModel
 
@@ -68,3 +69,23 @@ def test_a_saved_model_finds_its_plugin_again(plugin_methods, monkeypatch):
     again = model.encode("../photos")
     assert np.array_equal(again.packed, names["codes"].packed)
     assert model.codewords().shape == (4, 16)
+
+
+def test_a_model_whose_plugin_has_moved_says_so(plugin_methods):
+    registered, loaded = dict(METHODS._entries), set(plugins._loaded)
+    file, use, _ = _blocks()
+    (plugin_methods / "hinge.py").write_text(file, "utf-8")
+    write_folder(plugin_methods / "photos", *make_toy(24, seed=0))
+    names: dict[str, object] = {}
+    exec(use.replace("epochs=8", "epochs=1"), names)
+    names["hasher"].save("run")
+    (plugin_methods / "hinge.py").rename("moved.py")
+    _forget(registered, loaded)
+    with pytest.raises(StorageError, match=r"There is no plugin file .*hinge\.py") as caught:
+        HashModel.load("run", device="cpu")
+    one_line(caught.value)
+    assert "needs the method 'hinge'" in str(caught.value) and "--plugin" in str(caught.value)
+    assert "damaged" not in str(caught.value)
+    plugins.load_plugins(["moved.py"])
+    again = HashModel.load("run", device="cpu").encode("photos")
+    assert np.array_equal(again.packed, names["codes"].packed)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Optional
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -101,10 +102,22 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
             "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
-) -> None: ...
+    plugin: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(
+            help="Python file that defines a method, to load a model that was made with it."
+        ),
+    ] = None,
+) -> None:
+    context.obj = plugin or []  # `train` records them
+    if plugin:
+        from ..plugins import load_plugins
+
+        load_plugins(plugin)

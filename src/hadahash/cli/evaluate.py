@@ -61,8 +61,12 @@ def evaluate(
         )
     if json:
         output.as_json(report.to_dict())
-    else:
-        output.result(str(report))
+        return
+    output.result(str(report))
+    if run is not None:
+        output.info(
+            f"next: hadahash report {run}, or search your photos: hadahash index build {run} PHOTOS"
+        )
 
 
 def _of_run(

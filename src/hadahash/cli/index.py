@@ -79,7 +79,7 @@ def build(
         return
     plan.check_deletions(allow_empty=allow_empty, allow_deletions=yes)
     _apply(photos, plan, model)
-    output.info(f"next: hadahash serve {out}")
+    output.info(f"next: hadahash serve {out}, or: hadahash search {out} IMAGE")
 
 
 @app.command("add")
@@ -167,6 +167,7 @@ def info(
     Example: hadahash index info photos.index --verify
     """
     from ..index import Index as AnyIndex
+    from ..messages import counts_text
     from ..photos import Catalog
 
     opened = AnyIndex.open(index)
@@ -186,18 +187,10 @@ def info(
     if json:
         output.as_json(facts)
         return
-    facts["labels"] = _label_text(facts["labels"])
+    facts["labels"] = counts_text(facts["labels"])
     facts["verified"] = "yes" if verify else "not checked (--verify)"
     for name, value in facts.items():
         output.result(f"{name:<12}{f'{value:,}' if type(value) is int else value}")
-
-
-def _label_text(counts: dict[str, int], shown: int = 10) -> str:
-    """The most frequent labels with their counts, in one line."""
-    largest = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:shown]
-    texts = [f"{label} ({count:,})" for label, count in largest]
-    more = [f"... {len(counts):,} in all (--json)"] if len(counts) > shown else []
-    return ", ".join([*texts, *more]) or "none"
 
 
 @app.command("duplicates")

@@ -11,6 +11,7 @@ from . import options, output
 
 
 def train(
+    context: typer.Context,
     data: Annotated[
         str,
         typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),
@@ -49,7 +50,7 @@ def train(
         weights=weights,
         seed=seed,
         split_seed=split_seed,
-        plugins=plugin or [],
+        plugins=[*context.obj, *(plugin or [])],
         settings=_read_settings(config, set_ or []) | ({"frozen": True} if frozen else {}),
     )
     spec = DataSpec(data, str(data_root) if data_root else None, protocol, validation)
@@ -87,6 +88,9 @@ def _report(out: Path) -> None:
     if record.get("train_seconds"):
         images, seconds = record["train_images"], record["train_seconds"]
         output.info(f"trained on {images:,} images in {seconds:.1f} s")
+    fraction = record.get("validation")
+    more = f", and {fraction:.0%} of the training images for validation" if fraction else ""
+    output.info(f"held out: {record['queries']:,} images as queries for evaluate{more}")
     if "validation_map" in record:
         output.result(f"validation mAP {record['validation_map']:.4f}")
     output.result(f"saved in {out}; next: hadahash evaluate {out}")

@@ -11,13 +11,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from .. import files
 from ..data import LabelledImages, Split, find_dataset
 from ..data.base import ArrayImages, FileImages, MemoryImages
 from ..data.datasets import DATASETS
 from ..environment import command_line, source_revision, versions
+from ..errors import StorageError
 from ..fitting import weights_digest
 from ..model import HashModel
 from ..settings import require
+
+_SAMPLED = 2048  # bytes at each place of a file
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,9 @@ def _data_location(spec: DataSpec, out: Path) -> dict[str, Any]:
 def data_digests(dataset: LabelledImages) -> dict[str, str | None]:
     """Digests of the ids, labels, class names and files of a data set.
 
-    Files are represented by their sizes, which survive a copy; images in memory by their pixels.
-    Images of another kind have no such digest, because computing it would read all of them.
+    Files are represented by their sizes and a sample of their bytes, which survive a copy; images
+    in memory by their pixels. Images of another kind have no such digest, because computing it
+    would read all of them.
     """
     classes = hashlib.sha256("\0".join(dataset.classes).encode("utf-8", "surrogateescape"))
     return {
@@ -137,7 +142,18 @@ def _files_digest(dataset: LabelledImages) -> str | None:
     digest = hashlib.sha256()
     for path in dataset.images.paths:
         try:
-            digest.update(path.stat().st_size.to_bytes(8, "little"))
-        except OSError:
+            digest.update(_sample(path))
+        except (OSError, StorageError):
             digest.update(b"missing!")
     return digest.hexdigest()
+
+
+def _sample(path: Path) -> bytes:
+    """The size of a file, and some bytes of its start, middle and end."""
+    with files.require_regular(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        parts = [size.to_bytes(8, "little")]
+        for start in (0, size // 2, size - _SAMPLED):
+            file.seek(max(0, start))
+            parts.append(file.read(_SAMPLED))
+    return b"".join(parts)
