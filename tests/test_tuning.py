@@ -231,9 +231,9 @@ def test_a_trial_is_measured_as_the_data_set_is_reported(depth):
 
 def test_seeds_wait_for_tuning_and_take_its_choice(ran):
     _, records, _, (before, after) = ran
-    assert not before.cells and len(before.waiting) == 2
-    assert "digits hcdh waits for tuning: 4 trials missing." in before.waiting
-    assert not after.waiting
+    assert not before.cells and len(before.notes) == 2
+    assert "digits hcdh waits for tuning: 4 trials missing." in before.notes
+    assert len(after.notes) == 1 and "digits hcdh: the chosen point is at an edge" in after.notes[0]
     assert len(after.cells) == 5 * 2 * 2
     chosen = {own.method: own.point for own in choose(Tuning(SMALL), records)}
     for cell in after.cells:

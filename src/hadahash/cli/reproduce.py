@@ -146,7 +146,7 @@ def _run_plan(
         total += count
         if not count:
             break
-    for text in plan.waiting:
+    for text in plan.notes:
         output.info(text)
     output.result(f"{total} cells run, {len(collected.missing(cells))} missing")
 

@@ -33,12 +33,12 @@ class Plan:
     Attributes:
         name: Name of the plan.
         cells: Its cells.
-        waiting: Why further cells cannot be run yet.
+        notes: Why further cells cannot be run yet, and what is doubtful about others.
     """
 
     name: str
     cells: list[Cell]
-    waiting: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def read_plan(source: str | Path, results: Path) -> Plan:
@@ -149,13 +149,21 @@ def _seeds(results: Path) -> Plan:
         for dataset, seed, method, bits in order
         if choices[dataset, method].complete
     ]
-    waiting = tuple(
-        f"{own.dataset} {own.method} waits for tuning: "
-        + (f"{len(own.missing)} trials missing." if own.missing else "all trials diverged.")
+    notes = tuple(
+        _note(own)
         for own in choices.values()
-        if own.method in methods and not own.complete
+        if own.method in methods and (own.extend or not own.complete)
     )
-    return Plan("seeds", cells, waiting)
+    return Plan("seeds", cells, notes)
+
+
+def _note(choice: tuning.Choice) -> str:
+    name = f"{choice.dataset} {choice.method}"
+    if choice.missing:
+        return f"{name} waits for tuning: {len(choice.missing)} trials missing."
+    if not choice.complete:
+        return f"{name} waits for tuning: all trials diverged."
+    return f"{name}: the chosen point is at an edge of its grid: extend {', '.join(choice.extend)}."
 
 
 def _chosen(content: dict[str, Any], dataset: str, method: str, results: Path) -> dict[str, Any]:
