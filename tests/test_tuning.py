@@ -200,9 +200,10 @@ def test_a_trial_has_what_a_choice_needs(ran):
         assert settings["sampler"] == record["asked"].get("sampler", "random")
 
 
-def test_a_trial_stays_inside_the_training_part():
-    data = open_dataset("digits")
-    cell = Tuning(SMALL).trial("digits", "hcdh", 64, {"lr": 0.1})
+@pytest.mark.parametrize("name", ["digits", "digit-pairs"])
+def test_a_trial_stays_inside_the_training_part(name):
+    data = open_dataset(name)
+    cell = Tuning(SMALL).trial(name, "hcdh", 64, {"lr": 0.1})
     whole, own = make_split(data, cell.protocol, seed=30), split_of(cell, data)
     assert np.array_equal(np.union1d(own.query, own.train), whole.train)
     assert not len(np.intersect1d(own.query, own.database))
@@ -239,6 +240,17 @@ def test_seeds_wait_for_tuning_and_take_its_choice(ran):
     for cell in after.cells:
         assert cell.settings == SMALL["settings"] | chosen[cell.method]
         assert cell.seed in range(40, 45) and not cell.validation and not cell.varied
+
+
+@pytest.mark.parametrize("method", ["hcdh-c", "mihash", "dsdh"])
+def test_trials_of_multi_label_images(method, tmp_path):
+    point = {"epochs": 1, "lr": 0.1, "backbone_lr": 0.2, "sampler": "balanced", "clip_grad": 1.0}
+    cell = Tuning(SMALL).trial("digit-pairs", method, 16, point)
+    collected = Collected(tmp_path / "tuning")
+    context = RunContext(tmp_path, tmp_path / "runs", weights="none", device="cpu")
+    assert run_plan([cell], context, collected, workers=0) == 1
+    (record,) = collected.records()
+    assert 0 < record["validation_map"] <= 1 and record["settings"]["clip_grad"] == 1.0
 
 
 def test_a_trial_can_be_repeated(ran):
