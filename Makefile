@@ -1,4 +1,4 @@
-# Everything a fresh machine needs: `make demo` or `make test`. Both set up .venv first.
+# `make demo` and `make test` set up .venv first.
 
 PYTHON ?= python3
 VENV := .venv
@@ -17,7 +17,7 @@ $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/hadaha
 
 demo: setup
 	$(RUN)hadahash demo
-	@echo "In this folder that is: $(RUN)hadahash serve demo/photos.index"
+	@echo "Without activating .venv: $(RUN)hadahash serve demo/photos.index"
 
 # The tests of the page need a browser. Where it cannot be installed they are skipped, unless
 # HADAHASH_REQUIRE_BROWSER=1.

@@ -127,7 +127,7 @@ def compare(
     times: dict[str, list[float]] = {}
     difference: list[float] = []
     each = max(1, options.sample // options.rounds)
-    ours = min(500, options.queries)  # enough to amortise the fixed cost, as in a full evaluation
+    ours = min(500, options.queries)  # enough to amortize the fixed cost, as in a full evaluation
     for turn in range(options.rounds):
         rows = slice(turn * each % options.queries, turn * each % options.queries + each)
         for threads in sorted({1, options.threads}):
@@ -164,16 +164,16 @@ def compare(
 def clustered(
     rng: np.random.Generator, bits: int, classes: int, multilabel: bool
 ) -> Callable[[int], tuple[hh.Codes, NDArray[Any]]]:
-    """Generator of codes around class centres: each bit is flipped with probability 0.15."""
-    centres = rng.choice(np.array([-1, 1], np.int8), (classes, bits))
+    """Generator of codes around class centers: each bit is flipped with probability 0.15."""
+    centers = rng.choice(np.array([-1, 1], np.int8), (classes, bits))
 
     def block(n: int) -> tuple[NDArray[np.uint8], NDArray[Any]]:
         if multilabel:
             labels = (rng.random((n, classes)) < 1.5 / classes).astype(np.uint8)
-            values = np.where(labels.astype(np.int8) @ centres >= 0, 1, -1).astype(np.int8)
+            values = np.where(labels.astype(np.int8) @ centers >= 0, 1, -1).astype(np.int8)
         else:
             labels = rng.integers(0, classes, n, np.uint8)
-            values = centres[labels]
+            values = centers[labels]
         flips = rng.random((n, bits), np.float32) < 0.15
         return pack(np.where(flips, -values, values)), labels
 
@@ -198,8 +198,8 @@ def float_loop(database: hh.Codes, labels: NDArray[Any]) -> Loop:
 
     def one_query(packed: NDArray[np.uint8], label: Any) -> float:
         query = hh.Codes(packed=packed[None], bits=database.bits).signs()[0].astype(np.float32)
-        wanted = np.arange(classes) == label if labels.ndim == 1 else label
-        relevant = one_hot @ wanted.astype(np.float32) > 0
+        query_classes = np.arange(classes) == label if labels.ndim == 1 else label
+        relevant = one_hot @ query_classes.astype(np.float32) > 0
         return sorted_average_precision(0.5 * (database.bits - signs @ query), relevant)
 
     return one_query

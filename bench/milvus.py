@@ -120,20 +120,20 @@ def searches(
     """Milliseconds per query of both engines, with and without a filter, and whether they agree."""
     rows = []
     for batch in options.batches:
-        for wanted in ({}, {"labels": 3}):
+        for label_filter in ({}, {"labels": 3}):
             asked, times, same = queries[:batch], {"milvus": [], "exact": []}, []  # type: ignore[var-annotated]
             for _ in range(options.rounds + 1):  # the first is a warm-up
                 found = []
                 for name, engine in (("milvus", index), ("exact", exact)):
                     start = time.perf_counter()
-                    found.append(engine.search(asked, options.k, **wanted))  # type: ignore[arg-type]
+                    found.append(engine.search(asked, options.k, **label_filter))  # type: ignore[arg-type]
                     times[name].append(1000 * (time.perf_counter() - start) / batch)
                 same.append(np.array_equal(found[0].ids, found[1].ids))
             medians = {name: median(each[1:]) for name, each in times.items()}
             rows.append(
                 {
                     "batch": batch,
-                    **wanted,
+                    **label_filter,
                     "milliseconds_per_query": medians,
                     "same_answers": all(same),
                 }

@@ -4,13 +4,13 @@
     python bench/search.py --sizes 100000 --bits 64 --rounds 4 --out small.json
 
 All engines take turns in every round, in rotating order, so that neither a busy machine nor a warm
-cache favours one. A turn takes at least 8 queries and 30 ms. The result has the median times, the
-median and quartiles of each ratio over all rounds, and the smallest ratios (`least`). Clustered codes
-are 100 codewords with 5 % of the bits flipped. "exact" is the default engine; "routed" gets the
-codewords of clustered codes, and learns centroids of random ones. faiss is IndexBinaryFlat, and on
-clustered codes also IndexBinaryIVF with 100 lists and the fewest probes that find all true distances.
-The read bandwidth is that of numpy's fastest reduction over the same number of bytes. Threads wait
-passively everywhere.
+cache favors one. A turn takes at least 8 queries and 30 ms. The result has the median times, the
+median and quartiles of each ratio over all rounds, and the smallest ratios (`least`). Clustered
+codes are 100 codewords with 5 % of the bits flipped. "exact" is the default engine; "routed" gets
+the codewords of clustered codes, and learns centroids of random ones. faiss is IndexBinaryFlat, and
+on clustered codes also IndexBinaryIVF with 100 lists and the fewest probes that find all true
+distances. The read bandwidth is that of numpy's fastest reduction over the same number of bytes.
+Threads wait passively everywhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A reference index: a dictionary, and every distance computed bit by bit."""
+"""A reference index: a dictionary with distances computed bit by bit."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class BruteForce:
 
     def put(self, codes, labels=None, paths=None):
         for row, (signs, each) in enumerate(zip(codes.signs(), codes.ids.tolist(), strict=True)):
-            wanted = (
+            item_labels = (
                 set()
                 if labels is None
                 else {labels[row]}
                 if np.isscalar(labels[row])
                 else set(labels[row])
             )
-            self.items[each] = (signs, wanted, None if paths is None else paths[row])
+            self.items[each] = (signs, item_labels, None if paths is None else paths[row])
 
     def search(self, codes, k, *, radius=None, labels=None, ids=None):
         """Lists of (distance, id), at most k."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-# Before torch is imported: its threads would wait actively and starve each other on a busy machine.
+# Before torch is imported: its threads would spin while waiting and slow each other down on a busy
+# machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -55,6 +56,12 @@ def saved(fitted: Hasher, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def toy_folder(tmp_path: Path) -> Path:
     """48 toy images as PNG files, 12 in each of 4 class folders."""
     return write_folder(tmp_path / "photos", *make_toy(48, seed=2))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def configuration(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A configuration folder for the tests, also of child processes."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
 
 
 @pytest.fixture(scope="session", autouse=True)

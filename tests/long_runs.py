@@ -1,4 +1,4 @@
-"""Tests that repeat something many times: a little as a rule, and as often as is asked for where HADAHASH_LONG=1 is set."""
+"""Repetitions of long tests: few by default, all with HADAHASH_LONG=1."""
 
 from __future__ import annotations
 

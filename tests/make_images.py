@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 HEIGHT, WIDTH = 40, 56
-GREY, WHITE, ROSE = (90, 90, 90), (255, 255, 255), (200, 40, 90)
+GRAY, WHITE, ROSE = (90, 90, 90), (255, 255, 255), (200, 40, 90)
 
 
 class Case(NamedTuple):
@@ -20,7 +20,7 @@ class Case(NamedTuple):
     data: bytes
     expected: str  # "ok", or the name of the error
     shape: tuple[int, int] | None = None  # (height, width) of what is decoded
-    colour: tuple[int, int, int] | None = None  # of every pixel, within `within`
+    color: tuple[int, int, int] | None = None  # of every pixel, within `within`
     within: int = 0
 
 
@@ -39,8 +39,8 @@ def encode(image: Image.Image | np.ndarray, fmt: str, **options) -> bytes:
     return buffer.getvalue()
 
 
-def flat(mode: str, colour: int | tuple[int, ...]) -> Image.Image:
-    return Image.new(mode, (WIDTH, HEIGHT), colour)
+def flat(mode: str, color: int | tuple[int, ...]) -> Image.Image:
+    return Image.new(mode, (WIDTH, HEIGHT), color)
 
 
 def values(value: float, dtype: type) -> Image.Image:
@@ -71,9 +71,9 @@ def png_chunk(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
-def png(width: int, height: int, depth: int, colour: int, rows: bytes, *extra: bytes) -> bytes:
+def png(width: int, height: int, depth: int, color: int, rows: bytes, *extra: bytes) -> bytes:
     """A PNG of `rows` with their filter bytes; `extra` chunks come before the pixels."""
-    header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
+    header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0))
     body = (
         header
         + b"".join(extra)
@@ -100,12 +100,12 @@ def scan_bomb(side: int = 8_000, scans: int = 5_000) -> bytes:
     return data[:-2] + data[last:-2] * scans + b"\xff\xd9"
 
 
-def grey_ramp(top: int) -> np.ndarray:
+def gray_ramp(top: int) -> np.ndarray:
     return np.tile(np.linspace(0, top, 256), (16, 1))
 
 
 def animation(fmt: str, frames: int, size: tuple[int, int] = (8, 8)) -> bytes:
-    """An animation: red first, then frames that differ from their neighbours."""
+    """An animation: red first, then frames that differ from their neighbors."""
     images = [
         Image.new("RGB", size, (255, 0, 0) if i == 0 else (i % 251, 200, i // 251))
         for i in range(frames)
@@ -175,25 +175,25 @@ def _modes() -> list[Case]:
             4,
         ),
         Case("mode-LAB.tif", encode(flat("LAB", (255, 128, 128)), "TIFF"), "ok", shape, WHITE, 3),
-        Case("mode-I16.png", encode(values(257 * 90, np.uint16), "PNG"), "ok", shape, GREY),
-        Case("mode-I16.tif", encode(values(257 * 90, np.uint16), "TIFF"), "ok", shape, GREY),
-        Case("mode-I.tif", encode(values(257 * 90, np.int32), "TIFF"), "ok", shape, GREY),
+        Case("mode-I16.png", encode(values(257 * 90, np.uint16), "PNG"), "ok", shape, GRAY),
+        Case("mode-I16.tif", encode(values(257 * 90, np.uint16), "TIFF"), "ok", shape, GRAY),
+        Case("mode-I.tif", encode(values(257 * 90, np.int32), "TIFF"), "ok", shape, GRAY),
         Case("mode-F.tif", encode(values(0.5, np.float32), "TIFF"), "ok", shape, (128,) * 3),
         Case("mode-F-nan.tif", encode(values(np.nan, np.float32), "TIFF"), "ok", shape, (0,) * 3),
         Case("mode-F-wide.tif", encode(values(-3e38, np.float32), "TIFF"), "ok", shape, (0,) * 3),
         Case(
-            "mode-16-bit-grey.pgm",
+            "mode-16-bit-gray.pgm",
             b"P5 4 2 65535\n" + struct.pack(">H", 257 * 90) * 8,
             "ok",
             (2, 4),
-            GREY,
+            GRAY,
         ),
         Case(
             "mode-16-bit-rgb.png",
             png(2, 1, 16, 2, b"\0" + struct.pack(">6H", *[257 * 90] * 6)),
             "ok",
             (1, 2),
-            GREY,
+            GRAY,
         ),
         Case(
             "mode-16-bit-rgba.png",
@@ -204,7 +204,7 @@ def _modes() -> list[Case]:
         ),
         Case("mode-rgb.bmp", encode(rgb, "BMP"), "ok", shape),
         Case("mode-ppm.ppm", encode(rgb, "PPM"), "ok", shape),
-        Case("mode-plain.pgm", b"P2 2 1 255 90 90\n", "ok", (1, 2), GREY),
+        Case("mode-plain.pgm", b"P2 2 1 255 90 90\n", "ok", (1, 2), GRAY),
         Case("mode-pbm.pbm", b"P4 8 1 \0", "ok", (1, 8), WHITE),
         Case("compressed.tif", encode(rgb, "TIFF", compression="tiff_lzw"), "ok", shape),
         Case("progressive.jpg", encode(rgb, "JPEG", progressive=True), "ok", shape),

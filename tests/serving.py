@@ -1,4 +1,5 @@
-"""Helpers for the tests of the service: a collection, and the service in this process or another."""
+"""Helpers for the tests of the service: a collection, and the service in this or another
+process."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ READ, WRITE = "read-read-read-read", "write-write-write-write"
 
 
 @dataclass(frozen=True)
-class Place:
+class ToyCollection:
     """The folder of a toy collection."""
 
     root: Path
@@ -45,9 +46,9 @@ class Place:
 
 
 @contextmanager
-def opened(place: Place, **settings: object) -> Iterator[TestClient]:
+def opened(toy_collection: ToyCollection, **settings: object) -> Iterator[TestClient]:
     """A client of the application in this process, which is ready."""
-    service = Service(place.config, ServeSettings(**settings))  # type: ignore[arg-type]
+    service = Service(toy_collection.config, ServeSettings(**settings))  # type: ignore[arg-type]
     with TestClient(create_app(service), base_url="http://127.0.0.1") as client:
         wait_for(lambda: client.get("/readyz").status_code == 200)
         yield client
@@ -83,19 +84,26 @@ class Running:
 
 @contextmanager
 def running(
-    place: Place, *options: str, ready: bool = True, **environment: str
+    toy_collection: ToyCollection, *options: str, ready: bool = True, **environment: str
 ) -> Iterator[Running]:
     given = [
         "--run",
-        str(place.root / "run"),
+        str(toy_collection.root / "run"),
         "--images",
-        str(place.root / "photos"),
+        str(toy_collection.root / "photos"),
         "--port",
         "0",
         *options,
     ]
     process = subprocess.Popen(
-        [sys.executable, "-m", "hadahash", "serve", str(place.root / "photos.index"), *given],
+        [
+            sys.executable,
+            "-m",
+            "hadahash",
+            "serve",
+            str(toy_collection.root / "photos.index"),
+            *given,
+        ],
         stdout=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
@@ -122,17 +130,19 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 @contextmanager
-def in_thread(place: Place, **settings: object) -> Iterator[str]:
+def in_thread(toy_collection: ToyCollection, **settings: object) -> Iterator[str]:
     """A real server in a thread of this process, which starts quickly; yields its address."""
-    with service_in_thread(place, **settings) as (address, _):
+    with service_in_thread(toy_collection, **settings) as (address, _):
         yield address
 
 
 @contextmanager
-def service_in_thread(place: Place, **settings: object) -> Iterator[tuple[str, Service]]:
+def service_in_thread(
+    toy_collection: ToyCollection, **settings: object
+) -> Iterator[tuple[str, Service]]:
     """The same; yields the address and the service behind it."""
     listener = socket.create_server(("127.0.0.1", 0))
-    service = Service(place.config, ServeSettings(**settings))  # type: ignore[arg-type]
+    service = Service(toy_collection.config, ServeSettings(**settings))  # type: ignore[arg-type]
     server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

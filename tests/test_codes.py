@@ -274,7 +274,7 @@ def test_a_wrong_header_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_of_a_later_version_says_so(tmp_path, rng, suffix, monkeypatch):
+def test_a_file_of_a_later_version_is_reported(tmp_path, rng, suffix, monkeypatch):
     path = tmp_path / f"codes{suffix}"
     with monkeypatch.context() as patch:
         patch.setattr(code_files, "_FORMAT", 3)
@@ -434,7 +434,7 @@ def test_a_prefix_keeps_the_first_bits(rng):
 
 
 @pytest.mark.parametrize("bits", [16.0, True, "16", None, -3, np.bool_(True)])
-def test_a_code_length_is_an_integer(bits):
+def test_a_code_length_must_be_an_integer(bits):
     with pytest.raises(UsageError, match="bits must be an integer >= 1"):
         Codes(np.zeros((1, 2), np.uint8), bits)
 

@@ -1,4 +1,4 @@
-"""The code on the pages runs, their commands exist, their links lead somewhere, their numbers are measured."""
+"""The documentation: code runs, commands exist, links are valid, numbers are measured."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _anchors(text: str) -> set[str]:
 
 
 def _broken_links(page: Path) -> list[str]:
-    """The links of a page to a file or a heading that is not there."""
+    """The links of a page to a missing file or heading."""
     broken = []
     for target in (
         "".join(found) for found in _LINK.findall(_FENCE.sub("", page.read_text("utf-8")))
@@ -92,7 +92,8 @@ def _commands(text: str) -> Iterator[str]:
 
 
 def _refusal(command: str) -> str:
-    """The error of the command line for a command, empty if it is valid. `--help` keeps it from being run."""
+    """The error of the command line for a command, empty if it is valid. `--help` is appended so
+    that it is not run."""
     words = shlex.split(command, comments=True)
     words = words[
         : next(
@@ -105,7 +106,7 @@ def _refusal(command: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_command_line_knows_the_commands_of_the_pages(page):
+def test_the_commands_on_the_pages_are_valid(page):
     assert [
         refusal for refusal in map(_refusal, _commands(page.read_text("utf-8"))) if refusal
     ] == []

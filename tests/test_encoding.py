@@ -218,7 +218,7 @@ def _nearly_equal(model, a, b, pixels):
 
 
 class Killed(BaseException):
-    """Like a kill: nothing catches it."""
+    """Simulates a kill: nothing catches it."""
 
 
 def _interrupted(encoder, source, out, *, after, **options):
@@ -271,7 +271,7 @@ def test_parts_of_another_job_are_not_used(encoder, pixels, tmp_path, change):
     assert codes.ids.tolist() == ids[list(expected)].tolist()
 
 
-def test_a_retrained_hasher_is_another_model(toy, tmp_path, pixels):
+def test_a_retrained_hasher_is_a_different_model(toy, tmp_path, pixels):
     hasher = tiny_hasher(epochs=1).fit(*toy)
     first = hasher.model_.id
     hasher.save(tmp_path / "model")
@@ -293,14 +293,14 @@ def test_a_job_that_is_done_again_encodes_again(encoder, pixels, tmp_path):
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_jobs_of_almost_nothing(encoder, pixels, tmp_path, count):
+def test_very_small_jobs(encoder, pixels, tmp_path, count):
     source = _source(ArrayImages(pixels[:count]), count)
     codes = encode_to_file(encoder, source, tmp_path / "codes.npz", model_id="m")
     assert len(codes) == len(Codes.load(tmp_path / "codes.npz")) == count
     assert codes.bits == 16
 
 
-def test_codes_that_cannot_be_written_are_one_line(fitted, pixels, tmp_path):
+def test_codes_that_cannot_be_written_are_one_line_errors(fitted, pixels, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="Cannot write") as caught:
         fitted.model_.encode_to_file(pixels, tmp_path / "file" / "codes.npz")
@@ -351,7 +351,7 @@ def test_the_cache_tells_images_and_networks_apart(toy, pixels, tmp_path):
 
 @pytest.mark.parametrize("kind", ["folder", "array"])
 def test_an_interrupted_job_does_not_continue_with_other_images(model, pixels, tmp_path, kind):
-    """Cameras number their files alike in every folder, and arrays always from 0."""
+    """File names of cameras repeat across folders, and ids of arrays always start at 0."""
     first, second = pixels[:30], pixels[30:60]
     sources = [first, second]
     if kind == "folder":

@@ -1,4 +1,4 @@
-"""Every example runs and prints what it should."""
+"""Every example runs and prints the expected output."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_only_regular_files_are_read(tmp_path, read):
         one_line(caught.value)
 
 
-def test_writing_to_names_that_cannot_be_is_one_line(tmp_path):
+def test_writing_to_names_that_are_invalid_is_a_one_line_error(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "folder").mkdir()
     for name in ("n" * 300, "loop", "folder"):
@@ -158,7 +158,7 @@ def test_hostile_json_is_damage(tmp_path, content):
     one_line(caught.value)
 
 
-def test_hostile_toml_is_one_line(tmp_path):
+def test_hostile_toml_is_a_one_line_error(tmp_path):
     (tmp_path / "x.toml").write_text("a = " + "[" * 100_000)
     with pytest.raises(UsageError, match=r"x\.toml is not valid TOML") as caught:
         files.read_toml(tmp_path / "x.toml")

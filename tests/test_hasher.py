@@ -83,7 +83,7 @@ def test_pixels_a_folder_and_labelled_images_are_the_same_data(small, tmp_path):
     assert hashers[0].model_.info["steps"] == 1 and not hashers[0].model_.multilabel
 
 
-def test_a_corrupt_image_does_not_stop_the_training(small, toy_folder):
+def test_a_corrupt_image_does_not_stop_training(small, toy_folder):
     bad = ["blue/000.png", "red/010.png"]
     (toy_folder / bad[0]).write_bytes(b"not an image")
     (toy_folder / bad[1]).write_bytes((toy_folder / bad[1]).read_bytes()[:300])
@@ -100,7 +100,7 @@ def test_a_corrupt_image_does_not_stop_the_training(small, toy_folder):
         )
 
 
-def test_a_folder_of_which_nothing_can_be_read_is_one_line(small, toy_folder):
+def test_a_folder_of_which_nothing_can_be_read_is_a_one_line_error(small, toy_folder):
     for path in toy_folder.rglob("*.png"):
         path.write_bytes(b"")
     with pytest.raises(DataError, match="at least 2 readable images, got 0 of 48") as caught:
@@ -132,13 +132,13 @@ def test_multilabel_data(small):
         (np.full((8, 2), 3), "0 and 1"),
     ],
 )
-def test_wrong_labels_are_one_line(small, labels, message):
+def test_wrong_labels_are_one_line_errors(small, labels, message):
     with pytest.raises(HadaHashError, match=message) as caught:
         small().fit(make_toy(8, seed=0)[0], labels)
     one_line(caught.value)
 
 
-def test_a_folder_of_one_class_is_one_line(small, toy_folder):
+def test_a_folder_of_one_class_is_a_one_line_error(small, toy_folder):
     for name in ("blue", "green", "yellow"):
         shutil.rmtree(toy_folder / name)
     with pytest.raises(DataError, match="has only the class 'red'") as caught:
@@ -167,7 +167,7 @@ def test_a_folder_of_one_class_is_one_line(small, toy_folder):
         ({"weights": "/nowhere/w.pth"}, "There is no weights file /nowhere/w.pth"),
     ],
 )
-def test_wrong_arguments_are_one_line_and_exit_code_2(toy, changes, message):
+def test_wrong_arguments_are_one_line_errors_and_exit_code_2(toy, changes, message):
     with pytest.raises(HadaHashError) as caught:
         tiny_hasher(**changes).fit(*toy)
     assert message in one_line(caught.value)
@@ -191,7 +191,7 @@ def test_init_stores_its_arguments_as_given():
     assert (hasher.method, hasher.bits, hasher.settings) == ("lsh", 8, {"epochs": "3"})
 
 
-def test_frozen_leaves_the_backbone_as_it_was(toy):
+def test_frozen_leaves_the_backbone_unchanged(toy):
     frozen = tiny_hasher(frozen=True, epochs=4).fit(*toy)
     untouched = tiny_hasher("lsh").fit(*toy)
     ours, theirs = (
@@ -279,7 +279,7 @@ def test_the_square_follows_the_typical_file(tmp_path):
 # ------------------------------------------------------------------ encode
 
 
-def test_a_hasher_that_is_not_fitted_says_so(tmp_path):
+def test_a_hasher_that_is_not_fitted_is_reported(tmp_path):
     uses = (
         lambda h: h.encode([]),
         lambda h: h.save(tmp_path),

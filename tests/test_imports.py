@@ -43,6 +43,7 @@ ORDER = (
     "index",
     "building",
     "model_files",
+    "restoring",
     "model",
     "fitting",
     "hasher",
@@ -86,7 +87,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _imported(path: Path) -> Iterator[str]:
-    """The top modules that a file imports from, wherever in it the import stands."""
+    """The top modules that a file imports from, at any level."""
     package = ["hadahash", *path.relative_to(SOURCE).parent.parts]
     for node in _statements(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

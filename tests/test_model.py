@@ -53,7 +53,7 @@ def test_the_id_follows_from_all_that_makes_a_code(model):
     assert replace(model, info={"other": "facts"}).id == model.id
 
 
-def test_trainings_that_differ_in_mirror_are_different_models(toy):
+def test_models_that_differ_in_mirror_have_different_ids(toy):
     one, two = (tiny_hasher(epochs=1, mirror=mirror).fit(*toy).model_ for mirror in (False, True))
     assert one.weights_sha256 == two.weights_sha256 and one.id != two.id
 
@@ -114,7 +114,7 @@ def test_a_last_step_that_diverges_gives_no_model(toy, monkeypatch, value, froze
 
 
 @pytest.mark.parametrize("lr", [float("inf"), "inf", float("nan"), 0, -1])
-def test_an_impossible_learning_rate_is_refused_before_the_training(lr):
+def test_an_invalid_learning_rate_is_refused_before_training(lr):
     with pytest.raises(UsageError, match="lr must be > 0, got"):
         tiny_hasher(lr=lr)
 
@@ -132,7 +132,7 @@ def test_loading_searches_no_codebook(saved, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["hcdh", "csq", "orthohash", "ssdh"])
-def test_a_thousand_classes_are_loaded_in_no_time(method, tmp_path, monkeypatch):
+def test_a_model_of_a_thousand_classes_loads_quickly(method, tmp_path, monkeypatch):
     use_smallest_backbone(monkeypatch)
     config = tiny_config(method, bits=48, **({"codebook": "random"} if method == "hcdh" else {}))
     model = _untrained(config, classes=1000)
@@ -288,7 +288,7 @@ def test_a_manifest_of_wrong_types_never_raises_another_error(fitted, tmp_path, 
 
 
 @pytest.mark.parametrize("kind", ["pipe", "zero", "nested", "folder", "loop"])
-def test_a_manifest_that_cannot_be_read_is_one_line(tmp_path, kind):
+def test_a_manifest_that_cannot_be_read_is_a_one_line_error(tmp_path, kind):
     path = tmp_path / MANIFEST
     make = {
         "pipe": lambda: os.mkfifo(path),
@@ -303,7 +303,7 @@ def test_a_manifest_that_cannot_be_read_is_one_line(tmp_path, kind):
     one_line(caught.value)
 
 
-def test_a_folder_name_that_is_too_long_is_one_line(tmp_path):
+def test_a_folder_name_that_is_too_long_is_a_one_line_error(tmp_path):
     with pytest.raises(StorageError, match="too long") as caught:
         HashModel.load(tmp_path / ("n" * 300), device="cpu")
     one_line(caught.value)

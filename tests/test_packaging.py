@@ -1,4 +1,4 @@
-"""What an install gets: every data file of the package, and versions that suit every Python that is promised."""
+"""Packaging: all data files are installed, and pinned versions suit every supported Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PYTHONS = [f"3.{minor}" for minor in range(10, 15)]
 
 
 def test_a_wheel_has_every_file_of_the_package(tmp_path):
-    """Built from a copy, for `build/` and `*.egg-info` of earlier builds would lend it files it does not ask for."""
+    """Built from a copy, because `build/` and `*.egg-info` of earlier builds could add files."""
     source, out = tmp_path / "source", tmp_path / "out"
     built = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
     shutil.copytree(ROOT / "src" / "hadahash", source / "src" / "hadahash", ignore=built)
@@ -106,15 +106,15 @@ def test_every_dependency_has_one_version_for_each_python(python):
 
 @pytest.mark.parametrize("python", PYTHONS[:3])
 def test_no_version_refuses_the_python_it_is_named_for(python):
-    """Asks the installed packages; a version that is not installed here cannot be asked."""
-    asked = 0
+    """Reads the metadata of installed packages; other versions cannot be checked."""
+    checked = 0
     for name, version in _pins(python).items():
         try:
             package = distribution(name)
         except PackageNotFoundError:
             continue
         if package.version == version:
-            asked += 1
+            checked += 1
             allowed = SpecifierSet(package.metadata.get("Requires-Python") or "")
             assert allowed.contains(f"{python}.9"), f"{name} {version} needs Python {allowed}"
-    assert asked > 50
+    assert checked > 50

@@ -1,4 +1,4 @@
-"""An index follows the photos on disk: new, changed, renamed, deleted and unreadable files."""
+"""Sync of an index with photos on disk: new, changed, renamed, deleted and unreadable files."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def figures(summary):
 
 
 @pytest.mark.parametrize("engine", list_engines())
-def test_the_index_follows_the_folder(build, model, toy_folder, engine):
+def test_the_index_is_synced_with_the_folder(build, model, toy_folder, engine):
     photos, summary, seen = build(engine=engine)
     assert figures(summary) == (48, 0, 0, 0, 48) and seen == 48 and photos.index.engine == engine
     assert figures(build()[1]) == (0, 48, 0, 0, 48) and build()[2] == 0
@@ -102,7 +102,7 @@ def test_renamed_files_keep_their_codes(build, toy_folder):
     assert figures(build()[1]) == (0, 48, 0, 0, 48)
 
 
-def test_a_photo_folder_that_moved_is_followed_on_request(build, toy_folder, tmp_path):
+def test_a_photo_folder_that_was_moved_is_accepted_on_request(build, toy_folder, tmp_path):
     build()
     moved = toy_folder.rename(tmp_path / "pictures")
     with pytest.raises(UsageError, match=r"is an index of .*--moved"):
@@ -145,7 +145,7 @@ def test_unreadable_files_are_listed_and_read_once(build, toy_folder):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes")
-def test_a_pipe_is_not_waited_for(build, toy_folder):
+def test_reading_does_not_block_on_a_pipe(build, toy_folder):
     os.mkfifo(toy_folder / "red" / "pipe.jpg")
     assert figures(build()[1]) == (48, 0, 0, 1, 48)
 
@@ -166,7 +166,7 @@ def test_an_empty_folder_does_not_empty_the_index(build, toy_folder, tmp_path):
     toy_folder.rename(tmp_path / "away")
     toy_folder.mkdir()
     plan = photos.plan(scan_folder(toy_folder), whole=toy_folder)
-    with pytest.raises(DataError, match=r"holds no images.*--allow-empty") as caught:
+    with pytest.raises(DataError, match=r"contains no images.*--allow-empty") as caught:
         plan.check_deletions()
     one_line(caught.value)
     plan.check_deletions(allow_empty=True)
@@ -179,7 +179,7 @@ def test_an_empty_folder_does_not_empty_the_index(build, toy_folder, tmp_path):
     assert len(Index.open(photos.folder)) == 48
 
 
-def test_changing_and_renaming_everything_is_no_mass_deletion(build, toy_folder):
+def test_changing_and_renaming_everything_is_not_a_mass_deletion(build, toy_folder):
     photos, _, _ = build()
     for number, path in enumerate(sorted(toy_folder.glob("yellow/*"))):
         Image.fromarray(make_toy(1, seed=100 + number)[0][0]).save(path)
@@ -314,7 +314,7 @@ def test_odd_names(build, toy_folder):
     assert build()[1].removed == 1
 
 
-def test_finding(build, model, toy_folder):
+def test_find_similar(build, model, toy_folder):
     photos, _, _ = build()
     image = toy_folder / "blue" / "000.png"
     first, *rest = find_similar(photos.index, model, image, k=5)
@@ -386,7 +386,7 @@ def test_a_catalog_of_version_0_1_is_read(tmp_path):
 
 @pytest.mark.parametrize("deleted_from", [None, "/photos"])
 def test_comparing_one_file_reads_few_rows(tmp_path, deleted_from):
-    """SQLite's own count of steps: a look-up is a matter of dozens, a walk one of 100,000s."""
+    """Counts the steps of SQLite: a lookup takes dozens, a full scan hundreds of thousands."""
     catalog = Catalog(tmp_path)
     catalog.write({})
     with sqlite3.connect(catalog.path) as connection:
@@ -419,7 +419,7 @@ def test_comparing_one_file_reads_few_rows(tmp_path, deleted_from):
 
 
 @pytest.mark.parametrize("radius", [0, 1, 2, 5])
-def test_groups_are_what_a_walk_finds(radius):
+def test_groups_equal_a_graph_traversal(radius):
     rng = np.random.default_rng(radius)
     codes = Codes(
         packed=rng.integers(0, 256, (300, 2), dtype=np.uint8),

@@ -59,7 +59,7 @@ def test_a_module_is_imported_by_name(tmp_path, monkeypatch):
     assert "modular" in METHODS
 
 
-def test_two_files_of_one_name_are_both_loaded(tmp_path):
+def test_two_files_with_the_same_name_are_both_loaded(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.py").write_text(METHOD.format(name=f"mine-{folder}"))
@@ -77,7 +77,7 @@ def test_two_files_of_one_name_are_both_loaded(tmp_path):
         (METHOD.format(name="hcdh"), "The method 'hcdh' is already registered"),
     ],
 )
-def test_a_plugin_that_cannot_be_loaded_is_one_line(tmp_path, content, text):
+def test_a_plugin_that_cannot_be_loaded_is_a_one_line_error(tmp_path, content, text):
     path = tmp_path / "bad.py"
     if content is not None:
         path.write_text(content)
@@ -114,14 +114,14 @@ def installed(tmp_path, monkeypatch):
         EntryPoint("installed", "plugin_module:Mine", "hadahash.methods"),
         EntryPoint("broken", "no_such_package:Mine", "hadahash.methods"),
     ]
-    asked = []
+    groups = []
 
     def entry_points(*, group):
-        asked.append(group)
+        groups.append(group)
         return points if group == "hadahash.methods" else []
 
     monkeypatch.setattr(registry, "entry_points", entry_points)
-    return asked
+    return groups
 
 
 def test_an_entry_point_is_loaded_on_an_unknown_name(installed):
@@ -168,3 +168,44 @@ def test_running_a_definition_again_replaces_it():
     define()
     again = define()
     assert colors.get("red") is again
+
+
+def test_a_model_cannot_name_a_plugin_that_the_user_has_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    path, mark = tmp_path / "stranger.py", tmp_path / "ran"
+    path.write_text(f"from pathlib import Path\nPath({str(mark)!r}).touch()\n")
+    with pytest.raises(UsageError, match="loading it runs its code"):
+        plugins.load_recorded_plugins([str(path)])
+    assert not mark.exists()
+    load_plugins([path])  # the user names it
+    assert mark.exists()
+    mark.unlink()
+    plugins._loaded.discard(str(path))  # another process
+    plugins.load_recorded_plugins([str(path)])
+    assert mark.exists()
+    mark.unlink()
+    plugins._loaded.discard(str(path))
+    path.write_text(path.read_text() + "\n")
+    with pytest.raises(UsageError, match="has changed since"):
+        plugins.load_recorded_plugins([str(path)])
+    assert not mark.exists()
+
+
+def test_a_home_folder_that_cannot_be_written_does_not_stop_a_plugin(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    path = tmp_path / "mine.py"
+    path.write_text("VALUE = 1\n")
+    load_plugins([path])
+    plugins._loaded.discard(str(path))
+    with pytest.raises(UsageError, match="loading it runs its code"):
+        plugins.load_recorded_plugins([str(path)])
+
+
+def test_a_file_that_was_imported_before_can_be_named_as_a_plugin(tmp_path, monkeypatch):
+    path = tmp_path / "plugin_module.py"
+    path.write_text(METHOD.format(name="twice"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    load_plugins(["plugin_module"])
+    load_plugins([path])
+    assert "twice" in METHODS

@@ -1,4 +1,4 @@
-"""The record of a run says what ran, and evaluation notices that the data have changed."""
+"""The record of a run states what ran, and evaluation detects changed data."""
 
 from __future__ import annotations
 
@@ -306,8 +306,8 @@ def test_a_class_without_a_readable_query_is_refused(toy_folder, tmp_path):
 # ------------------------------------------------------------------ validation
 
 
-def test_validation_of_a_model_that_knows_nothing_is_chance(tmp_path):
-    """Held-out images search the other training images, not one another or themselves."""
+def test_validation_of_an_untrained_model_is_at_chance_level(tmp_path):
+    """Held-out images are queries; the other training images are the database."""
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (100, 32, 32, 3), np.uint8)
     labels = np.arange(100) % 10

@@ -19,39 +19,39 @@ from hadahash.errors import (
 from hadahash.registry import Registry
 
 
-def _colours() -> Registry[str]:
-    registry: Registry[str] = Registry("colour")
+def _colors() -> Registry[str]:
+    registry: Registry[str] = Registry("color")
     for name in ("red", "green", "blue"):
         registry.register(name)(name.upper())
     return registry
 
 
 def test_registered_objects_are_found_by_name():
-    registry = _colours()
+    registry = _colors()
     assert registry.get("red") == "RED"
     assert registry.names() == ["blue", "green", "red"]
     assert "red" in registry and "pink" not in registry
 
 
 def test_register_returns_its_argument():
-    assert _colours().register("pink")("PINK") == "PINK"
+    assert _colors().register("pink")("PINK") == "PINK"
 
 
 def test_a_name_is_registered_only_once():
-    with pytest.raises(UsageError, match="The colour 'red' is already registered"):
-        _colours().register("red")("other")
+    with pytest.raises(UsageError, match="The color 'red' is already registered"):
+        _colors().register("red")("other")
 
 
 def test_an_unknown_name_suggests_the_nearest_and_lists_all():
     with pytest.raises(UsageError) as caught:
-        _colours().get("gren")
+        _colors().get("gren")
     assert (
-        str(caught.value) == "Unknown colour 'gren'. Did you mean 'green'? Known: blue, green, red."
+        str(caught.value) == "Unknown color 'gren'. Did you mean 'green'? Known: blue, green, red."
     )
 
 
 def test_no_suggestion_without_a_similar_name():
-    assert "Did you mean" not in str(unknown("colour", "zzz", ["red"]))
+    assert "Did you mean" not in str(unknown("color", "zzz", ["red"]))
 
 
 def test_very_many_names_are_not_all_listed():

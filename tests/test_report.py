@@ -25,7 +25,7 @@ from hadahash.runs import DataSpec, EvaluatedRun, evaluate_run, read_evaluated_r
 from hadahash.visuals.report import read_runs, write_report
 from hadahash.visuals.report.groups import compare, differing, settings_of
 from hadahash.visuals.report.measures import measure, read_codebook, saturated
-from hadahash.visuals.report.neighbours import Pictures, choose, neighbour_rows
+from hadahash.visuals.report.neighbors import Pictures, choose, neighbor_rows
 from hadahash.visuals.templating import render
 
 EVIL = "<script>alert('x')</script>&"
@@ -267,9 +267,9 @@ def test_hardest_queries_come_first_and_others_depend_on_the_seed():
     assert choose([0.5, np.nan]) == ([0], [])
 
 
-def test_neighbours_are_ordered_by_distance_then_id(runs):
+def test_neighbors_are_ordered_by_distance_then_id(runs):
     run = read_evaluated_run(runs / "s0")
-    (row,) = neighbour_rows(run, Pictures(_dataset()), [3], ap_of(run))
+    (row,) = neighbor_rows(run, Pictures(_dataset()), [3], ap_of(run))
     distances = (run.query.signs()[3] != run.database.signs()).sum(axis=1)
     order = sorted(range(len(distances)), key=lambda i: (distances[i], run.database.ids[i]))[:10]
     labels = run.database_labels[order]
@@ -288,7 +288,7 @@ def test_neighbours_are_ordered_by_distance_then_id(runs):
 def test_multilabel_images_are_relevant_if_they_share_a_label(runs):
     run = read_evaluated_run(runs / "many")
     place = int(np.flatnonzero(run.query_labels[:, 2])[0])
-    (row,) = neighbour_rows(run, Pictures(_several_labels()), [place], ap_of(run))
+    (row,) = neighbor_rows(run, Pictures(_several_labels()), [place], ap_of(run))
     assert row[0].caption.startswith("red, warm, bright +1\n")
     for shown in row[1:]:
         assert shown.relevant == ("warm" in shown.caption)
@@ -298,11 +298,11 @@ def test_shared_labels_are_named_first(tmp_path):
     labels = [[0, 0, 0, 0, 1], [1, 1, 1, 0, 1], [1, 1, 1, 1, 0]]
     codes = Codes(pack(np.ones((3, 8), np.int8)), 8, np.array(["a", "b", "c"]))
     run = _evaluated(codes, labels, ("u", "v", "w", "x", "y"), tmp_path)
-    (row,) = neighbour_rows(run, Pictures(_dataset()), [0], np.array([0.5]))
+    (row,) = neighbor_rows(run, Pictures(_dataset()), [0], np.array([0.5]))
     assert [shown.caption for shown in row[1:]] == ["y\n✓ 0", "y, u, v +1\n✓ 0", "u, v, w +1\n✗ 0"]
 
 
-def test_a_missing_image_is_a_grey_square():
+def test_a_missing_image_is_a_gray_square():
     assert (Pictures(_dataset()).get("no such image") == 128).all()
 
 
@@ -357,7 +357,7 @@ def test_each_comparison_has_its_own_curves(written):
     for part in (
         "Mean average precision",
         "Classes",
-        "Outputs before binarisation",
+        "Outputs before binarization",
         "Queries and their nearest images",
     ):
         assert page.html.count(f">{part}</h3>") == 3
@@ -403,7 +403,7 @@ def test_only_the_best_of_many_groups_have_pictures(runs, tmp_path, monkeypatch)
     page = Page(tmp_path / "r.html")
     assert page.text.count(
         "hardest queries"
-    ) == 1 and "for the best 1 groups. For those of the other 2" in page.text.replace("\n", " ")
+    ) == 1 and "for the best 1 groups. For the other 2" in page.text.replace("\n", " ")
 
 
 def test_further_equally_close_classes_are_counted(runs, tmp_path):
@@ -428,10 +428,10 @@ def test_report_without_images_lacks_only_the_pictures(runs, tmp_path, monkeypat
     monkeypatch.setattr(report_page, "open_dataset", open_dataset)  # the folder exists and is empty
     write_report([runs / "s0"], tmp_path / "r.html")
     page = Page(tmp_path / "r.html")
-    assert "holds no images" in page.row("The images could not be opened")
+    assert "contains no images" in page.row("The images could not be opened")
     assert (
         "figure" not in page.tags
-        and "Outputs before binarisation" in page.text
+        and "Outputs before binarization" in page.text
         and "hardest class" in page.text
     )
 

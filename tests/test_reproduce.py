@@ -434,7 +434,7 @@ def test_part_of_the_smoke_version_end_to_end(tmp_path: Path) -> None:
         context,
         tmp_path / "docs",
         smoke=True,
-        wanted=lambda cell: cell.method in ("lsh", "hcdh") and cell.dataset == "digits",
+        is_selected=lambda cell: cell.method in ("lsh", "hcdh") and cell.dataset == "digits",
     )
     names = {path.name for path in written}
     assert {
@@ -590,7 +590,7 @@ def test_values_at_an_edge_of_a_grid_are_marked() -> None:
     assert row.split("|")[4].strip() == "lr"
 
 
-def test_hcdh_is_the_paper_s_codebook_in_tables() -> None:
+def test_hcdh_means_the_codebook_of_the_paper_in_tables() -> None:
     cell = next(cell for cell in read_recipe("table1").cells if cell.method == "hcdh")
     assert tables.row_name(cell) == "HCDH (far)"
     settings = {**cell.settings, "codebook": "paper"}
@@ -598,7 +598,7 @@ def test_hcdh_is_the_paper_s_codebook_in_tables() -> None:
 
 
 def test_every_stored_result_can_be_repeated() -> None:
-    """Its settings make a configuration of the present version."""
+    """Its settings are valid in the current version."""
     found = [files.read_json(path) for path in (ROOT / "results").glob("*/*-s[0-9]*.json")]
     found = [own for own in found if isinstance(own, dict)]
     found += Collected(ROOT / "results" / "factorial").records()

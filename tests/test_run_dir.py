@@ -1,4 +1,4 @@
-"""A run folder holds the old run, the new one, or says that a training has not finished."""
+"""A run folder contains the old run, the new one, or an unfinished one that is marked as such."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def run(evaluated, tmp_path) -> Path:
 
 
 class Stopped(BaseException):
-    """Like a kill: nothing catches it."""
+    """Simulates a kill: nothing catches it."""
 
 
 @pytest.fixture
 def stop(monkeypatch):
-    """Stop the next training after its third step, with or without a checkpoint."""
+    """Stop the next training run after its third step, with or without a checkpoint."""
 
     def plan(*, save: bool = True):
         original = Checkpoint.save_if_due
@@ -95,7 +95,7 @@ def _cli(*arguments: object) -> str:
     return done.output
 
 
-def test_a_mistyped_second_training_changes_nothing(photos, run):
+def test_a_second_train_command_with_a_typo_changes_nothing(photos, run):
     before, score = _contents(run), evaluate_run(run).map
     with pytest.raises(UsageError, match="Unknown setting 'epoch'"):
         _cli(photos, "--out", run, "--set", "epoch=60", "--seed", 1, "--overwrite")
@@ -106,7 +106,7 @@ def test_a_mistyped_second_training_changes_nothing(photos, run):
 
 def test_a_finished_run_is_not_replaced_without_overwrite(photos, run):
     before = _contents(run)
-    with pytest.raises(UsageError, match=r"holds a finished run.*--overwrite") as caught:
+    with pytest.raises(UsageError, match=r"contains a finished run.*--overwrite") as caught:
         train_run(_config(seed=1), DataSpec(str(photos)), run)
     one_line(caught.value)
     assert _contents(run) == before
@@ -117,7 +117,7 @@ def test_a_finished_run_is_not_replaced_without_overwrite(photos, run):
 
 
 @pytest.mark.parametrize("save", [False, True])
-def test_an_interrupted_second_training_leaves_the_first_run(photos, run, stop, save):
+def test_an_interrupted_second_training_run_leaves_the_first_run(photos, run, stop, save):
     before, score = _contents(run), evaluate_run(run).map
     stop(save=save)
     with pytest.raises(Stopped):
@@ -130,7 +130,7 @@ def test_an_interrupted_second_training_leaves_the_first_run(photos, run, stop, 
     assert RunDir(run).record()["seed"] == 1 and RunDir(run).state == "trained"
 
 
-def test_two_trainings_cannot_write_to_one_folder(photos, tmp_path):
+def test_two_training_runs_cannot_write_to_one_folder(photos, tmp_path):
     with RunDir(tmp_path / "run").locked():
         with pytest.raises(UsageError, match="Another process is writing") as caught:
             train_run(_config(), DataSpec(str(photos)), tmp_path / "run")
@@ -138,8 +138,10 @@ def test_two_trainings_cannot_write_to_one_folder(photos, tmp_path):
     train_run(_config(), DataSpec(str(photos)), tmp_path / "run")
 
 
-def test_a_training_that_started_earlier_and_writes_later_is_refused(photos, tmp_path, monkeypatch):
-    """The other one begins and finishes while this one opens its data."""
+def test_a_training_run_that_started_earlier_and_writes_later_is_refused(
+    photos, tmp_path, monkeypatch
+):
+    """The other run starts and finishes while this one opens its data."""
     from hadahash.runs import training
 
     spec, open_dataset = DataSpec(str(photos)), training.open_dataset
@@ -150,7 +152,7 @@ def test_a_training_that_started_earlier_and_writes_later_is_refused(photos, tmp
         return open_dataset(*arguments, **options)
 
     monkeypatch.setattr(training, "open_dataset", slow)
-    with pytest.raises(UsageError, match="holds a finished run"):
+    with pytest.raises(UsageError, match="contains a finished run"):
         train_run(_config(seed=0), spec, tmp_path / "run")
     record = RunDir(tmp_path / "run").record()
     assert record["seed"] == 5
@@ -160,8 +162,8 @@ def test_a_training_that_started_earlier_and_writes_later_is_refused(photos, tmp
 # ------------------------------------------------------------------ resuming
 
 
-def test_resuming_what_is_not_there_is_refused(photos, tmp_path):
-    with pytest.raises(UsageError, match="has no training to resume") as caught:
+def test_resuming_without_an_unfinished_run_is_refused(photos, tmp_path):
+    with pytest.raises(UsageError, match="has no training run to resume") as caught:
         train_run(_config(), DataSpec(str(photos)), tmp_path / "mistyped", resume=True)
     one_line(caught.value)
     assert not (tmp_path / "mistyped").exists()
@@ -179,7 +181,7 @@ def test_resuming_a_finished_run_does_nothing(photos, run, monkeypatch):
         train_run(_config(seed=1), DataSpec(str(photos)), run, resume=True)
 
 
-def test_an_unfinished_training_is_not_lost_without_resume(photos, tmp_path, stop):
+def test_an_unfinished_training_run_is_not_lost_without_resume(photos, tmp_path, stop):
     stop()
     with pytest.raises(Stopped):
         train_run(_config(), DataSpec(str(photos)), tmp_path / "run")
@@ -196,8 +198,17 @@ def test_an_unfinished_training_is_not_lost_without_resume(photos, tmp_path, sto
     assert RunDir(tmp_path / "run").state == "trained"
 
 
+def test_a_training_that_failed_before_its_first_checkpoint_blocks_nothing(photos, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(UsageError, match="Unknown device 'abacus'"):
+        train_run(_config(), DataSpec(str(photos)), out, device="abacus")
+    assert RunDir(out).state == "training"
+    train_run(_config(), DataSpec(str(photos)), out)
+    assert RunDir(out).state == "trained" and not (out / ".training").exists()
+
+
 @pytest.mark.parametrize("save", [False, True])
-def test_a_resumed_training_must_ask_for_the_same(photos, tmp_path, stop, save):
+def test_a_resumed_training_run_must_have_the_same_settings_and_data(photos, tmp_path, stop, save):
     stop(save=save)
     with pytest.raises(Stopped):
         train_run(_config(), DataSpec(str(photos)), tmp_path / "run")
@@ -229,7 +240,7 @@ def test_settings_are_compared_by_value_when_resuming(photos, tmp_path, stop):
 
 
 class Crash(BaseException):
-    """Like kill -9: nothing catches it, and nothing is cleaned up."""
+    """Simulates kill -9: nothing catches it, and nothing is cleaned up."""
 
 
 class Disk:
@@ -355,7 +366,7 @@ def test_a_failed_publication_can_be_repeated(photos, run, monkeypatch):
 
 
 @pytest.mark.parametrize("names", [["split.json"], ["model.json", "model-*.safetensors"]])
-def test_files_of_another_run_are_noticed(photos, run, tmp_path, names):
+def test_files_of_another_run_are_detected(photos, run, tmp_path, names):
     other = tmp_path / "other"
     train_run(_config(seed=1), DataSpec(str(photos)), other)
     for name in names:
@@ -366,11 +377,11 @@ def test_files_of_another_run_are_noticed(photos, run, tmp_path, names):
     one_line(caught.value)
 
 
-def test_a_report_of_another_run_is_noticed(photos, run, tmp_path):
+def test_a_report_of_another_run_is_detected(photos, run, tmp_path):
     other = tmp_path / "other"
     train_run(_config(seed=1), DataSpec(str(photos)), other)
     shutil.copytree(run / "evaluation", other / "evaluation")
-    with pytest.raises(StorageError, match="evaluated with another model"):
+    with pytest.raises(StorageError, match="evaluated with a different model"):
         read_evaluated_run(other)
 
 
@@ -418,7 +429,7 @@ def test_skipped_images_are_those_of_the_last_run(tmp_path):
 
 @pytest.mark.parametrize("name", ["run.json", "split.json", "evaluation/report.json"])
 @pytest.mark.parametrize("content", ["", "[]", "{}", "5", "[" * 100_000, "pipe", "zero"])
-def test_damaged_files_of_a_run_are_one_line(run, name, content):
+def test_damaged_files_of_a_run_are_one_line_errors(run, name, content):
     path = run / name
     path.unlink()
     if content == "pipe":
@@ -439,7 +450,7 @@ def test_damaged_files_of_a_run_are_one_line(run, name, content):
 
 
 @pytest.mark.parametrize("name", ["labels.npz", "values.npy", "query.npz"])
-def test_damaged_codes_of_a_run_are_one_line(run, name):
+def test_damaged_codes_of_a_run_are_one_line_errors(run, name):
     path = run / "evaluation" / name
     whole = path.read_bytes()
     rng = random.Random(0)
@@ -455,7 +466,7 @@ def test_damaged_codes_of_a_run_are_one_line(run, name):
             one_line(error)
 
 
-def test_a_folder_name_that_is_too_long_is_one_line(photos, tmp_path):
+def test_a_folder_name_that_is_too_long_is_a_one_line_error(photos, tmp_path):
     out = tmp_path / ("n" * 300)
     for use in (
         lambda: train_run(_config(), DataSpec(str(photos)), out),

@@ -301,7 +301,7 @@ def test_a_run_continues_after_an_interruption(toy_folder, tmp_path, monkeypatch
     assert tensor_bytes(resumed) == tensor_bytes(train_run(_config(), source, tmp_path / "b"))
 
 
-def test_unknown_data_and_protocols_are_one_line(toy_folder, tmp_path):
+def test_unknown_data_and_protocols_are_one_line_errors(toy_folder, tmp_path):
     with pytest.raises(
         UsageError, match=r"Unknown data set or folder 'cifar11'. Did you mean 'cifar10'"
     ) as caught:
@@ -319,7 +319,7 @@ def test_unknown_data_and_protocols_are_one_line(toy_folder, tmp_path):
 
 @pytest.mark.parametrize("change", ["added", "removed", "renamed"])
 def test_a_folder_that_has_changed_since_is_refused(toy_folder, tmp_path, change):
-    """The split holds indices: with another image before them, queries would be others."""
+    """The split holds indices: an additional image would shift the queries."""
     train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "run")
     first = toy_folder / "blue" / "000.png"
     if change == "added":
@@ -353,7 +353,7 @@ def test_two_code_files_are_evaluated_by_the_class_in_their_ids(tmp_path):
         evaluate_files(tmp_path / "q.npz", tmp_path / "d.npz")
 
 
-def test_evaluating_another_folder_says_what_it_holds(toy_folder, tmp_path):
+def test_evaluating_a_folder_without_a_run_describes_its_contents(toy_folder, tmp_path):
     tiny_hasher(backbone="smallest", epochs=1).fit(toy_folder).save(tmp_path / "model")
     (tmp_path / "file").write_text("")
     (tmp_path / "begun").mkdir()
@@ -363,8 +363,8 @@ def test_evaluating_another_folder_says_what_it_holds(toy_folder, tmp_path):
         ("photos", "is not the folder of a run (run.json is missing)", "hadahash train DATA --out"),
         ("nowhere", "does not exist", "hadahash train DATA --out"),
         ("file", "is a file", "hadahash train DATA --out"),
-        ("model", "holds a model without a run", "hadahash evaluate --queries Q --database D"),
-        ("begun", "is an unfinished training of version 0.1", "--overwrite"),
+        ("model", "contains a model without a run", "hadahash evaluate --queries Q --database D"),
+        ("begun", "is an unfinished training run of version 0.1", "--overwrite"),
         ("staged", "training has not finished", "--resume"),
     ):
         for read in (evaluate_run, read_evaluated_run):
@@ -375,7 +375,9 @@ def test_evaluating_another_folder_says_what_it_holds(toy_folder, tmp_path):
             assert remedy in text
 
 
-def test_the_depth_is_the_data_sets_own_or_what_is_asked_for(toy_folder, tmp_path, monkeypatch):
+def test_the_depth_is_the_default_of_the_data_set_or_the_requested_one(
+    toy_folder, tmp_path, monkeypatch
+):
     train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "run")
     own = replace(find_dataset(str(toy_folder)), depth=7)
     monkeypatch.setattr("hadahash.runs.evaluation.find_dataset", lambda name: own)
@@ -401,10 +403,10 @@ def test_the_depth_is_the_data_sets_own_or_what_is_asked_for(toy_folder, tmp_pat
     )
 
 
-def test_a_run_that_is_interrupted_after_its_training_keeps_the_checkpoint(
+def test_a_run_that_is_interrupted_after_training_keeps_the_checkpoint(
     toy_folder, tmp_path, monkeypatch
 ):
-    """Validation takes time; interrupting it must not lose the training."""
+    """Validation takes time; interrupting it must not lose the trained model."""
 
     def pressed(*_, **__):
         raise KeyboardInterrupt
@@ -419,13 +421,13 @@ def test_a_run_that_is_interrupted_after_its_training_keeps_the_checkpoint(
     assert (tmp_path / "run" / ".training" / "checkpoint.safetensors").exists()
 
 
-def test_a_run_is_evaluated_on_the_device_that_is_asked_for(toy_folder, tmp_path):
+def test_a_run_is_evaluated_on_the_requested_device(toy_folder, tmp_path):
     train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "run")
     with pytest.raises(UsageError, match="Unknown device 'gpu'"):
         evaluate_run(tmp_path / "run", device="gpu")
 
 
-def test_a_run_folder_that_cannot_be_written_is_one_line(toy_folder, tmp_path):
+def test_a_run_folder_that_cannot_be_written_is_a_one_line_error(toy_folder, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="Cannot write") as caught:
         train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "file" / "run")

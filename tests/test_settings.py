@@ -37,7 +37,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Paint:
-    colour: str = "red"
+    color: str = "red"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_error_says_what_is_allowed():
 
 
 def test_parse_into_gives_each_dataclass_its_own_values():
-    assert parse_into({"colour": "blue", "width": "9"}, Shape, Paint) == [
+    assert parse_into({"color": "blue", "width": "9"}, Shape, Paint) == [
         Shape(width=9),
         Paint("blue"),
     ]
@@ -123,13 +123,13 @@ def test_parse_into_gives_each_dataclass_its_own_values():
 def test_parse_into_and_from_mapping_refuse_unknown_keys_with_a_suggestion():
     with pytest.raises(UsageError, match=r"Unknown setting 'widht'. Did you mean 'width'"):
         parse_into({"widht": 3}, Shape, Paint)
-    with pytest.raises(UsageError, match=r"Unknown setting 'color'. Did you mean 'colour'"):
+    with pytest.raises(UsageError, match=r"Unknown setting 'color'. Did you mean 'color'"):
         from_mapping(Paint, {"color": "blue"})
 
 
-def test_fields_of_names_the_owner():
+def test_fields_of_gives_the_dataclass_of_each_field():
     owners = fields_of(Shape, Paint)
-    assert owners["colour"] is Paint and owners["width"] is Shape
+    assert owners["color"] is Paint and owners["width"] is Shape
 
 
 def test_assignments_are_split_at_the_first_equals_sign():
@@ -145,7 +145,7 @@ def test_require():
 
 
 @pytest.mark.parametrize("method", METHODS.names())
-def test_no_setting_has_two_owners(method):
+def test_no_setting_belongs_to_two_groups(method):
     kinds = (TrainConfig, AugmentConfig, InputConfig, METHODS.get(method).Settings)
     counted = Counter(field.name for kind in kinds for field in fields(kind))
     assert [name for name, count in counted.items() if count > 1] == []

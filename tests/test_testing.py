@@ -1,4 +1,4 @@
-"""The contract tests that ship with the package find what is wrong with a method, and say it."""
+"""The contract tests that ship with the package detect and describe violations."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def old(unpacked, tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ["csq", "itq", "hcdh"])
-def test_a_model_gives_the_codes_it_gave(old, name):
+def test_a_model_gives_the_same_codes_as_before(old, name):
     model, codes = HashModel.load(old / name, device="cpu"), Codes.load(old / f"{name}.npz")
     found = model.encode(old / "photos")
     assert found.ids.tolist() == codes.ids.tolist() and len(found) == 48
@@ -62,7 +62,7 @@ def test_a_model_that_is_saved_again_is_the_same(old, name):
     assert len(list((old / name).glob("model-*"))) == 1
 
 
-def test_an_evaluated_run_is_read_as_it_is(old):
+def test_an_evaluated_run_is_read_unchanged(old):
     run = read_evaluated_run(old / "csq")
     assert run.report["map"] == pytest.approx(0.5482624722771805)
     assert (len(run.query), len(run.database), run.classes[0]) == (4, 44, "blue")
@@ -90,13 +90,36 @@ def test_data_that_were_moved_are_named(old):
 
 def test_a_run_is_replaced_as_a_whole(old):
     config = tiny_config(bits=8, frozen=True)
-    with pytest.raises(UsageError, match="holds a finished run"):
+    with pytest.raises(UsageError, match="contains a finished run"):
         train_run(config, DataSpec("photos"), "csq", device="cpu")
     train_run(config, DataSpec("photos"), "csq", device="cpu", overwrite=True)
     names = {path.name for path in Path("csq").iterdir() if not path.name.startswith(".")}
     (weights,) = Path("csq").glob("model-*")
     assert names == {"run.json", "split.json", "model.json", "log.jsonl", weights.name}
     assert evaluate_run("csq", device="cpu").queries == 4
+
+
+def test_resuming_a_finished_run_compares_what_it_recorded(old):
+    record = json.loads((old / "csq" / "run.json").read_text())
+    settings = record["settings"] | {"batch_size": record["settings"]["batch"]}
+    del settings["batch"], settings["csq_quantisation"]
+    same = {"method": "csq", "bits": 8, "backbone": "test_efficientnet", **settings}
+    lines: list[str] = []
+    for changes, text in (
+        ({}, None),
+        ({"bits": 16}, "bits: 8 before, 16 now"),
+        ({"epochs": 31}, "epochs: 30 before, 31 now"),
+        ({"seed": 1}, "seed: 0 before, 1 now"),
+        ({"batch_size": 8}, "batch_size: 16 before, 8 now"),
+    ):
+        config, options = tiny_config(**same | changes), {"resume": True, "device": "cpu"}
+        if text is None:
+            train_run(config, DataSpec("photos"), "csq", info=lines.append, **options)
+            assert lines == ["csq is trained already; nothing to do."]
+            continue
+        with pytest.raises(UsageError, match=text) as caught:
+            train_run(config, DataSpec("photos"), "csq", **options)
+        one_line(caught.value)
 
 
 def test_an_unfinished_training_says_what_to_do(old):

@@ -20,13 +20,13 @@ from hadahash.model import HashModel
 from hadahash.networks import Backbone
 
 CLASS_NAMES = ("blue", "green", "red", "yellow")
-_COLOURS = np.array([[60, 60, 200], [60, 200, 60], [200, 60, 60], [200, 200, 60]])
+_COLORS = np.array([[60, 60, 200], [60, 200, 60], [200, 60, 60], [200, 200, 60]])
 
 
 def make_toy(
     count: int, *, seed: int, side: int = 32
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Four classes in turn, each a colour with waves of one direction, in noise.
+    """Four classes in turn, each a color with waves of one direction, in noise.
 
     Returns uint8 (count, side, side, 3) and the labels (count,).
     """
@@ -37,7 +37,7 @@ def make_toy(
     phases = rng.uniform(0, 2 * np.pi, (count, 1, 1))
     waves = 50 * np.sin(directions[labels] * 2 * np.pi / 8 + phases)
     pixels = (
-        _COLOURS[labels][:, None, None]
+        _COLORS[labels][:, None, None]
         + waves[..., None]
         + rng.normal(0, 20, (count, side, side, 3))
     )
@@ -84,7 +84,7 @@ def fit_in(
 
 
 def use_smallest_backbone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every backbone name stand for `smallest_backbone`."""
+    """Replace every backbone by `smallest_backbone`."""
     for module in ("building", "model"):
         monkeypatch.setattr(f"hadahash.{module}.build_backbone", smallest_backbone)
 
@@ -112,7 +112,7 @@ def tensor_bytes(hasher: Hasher | HashModel) -> dict[str, bytes]:
 
 
 def one_line(error: HadaHashError | str) -> str:
-    """The text of an error, which must be one line and end as a sentence does."""
+    """The text of an error, which must be one line that ends with a period."""
     text = str(error)
     assert text and "\n" not in text, f"not one line: {text!r}"
     return text

@@ -1,4 +1,4 @@
-"""Configurations and networks from names: what fitting and loading have in common."""
+"""Build configurations and networks from names; shared by fitting and loading."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .networks.hash_network import HashNetwork
 from .plugins import load_plugins, plugin_name
 from .settings import require
 
-DEFAULT_METHOD = "hcdh-far"  # our best recipe; "hcdh" is the method of the paper
+DEFAULT_METHOD = "hcdh-far"  # recommended; "hcdh" is the method of the paper
 
 
 def make_config(
@@ -141,7 +141,7 @@ def initial_backbone(config: Config) -> Backbone:
 
 
 def backbone_key(config: Config) -> str:
-    """Identifies a backbone with its initial weights, for feature caches."""
+    """Identify a backbone and its initial weights, as a key of feature caches."""
     random = config.weights == "none" or config.input.partial_weights
     return f"{config.backbone} {config.weights}" + (f" seed {config.seed}" if random else "")
 
@@ -160,10 +160,10 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of this name; "auto" is the GPU, if there is one.
+    """Return the torch device; "auto" selects the GPU if there is one.
 
     Raises:
-        UsageError: An unknown device, or no usable GPU.
+        UsageError: The device is unknown, or no GPU is available.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

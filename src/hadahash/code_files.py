@@ -65,7 +65,7 @@ def _ids_from_arrays(archive: Any) -> Any:
     data, ends = archive["id_bytes"].tobytes(), archive["id_ends"].tolist()
     starts = [0, *ends][:-1]
     if [0, *ends] != sorted([0, *ends]) or [0, *ends][-1] != len(data):
-        raise ValueError("the ends of the ids do not fit their bytes")
+        raise ValueError("the ends of the ids do not match their bytes")
     return [
         data[start:end].decode("utf-8", "surrogateescape")
         for start, end in zip(starts, ends, strict=True)

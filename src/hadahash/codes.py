@@ -77,7 +77,7 @@ class Codes:
             The codes.
 
         Raises:
-            UsageError: The values hold NaN or look like bits.
+            UsageError: The values contain NaN or look like bits.
 
         >>> Codes.from_values([[0.3, -1.2, 0.0]]).signs().tolist()
         [[1, -1, 1]]
@@ -189,7 +189,7 @@ class Codes:
             path: `x.npz`, or `x.parquet` with one row per image (needs pyarrow).
 
         Raises:
-            UsageError: Another file extension.
+            UsageError: The file extension is not supported.
             StorageError: The file cannot be written.
         """
         from .code_files import save_codes
@@ -215,7 +215,7 @@ class Codes:
 
 
 def as_codes(codes: Any) -> Codes:
-    """Codes from whatever a caller has: `Codes`, signs, bits, or packed bytes.
+    """Convert signs, bits or packed bytes to `Codes`; `Codes` are returned unchanged.
 
     Args:
         codes: `Codes`; an array (n, bits) of -1/+1, of 0/1 or of booleans; or packed uint8
@@ -264,7 +264,8 @@ def as_ids(ids: Any, count: int) -> NDArray[Any]:
         int64 (count,) or an object array of str (count,).
 
     Raises:
-        UsageError: Another number of ids, or ids of another or mixed type.
+        UsageError: The number of ids is not `count`, or the ids are of an unsupported or mixed
+            type.
     """
     if ids is None:
         return np.arange(count)

@@ -1,4 +1,4 @@
-"""The configuration of a training: one frozen tree.
+"""The configuration of a training run: nested frozen dataclasses.
 
 `Config.resolve` turns the requested configuration into the one that ran, and that is what a model
 stores. `hadahash settings` shows every setting with its help text, default and range.
@@ -164,14 +164,14 @@ class Config:
     method_settings: Any = None
 
     def __post_init__(self) -> None:
-        for name, least in (("bits", 1), ("seed", 0), ("split_seed", 0)):
+        for name, minimum in (("bits", 1), ("seed", 0), ("split_seed", 0)):
             value = getattr(self, name)
             if value is None and name == "split_seed":
                 continue
             whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
             require(
-                whole and least <= value < 2**63,
-                f"{name} must be an integer >= {least} and < 2**63, got {value!r}.",
+                whole and minimum <= value < 2**63,
+                f"{name} must be an integer >= {minimum} and < 2**63, got {value!r}.",
             )
             object.__setattr__(self, name, int(value))
 
@@ -216,12 +216,12 @@ class Config:
             "input": InputConfig,
             "method_settings": settings_type,
         }
-        given = dict(values)
+        arguments = dict(values)
         for name, kind in groups.items():
-            if given.get(name) is not None:
-                given[name] = from_mapping(kind, given[name])
-        given["plugins"] = tuple(given.get("plugins", ()))
-        return cls(**given)
+            if arguments.get(name) is not None:
+                arguments[name] = from_mapping(kind, arguments[name])
+        arguments["plugins"] = tuple(arguments.get("plugins", ()))
+        return cls(**arguments)
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as nested dictionaries of JSON values."""
@@ -263,9 +263,9 @@ class Config:
         )
 
     def identity(self) -> dict[str, Any]:
-        """Everything that changes the result of a training, in one flat dictionary of JSON values.
+        """Everything that affects the result of training, in one flat dictionary of JSON values.
 
-        Two configurations with equal identities train the same model from the same data.
+        Two configurations with the same identity train the same model on the same data.
         """
         flat: dict[str, Any] = {}
         for key, value in self.to_dict().items():

@@ -23,7 +23,7 @@ from .model import HashModel
 from .photos import PhotoIndex
 from .runs import DataSpec, evaluate_run, read_evaluated_run, train_run
 from .visuals.demo_page import DemoResult, write_demo_page
-from .visuals.report.neighbours import Pictures, neighbour_rows
+from .visuals.report.neighbors import Pictures, neighbor_rows
 
 Info = Callable[[str], object]
 
@@ -166,7 +166,7 @@ def _write_page(
         dataset=dataset.name,
         description=f"Features of EfficientNet-Lite0 at {settings.size} px, seed {settings.seed}.",
         reports=reports,
-        rows=neighbour_rows(run, Pictures(dataset, photo=False), shown.tolist(), ap),
+        rows=neighbor_rows(run, Pictures(dataset, photo=False), shown.tolist(), ap),
         codebook=codewords,
         classes=dataset.classes,
     )

@@ -56,6 +56,6 @@ def source_revision() -> str | None:
 
 
 def command_line() -> str:
-    """The command line of this process, as one would type it."""
+    """The command line of this process, quoted for a shell."""
     program = Path(sys.argv[0]).name
     return shlex.join([{"__main__.py": "hadahash"}.get(program, program), *sys.argv[1:]])

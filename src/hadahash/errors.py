@@ -44,7 +44,7 @@ class TrainingDivergedError(HadaHashError):
     """Training failed: the loss is NaN or infinite, or the trained model is degenerate.
 
     Attributes:
-        train_map: mAP of the training images among themselves, where it was measured.
+        train_map: mAP with the training images as queries and database, if it was measured.
     """
 
     def __init__(self, text: str, train_map: float | None = None) -> None:

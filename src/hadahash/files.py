@@ -1,6 +1,6 @@
 """Atomic file writing and checked reading.
 
-After a crash or a full disk a file is old or new, never half written.
+After a crash or on a full disk, a file has its old or its new content, never a mixture.
 """
 
 from __future__ import annotations
@@ -118,16 +118,16 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for writing; it is created if it does not exist.
+    """Lock a folder for writing; it is created if it does not exist.
 
-    The lock ends with the process, also when that is killed. File systems without locks are used
-    without one.
+    The lock is released when the process ends, even if it is killed. On file systems without locks,
+    none is taken.
 
     Args:
         folder: The folder.
 
     Raises:
-        UsageError: Another process holds it.
+        UsageError: Another process holds the lock.
         StorageError: The folder cannot be written.
     """
     try:
@@ -234,7 +234,7 @@ def read_toml(path: Any) -> dict[str, Any]:
 
 
 def flush(path: Path) -> None:
-    """Write what the operating system holds back of a file or folder to the disk."""
+    """Flush a file or folder to the disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Fitting: a configuration and labelled images in, a HashModel out."""
+"""Fitting: train a HashModel from a configuration and labelled images."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def fit_model(
         config: The requested configuration.
         data: Labelled training images. Classes without an image are ignored.
         device: "auto", "cpu" or "cuda".
-        folder: Where to keep the log and checkpoints; None: nowhere.
+        folder: Folder of the log and the checkpoints; None: they are not written.
         resume: Continue from the last checkpoint in `folder`.
         progress: Show a progress bar on stderr.
         cache: Features that several models with one fixed backbone share.
@@ -84,12 +84,12 @@ def fit_model(
 
     Raises:
         DataError: Fewer than two classes or readable images.
-        UsageError: The checkpoint belongs to another configuration or other data.
+        UsageError: The checkpoint belongs to a different configuration or different data.
         TrainingDivergedError: The loss became NaN or infinite.
     """
-    processes = current_processes()  # first: it selects the GPU of this process
-    alone = processes.count == 1  # of several processes only the first has the folder
-    require(not (resume and alone and folder is None), "To resume, give --out.")
+    processes = current_processes()  # must come first: it selects the GPU of this process
+    single = processes.count == 1  # in distributed training only rank 0 has a folder
+    require(not (resume and single and folder is None), "To resume, give --out.")
     where, config_train = choose_device(device), cast(TrainConfig, config.train)
     data = data.used_classes()
     if len(data.classes) < 2:
@@ -262,7 +262,7 @@ def _checkpoint(
     if folder is None:
         return None
     checkpoint = Checkpoint(folder / CHECKPOINT, fingerprint(config, data), seconds)
-    for leftover in folder.glob(f".{CHECKPOINT}.*.part"):  # of a killed process
+    for leftover in folder.glob(f".{CHECKPOINT}.*.part"):  # left by a killed process
         leftover.unlink(missing_ok=True)
     if not resume:
         checkpoint.remove()
@@ -270,30 +270,30 @@ def _checkpoint(
 
 
 def fingerprint(config: Config, data: LabelledImages) -> dict[str, Any]:
-    """What must be equal to continue a training: all settings, the images and their labels."""
+    """What must match to resume training: all settings, the images and their labels."""
     images, labels = data.source.fingerprint()[:16], data.labels.digest()[:16]
     return config.identity() | {"images": images, "labels": labels}
 
 
 def weights_digest(path: str) -> str | None:
-    """sha256 of a file of initial weights; None for "imagenet" and "none", or if it is gone."""
+    """sha256 of the file of initial weights; None if there is no such file."""
     if path in ("imagenet", "none") or not Path(path).is_file():
         return None
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def _check_enough(inputs: _Inputs, asked: int) -> None:
+def _check_enough(inputs: _Inputs, requested: int) -> None:
     if len(inputs.rows) < 2:
         first = inputs.skipped[0] if inputs.skipped else None
         reason = f" First failure: {first.path}: {first.reason}." if first else ""
         raise DataError(
-            f"Training needs at least 2 readable images, got {len(inputs.rows)} of {asked:,}."
+            f"Training needs at least 2 readable images, got {len(inputs.rows)} of {requested:,}."
             f"{reason} Replace unreadable files, or give another folder or table."
         )
 
 
 def _to_device_if_it_fits(inputs: Tensor, device: torch.device) -> Tensor:
-    """Move to the device if that leaves half of its free memory."""
+    """Move to the device if the inputs take at most half of its free memory."""
     if device.type != "cuda" or inputs.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
         return inputs
     return inputs.to(device)

@@ -89,7 +89,7 @@ class Hasher:
         return {**{name: getattr(self, name) for name in names}, **self.settings}
 
     def set_params(self, **params: Any) -> Hasher:
-        """Change constructor arguments. The trained model stays until the next `fit`.
+        """Change constructor arguments. The trained model is kept until the next `fit`.
 
         Args:
             **params: Constructor arguments or settings by name.

@@ -1,4 +1,4 @@
-"""HashModel: a trained model, which everything after training takes."""
+"""HashModel: a trained model, used for encoding, indexing, serving and export."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
-from .building import assign_state, backbone_key, build_network, choose_device, make_config
+from .building import backbone_key, build_network, choose_device
 from .codes import Codes
 from .config import Config
 from .data.decode import to_skipped
 from .data.preprocess import Preprocess
 from .data.sources import as_images
 from .encoding import Encoder, FeatureCache, Outputs, Progress, encode_to_file
-from .errors import HadaHashError, ImageError, UsageError
-from .methods import METHODS, Method, ShallowMethod
+from .errors import HadaHashError, ImageError
+from .methods import Method, ShallowMethod
 from .model_files import (
     DamagedModelError,
     MissingPluginError,
@@ -33,7 +33,7 @@ from .model_files import (
 )
 from .networks import build_backbone
 from .networks.hash_network import HashNetwork
-from .plugins import load_plugins
+from .restoring import fill_network, stored_config
 from .settings import from_mapping
 
 
@@ -47,7 +47,7 @@ class HashModel:
         classes: Names of the classes it was trained on.
         multilabel: Whether images had several labels.
         config: The configuration that ran.
-        info: Facts about the training: train_images, seconds, images_per_second, hardware, ...
+        info: Facts about the training run: train_images, seconds, images_per_second, hardware, ...
         precision: Precision of the backbone when encoding on a GPU.
 
     Example:
@@ -62,6 +62,13 @@ class HashModel:
     config: Config
     info: Mapping[str, Any] = field(default_factory=dict)
     precision: str = "fp32"
+
+    def __repr__(self) -> str:
+        config = self.config
+        return (
+            f"HashModel({config.method!r}, bits={config.bits}, backbone={config.backbone!r}, "
+            f"classes={len(self.classes)}, id={self.id[:12]!r})"
+        )
 
     @property
     def bits(self) -> int:
@@ -109,7 +116,7 @@ class HashModel:
             recorded: The id stored with the codes; version 0.1 stored the digest of the weights.
 
         Returns:
-            True if it is this model, or if no id was recorded.
+            True if this model made them, or if no id was recorded.
         """
         return recorded in (None, self.id, self.weights_sha256, self.info.get(_OLD_ID))
 
@@ -229,7 +236,7 @@ class HashModel:
         """Encode as `encode` does, into a file, resuming an interrupted job of the same images.
 
         Args:
-            source: As for `encode`.
+            source: As in `encode`.
             out: The code file, .npz or .parquet.
             shard: (i, n): encode the i-th of n shards.
             batch_size: Images per batch.
@@ -302,7 +309,7 @@ class HashModel:
             raise
         except _MALFORMED as error:
             reason = " ".join(str(error).split())
-            raise stored.damaged(f"it does not fit this version: {reason}") from error
+            raise stored.damaged(f"it does not match this version: {reason}") from error
 
 
 # What building a network from a malformed manifest can raise.
@@ -317,13 +324,12 @@ _MALFORMED = (
     ValueError,
 )
 _OLD_ID = "id_of_version_0_1"  # key of `info`: the digest of the weights, which was the id
-_RENAMED_SETTINGS = {"batch": "batch_size"}  # names of version 0.1
 
 
 def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
     """Fill an empty network with stored weights."""
     manifest = stored.manifest
-    config = _config_v1(manifest) if stored.format == 1 else _config(stored)
+    config = stored_config(stored)
     info = dict(manifest.get("info") or {"train_images": manifest.get("train_images")})
     if stored.format == 1:
         info[_OLD_ID] = manifest["weights_sha256"]
@@ -341,7 +347,7 @@ def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
         device=torch.device("cpu"),
         create=False,
     )
-    same = _fill(network, stored, device)
+    same = fill_network(network, stored, device)
     model = HashModel(
         network=network,
         preprocess=from_mapping(Preprocess, manifest["preprocess"]),
@@ -354,51 +360,3 @@ def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
     if same:  # the digest of the file has been checked
         model.__dict__["weights_sha256"] = manifest["weights_sha256"]
     return model
-
-
-def _config(stored: StoredModel) -> Config:
-    values = stored.manifest["config"]
-    try:
-        load_plugins(list(values.get("plugins", ())))
-    except UsageError as error:
-        if values["method"] not in METHODS:  # it was not loaded from elsewhere
-            raise MissingPluginError(
-                f"{stored.path.parent} needs the method '{values['method']}' of a plugin. "
-                f"{str(error).rstrip('.')}. Restore the file, or give its new place: "
-                "hadahash --plugin FILE COMMAND ..."
-            ) from error
-    return Config.from_dict(METHODS.get(values["method"]).Settings, values)
-
-
-def _config_v1(manifest: Mapping[str, Any]) -> Config:
-    """Version 0.1 stored the settings as typed; some defaults have changed since."""
-    given = manifest["settings"].items()
-    settings = {_RENAMED_SETTINGS.get(key, key): value for key, value in given}
-    if manifest["method"] in ("hcdh", "hcdh-h", "hcdh-2", "hcdh-c"):
-        settings.setdefault("codebook", "far")
-    names = ("bits", "backbone", "weights", "seed")
-    fields = {name: manifest[name] for name in names}
-    return make_config(manifest["method"], **fields, settings=settings)
-
-
-def _fill(network: HashNetwork, stored: StoredModel, device: torch.device) -> bool:
-    """Copy stored tensors into an empty network; all names and shapes must agree.
-
-    Returns whether the file holds exactly the tensors of the network, so that their digests agree.
-    """
-    tensors = network.upgrade_state(dict(stored.tensors))
-    wanted = network.state_dict()
-    for name, _ in network.named_buffers():  # version 0.1 saved buffers that only training needs
-        if name not in wanted:
-            tensors.pop(name, None)
-    shapes = {key: value.shape for key, value in tensors.items()}
-    expected = {key: value.shape for key, value in wanted.items()}
-    wrong = sorted(key for key in {*shapes, *expected} if shapes.get(key) != expected.get(key))
-    if wrong:
-        raise stored.damaged(
-            f"{len(wrong)} tensors are missing, unexpected or of another shape: "
-            f"{', '.join(wrong[:5])}"
-        )
-    assign_state(network, tensors, device)
-    given = stored.tensors
-    return given.keys() == tensors.keys() and all(given[key] is tensors[key] for key in given)

@@ -144,7 +144,7 @@ def _find_manifest(folder: Path) -> Path | None:
 
 
 def _current_weights(folder: Path) -> Path | None:
-    """The weights file that the manifest in the folder names, if it has a name of ours."""
+    """The weights file that the manifest names, if its name has the expected form."""
     path = _find_manifest(folder)
     try:
         name = None if path is None else Path(files.read_json(path)["weights_file"]).name

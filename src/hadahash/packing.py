@@ -32,7 +32,7 @@ def binarize(values: ArrayLike) -> NDArray[np.bool_]:
         True where the value is >= 0.
 
     Raises:
-        UsageError: The values hold NaN, or are bits already.
+        UsageError: The values contain NaN, or are bits already.
 
     >>> binarize([-0.5, -0.0, 0.0, 2.0]).tolist()
     [False, True, True, True]
@@ -44,8 +44,10 @@ def binarize(values: ArrayLike) -> NDArray[np.bool_]:
             "Use Codes.from_bits(bits) or numpy.packbits(bits, axis=1)."
         )
     if values.dtype.kind == "f" and np.isnan(values).any():
-        place = np.argwhere(np.isnan(values))[0].tolist()
-        raise UsageError(f"Cannot binarize NaN (at {place}). The output of the network diverged.")
+        position = np.argwhere(np.isnan(values))[0].tolist()
+        raise UsageError(
+            f"Cannot binarize NaN (at {position}). The output of the network diverged."
+        )
     return np.asarray(is_one(values))
 
 
@@ -68,7 +70,7 @@ def pack(values: ArrayLike) -> NDArray[np.uint8]:
         Packed codes, uint8 (n, ceil(bits / 8)).
 
     Raises:
-        UsageError: The values are bits already, hold NaN, or have another shape.
+        UsageError: The values are bits already, contain NaN, or do not have two dimensions.
 
     >>> pack([[1, -1, -1, 1, 0.5, -2, 3, -1, 1]]).tolist()
     [[154, 128]]

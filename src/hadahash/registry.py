@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from .errors import UsageError, unknown
@@ -13,7 +15,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """A dictionary that is filled by a decorator and answers an unknown name with a suggestion.
+    """A dictionary filled by a decorator; an unknown name raises an error with a suggestion.
 
     Installed packages can add entries: a name that is not registered is looked up among the entry
     points of the registry's group.
@@ -117,8 +119,17 @@ def _origin(entry: object) -> str:
 
 
 def _same_definition(old: object, new: object) -> bool:
-    names = [
-        (getattr(entry, "__module__", None), getattr(entry, "__qualname__", None))
-        for entry in (old, new)
-    ]
-    return None not in names[0] and names[0] == names[1]
+    """Whether both come from one definition, possibly imported under two module names."""
+    names = [getattr(entry, "__qualname__", None) for entry in (old, new)]
+    if None in names or names[0] != names[1]:
+        return False
+    if _origin(old) == _origin(new):
+        return True
+    sources = [_source_file(entry) for entry in (old, new)]
+    return sources[0] is not None and sources[0] == sources[1]
+
+
+def _source_file(entry: object) -> Path | None:
+    module = sys.modules.get(_origin(entry))
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve() if file else None

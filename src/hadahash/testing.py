@@ -1,4 +1,4 @@
-"""Contract tests for methods and index engines, to run on your own before you use them.
+"""Contract tests for your own methods and index engines.
 
 Example:
     >>> from hadahash.testing import check_method
@@ -7,41 +7,46 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from .methods import METHODS, Method
 from .methods._contract import method_checks
+from .plugins import load_plugins
 
 __all__ = ["check_engine", "check_method"]
 
 
-def check_method(method: str | type[Method]) -> None:
-    """Check that a method keeps the contract of `hadahash.methods.Method`.
+def check_method(method: str | type[Method], *, plugins: Iterable[str | Path] = ()) -> None:
+    """Check that a method satisfies the contract of `hadahash.methods.Method`.
 
-    The checks build the method for a few small tasks, train it for a moment and look at its loss,
+    The checks build the method for a few small tasks, train it for a few steps and check its loss,
     gradients, values, state and codewords. They take a few seconds.
 
     Args:
         method: A registered name, or a class.
+        plugins: Files or modules to import first, which define the method.
 
     Raises:
-        AssertionError: If the method breaks the contract; names the check and the reason.
+        AssertionError: If the method violates the contract; names the check and the reason.
         UsageError: If the name is unknown.
     """
+    load_plugins(plugins)
     kind = METHODS.get(method) if isinstance(method, str) else method
     _run(method_checks(), kind)
 
 
 def check_engine(engine: str | type[Any]) -> None:
-    """Check that an index engine keeps the contract of `hadahash.index.Index`.
+    """Check that an index engine satisfies the contract of `hadahash.index.Index`.
 
-    The checks compare its answers with those of brute force while items are added and removed.
+    The checks compare its results with brute force while items are added and removed.
 
     Args:
         engine: A registered name, or a class.
 
     Raises:
-        AssertionError: If the engine breaks the contract; names the check and the reason.
+        AssertionError: If the engine violates the contract; names the check and the reason.
         UsageError: If the name is unknown.
     """
     from .index import ENGINES

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: what it prints, where it leaves things, and how it refuses."""
+"""The commands from the user's point of view: output, files and errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(run folder, photo folder) after `hadahash train` in a process of its own."""
+    """(run folder, photo folder) after `hadahash train` in a separate process."""
     from toys import make_toy, write_folder
 
     place = tmp_path_factory.mktemp("cli")
@@ -81,7 +81,7 @@ def test_bench_measures_both_engines_and_checks_them(run: Run) -> None:
     assert code == 2 and not out and "--codes must be >= 1, got 0." in err
 
 
-def test_help_names_what_can_be_given(run: Run) -> None:
+def test_help_lists_the_accepted_values(run: Run) -> None:
     def shown(*arguments: str) -> str:
         return " ".join(run(*arguments, "--help")[1].replace("│", " ").split())
 
@@ -188,6 +188,11 @@ def test_doctor_and_data_list(run: Run) -> None:
             2,
             "depth must be >= 1 or 'all', got 0.",
         ),
+        (
+            ("evaluate", "--queries", "q.npz", "--database", "d.npz", "--depth", "9" * 5000),
+            2,
+            "--depth must be an integer >= 1 or 'all', got 999",
+        ),
         (("encode", "nowhere", "."), 1, "hadahash train"),
         (("encode", "nowhere", ".", "--shard", "5/4"), 2, "1 <= i <= n, got 5/4"),
         (("codebook", "--classes", 1), 2, "classes must be >= 2"),
@@ -195,7 +200,7 @@ def test_doctor_and_data_list(run: Run) -> None:
         (("reproduce", "table9"), 2, "table2"),
     ],
 )
-def test_bad_input_is_one_line_with_a_remedy(
+def test_bad_input_is_a_one_line_error_with_a_remedy(
     arguments: tuple[object, ...],
     code: int,
     words: str,
@@ -219,10 +224,10 @@ def test_one_class_only(run: Run, tmp_path: Path) -> None:
     assert code == 1 and err.count("\n") == 1 and "class" in err
 
 
-def test_a_full_disk_at_save_is_one_line_and_leaves_the_old_model(
+def test_a_full_disk_at_save_is_a_one_line_error_and_leaves_the_old_model(
     trained: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """The file-size limit stands for the full disk: the weights do not fit any more."""
+    """A file-size limit simulates a full disk: the weights do not fit."""
     folder, photos = trained
     before = {path.name: path.read_bytes() for path in folder.glob("model-*.safetensors")}
     program = (
@@ -238,7 +243,7 @@ def test_a_full_disk_at_save_is_one_line_and_leaves_the_old_model(
     assert not list(folder.glob(".*.part"))
 
 
-def test_output_into_a_closed_pipe_makes_no_noise() -> None:
+def test_output_into_a_closed_pipe_prints_no_error() -> None:
     done = subprocess.run(
         f"{sys.executable} -m hadahash codebook --classes 10 --out /dev/null/x.npz 2>&1 | head -c 1; {sys.executable} -m hadahash --help | head -1",
         shell=True,

@@ -1,4 +1,4 @@
-"""Whatever goes wrong, the command line ends with one line and an exit code, never with a traceback."""
+"""Every failure of the command line is one line and an exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Run = Callable[..., tuple[int, str, str]]
     ("error", "message", "code"),
     [
         (UsageError("epochs must be >= 1,\ngot 0."), "error: epochs must be >= 1, got 0.", 2),
-        (DataError("photos holds no images."), "error: photos holds no images.", 1),
+        (DataError("photos contains no images."), "error: photos contains no images.", 1),
         (
             PermissionError(errno.EACCES, "Permission denied", "i/index.json"),
             "error: Cannot use 'i/index.json': Permission denied. Check the path and its permissions.",
@@ -40,12 +40,18 @@ Run = Callable[..., tuple[int, str, str]]
         (
             MemoryError("Unable to allocate 50.9 TiB"),
             "error: Out of memory (Unable to allocate 50.9 TiB). "
+            "Use a smaller batch or a larger machine.",
+            1,
+        ),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"),
+            "error: Out of memory (DefaultCPUAllocator: can't allocate memory: 9 bytes). "
             "Ask for less at once, or use a larger machine.",
             1,
         ),
         (
             RecursionError("maximum recursion depth exceeded"),
-            "error: The input is nested too deeply to be read. Check the files it names.",
+            "error: The input is nested too deeply. Check the input files.",
             1,
         ),
         (
@@ -80,7 +86,7 @@ def test_only_commands_that_can_resume_say_how(arguments: list[str], hint: str) 
     assert describe(KeyboardInterrupt(), arguments)[0] == f"Interrupted.{hint}"
 
 
-def test_a_bug_is_one_line_and_a_traceback_on_request(
+def test_a_bug_is_a_one_line_error_and_a_traceback_on_request(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*arguments: object, **options: object) -> None:
@@ -137,8 +143,8 @@ COMMANDS = [
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What the words of `COMMANDS` stand for."""
+def placeholders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Values of the placeholders in `COMMANDS`."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "file.txt").write_text("not what you think")
@@ -149,10 +155,10 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_hostile_arguments_are_refused_in_one_line(
-    run: Run, places: dict[str, str], command: str, name: str
+    run: Run, placeholders: dict[str, str], command: str, name: str
 ) -> None:
     hostile = HOSTILE[name].replace("LOOP", "loop").replace("FILE", "file.txt")
-    words = [places.get(word, word.replace("PATH", hostile)) for word in command.split()]
+    words = [placeholders.get(word, word.replace("PATH", hostile)) for word in command.split()]
     code, out, err = run(*words)
     assert code in (1, 2), err[-2000:]
     assert "Traceback" not in err and "internal error" not in err and out == ""
@@ -177,14 +183,16 @@ def _shell(command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("command", ["--version", "index info i", "index info i --json"])
-def test_a_full_disk_behind_stdout_is_one_line(places: dict[str, str], command: str) -> None:
+def test_a_full_disk_behind_stdout_is_a_one_line_error(
+    placeholders: dict[str, str], command: str
+) -> None:
     done = _shell(f"hadahash {command} > /dev/full")
     assert done.returncode == 1
     assert done.stderr == "error: Cannot write the output: No space left on device.\n"
 
 
 @pytest.mark.parametrize("command", ["--help", "index info i", "index info i --json"])
-def test_a_closed_pipe_ends_quietly_with_zero(places: dict[str, str], command: str) -> None:
+def test_a_closed_pipe_ends_quietly_with_zero(placeholders: dict[str, str], command: str) -> None:
     done = _shell(f"hadahash {command} | true; echo ${{PIPESTATUS[0]}}")
     assert (done.stdout, done.stderr) == ("0\n", "")
 
@@ -195,19 +203,19 @@ def test_a_closed_pipe_ends_quietly_with_zero(places: dict[str, str], command: s
         ("--version >&-", 0, ""),
         ("index info i >&-", 0, ""),
         ("index info nowhere 2>&-", 1, ""),
-        ("index info nowhere >&-", 1, "error: nowhere holds no index"),
-        ("index info nowhere > /dev/full", 1, "error: nowhere holds no index"),
+        ("index info nowhere >&-", 1, "error: nowhere contains no index"),
+        ("index info nowhere > /dev/full", 1, "error: nowhere contains no index"),
     ],
 )
 def test_closed_and_full_streams_do_not_hide_the_outcome(
-    places: dict[str, str], command: str, code: int, err: str
+    placeholders: dict[str, str], command: str, code: int, err: str
 ) -> None:
     done = _shell(f"hadahash {command}")
     assert done.returncode == code and done.stderr.startswith(err), done.stderr
     assert done.stderr.count("\n") == (1 if err else 0)
 
 
-def test_warnings_of_the_package_are_one_line() -> None:
+def test_warnings_of_the_package_are_one_line_errors() -> None:
     own, other = str(Path(hadahash.cli.__file__).with_name("train.py")), "/somewhere/else.py"
     for category, file, expected in (
         (RuntimeWarning, own, "warning: Slow.\n"),

@@ -31,7 +31,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def unbroken(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The name of the weights (their checksum is in it) after a training without interruption."""
+    """Name of the weights file, which contains their checksum, of an uninterrupted run."""
     out = tmp_path_factory.mktemp("unbroken") / "run"
     done = subprocess.run(_command(photos, out), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -48,7 +48,7 @@ def _weights(out: Path) -> str:
 
 
 def _interrupt(photos: Path, out: Path, number: signal.Signals) -> subprocess.CompletedProcess[str]:
-    """Start a training and send the signal after its first epoch, long before a checkpoint is due."""
+    """Start training and send the signal after the first epoch, long before a checkpoint is due."""
     command = _command(photos, out)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     log, ends = out / ".training" / "log.jsonl", time.monotonic() + 240
@@ -72,7 +72,7 @@ def _interrupt(photos: Path, out: Path, number: signal.Signals) -> subprocess.Co
         pytest.param(signal.SIGTERM, -signal.SIGTERM, "", id="SIGTERM"),
     ],
 )
-def test_an_interrupted_training_resumes_exactly(
+def test_an_interrupted_training_run_resumes_exactly(
     photos: Path,
     unbroken: str,
     run: Run,
@@ -98,7 +98,9 @@ def test_an_interrupted_training_resumes_exactly(
     assert not staging.exists()
 
 
-def test_ctrl_c_in_any_command_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_any_command_is_a_one_line_error(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def pressed(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 

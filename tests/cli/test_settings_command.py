@@ -44,7 +44,9 @@ def test_every_setting_is_listed_with_its_default_and_a_help_text(kind: type) ->
     assert [each.name for each in found] == [field.name for field in dataclasses.fields(kind)]
     for each, field in zip(found, dataclasses.fields(kind), strict=True):
         assert re.fullmatch(r"[A-Z0-9].*[.)]", each.help), f"{each.name}: {each.help!r}"
-        given = getattr(from_mapping(kind, {each.name: each.default}), each.name)  # as one types it
+        given = getattr(
+            from_mapping(kind, {each.name: each.default}), each.name
+        )  # as typed on the command line
         expected = field.default
         assert given == (
             pytest.approx(expected, rel=1e-3) if isinstance(expected, float) else expected
@@ -71,7 +73,7 @@ def test_help_and_ranges_come_from_the_fields() -> None:
     ]
 
 
-def test_one_group_or_what_one_method_takes(run: Run) -> None:
+def test_one_group_or_the_settings_of_one_method(run: Run) -> None:
     code, out, _ = run("settings", "mihash")
     assert code == 0 and re.search(r"^  mihash_bins +16 ", out, re.MULTILINE)
     assert re.search(r"^  epochs +30 ", out, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The command line starts fast: a command is imported when it is called, and torch only where it is used."""
+"""The command line starts fast: commands are imported lazily, and torch only where it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every registered index engine returns the results of brute force, whatever is done to it."""
+"""Every registered index engine returns the results of brute force, also after changes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_checks_find_a_broken_engine():
             check(ForgetfulIndex)
         except AssertionError as error:
             broken.append(name)
-            assert "breaks its contract" in str(error)
+            assert "violates its contract" in str(error)
     assert "search equals an exhaustive search" in broken
 
 
@@ -379,7 +379,7 @@ def test_a_huge_k_needs_no_memory(rng, engine):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("bits", [32, 64, 128])
 def test_queries_at_any_address(rng, engine, bits):
-    """A buffer from elsewhere may start at an address that is not a multiple of 8."""
+    """A foreign buffer may start at an address that is not a multiple of 8."""
     codes = clustered(rng, 300, bits)
     index = Index.build(codes, engine=engine, codewords=rng.choice([-1, 1], (5, bits)))
     data = b"x" + codes.packed[:9].tobytes()

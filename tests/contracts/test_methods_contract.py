@@ -1,4 +1,4 @@
-"""What every method must do, generated from the registry: a new method is tested without a new test."""
+"""Contract tests of all registered methods; new methods are included automatically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from hadahash.methods import METHODS, ShallowMethod, Task
 from hadahash.methods._contract import make_batch, make_trained, method_checks
 from hadahash.networks import Backbone
 
-# Least mAP on held-out toy images; chance is .25. LSH learns nothing: 16 projections can be unlucky.
+# Minimum mAP on held-out toy images; chance is .25. LSH learns nothing: 16 projections can be
+# unlucky.
 FLOOR = dict.fromkeys(METHODS.names(), 0.95) | {"lsh": 0.9}
 WITH_CODEWORDS = {"hcdh", "hcdh-far", "hcdh-h", "hcdh-2", "csq", "orthohash", "hcsdh", "classify"}
 ONE_CODE_PER_CLASS = {"classify"}  # all images of a class have its codeword
@@ -74,7 +75,7 @@ def _mean_colors(name, **_options):
 
 @pytest.mark.parametrize("name", METHODS.names())
 def test_the_toy_classes_are_learned(name, toy, toy_queries, monkeypatch):
-    """Deep methods train a random network; shallow ones are given features that separate the classes."""
+    """Deep methods train a random network; shallow ones get features that separate the classes."""
     if issubclass(METHODS.get(name), ShallowMethod):
         monkeypatch.setattr("hadahash.building.build_backbone", _mean_colors)
     started = time.process_time()

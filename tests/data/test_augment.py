@@ -102,8 +102,8 @@ def test_jitter_stays_in_range_and_follows_its_formula():
     ):
         image = image * brightness
         image = (image - image.mean()) * contrast + image.mean()
-        grey = image.mean(0, keepdim=True)
-        slow.append(((image - grey) * saturation + grey).clamp(0, 255))
+        gray = image.mean(0, keepdim=True)
+        slow.append(((image - gray) * saturation + gray).clamp(0, 255))
     torch.testing.assert_close(augment(pixels, params, 16), torch.stack(slow), rtol=0, atol=0.02)
 
 

@@ -71,7 +71,7 @@ def package() -> dict[str, bytes]:
 
 @pytest.fixture
 def official(monkeypatch):
-    """Make the toy pass for the official data."""
+    """Make the toy data count as the official data."""
     pixels, labels = toy()
     monkeypatch.setattr(cifar10, "PIXELS_SHA256", hashlib.sha256(pixels.tobytes()).hexdigest())
     monkeypatch.setattr(cifar10, "LABELS_SHA256", hashlib.sha256(labels.tobytes()).hexdigest())
@@ -104,10 +104,10 @@ def test_images_are_in_the_official_order(tmp_path, official, recwarn):
 
 
 def test_changed_pixels_or_labels_are_used_with_a_warning(tmp_path, official):
-    for place in (7, 0):
+    for position in (7, 0):
         members = binaries()
         changed = bytearray(members["data_batch_2.bin"])
-        changed[place] = (changed[place] + 1) % 10
+        changed[position] = (changed[position] + 1) % 10
         members["data_batch_2.bin"] = bytes(changed)
         write(tmp_path, members)
         with pytest.warns(
@@ -117,11 +117,11 @@ def test_changed_pixels_or_labels_are_used_with_a_warning(tmp_path, official):
             data = read_cifar10(tmp_path)
         assert len(data) == 24
         same_pixels = pixels_sha256(data.images) == cifar10.PIXELS_SHA256
-        assert same_pixels == (place == 0)
+        assert same_pixels == (position == 0)
 
 
 def test_wrong_files_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"lacks cifar-10-batches-bin/data_batch_1.bin"):
+    with pytest.raises(DataError, match=r"does not contain cifar-10-batches-bin/data_batch_1.bin"):
         read_cifar10(tmp_path)
     write(tmp_path, binaries() | {"data_batch_3.bin": bytes(3_072)})
     with pytest.raises(DataError, match=r"data_batch_3.bin has 3,072 bytes; .* multiple of 3,073"):
@@ -192,9 +192,9 @@ def test_the_official_archive_is_unpacked_by_name_only(tmp_path, official):
     members = {f"../../evil/{name}": content for name, content in binaries().items()} | {
         "/etc/evil.bin": b"x"
     }
-    place = tmp_path / "deep" / "cache"
+    position = tmp_path / "deep" / "cache"
     found = locate_cifar10(
-        place, sources=[source("tar", tmp_path, members, cifar10._unpack_official, [])]
+        position, sources=[source("tar", tmp_path, members, cifar10._unpack_official, [])]
     )
     assert read_cifar10(found).ids[0] == "train/00000"
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
@@ -220,7 +220,7 @@ def test_all_failures_are_named_and_nothing_is_left(tmp_path, official):
     text = str(caught.value)
     for part in (
         "one: <urlopen error no route>",
-        "two: what it gave is not the official",
+        "two: the download is not the official",
         "three: the archive lacks data_batch_1.bin",
     ):
         assert part in text
@@ -263,10 +263,10 @@ def test_it_is_found_in_a_folder_with_its_name(tmp_path, monkeypatch):
 
 
 def test_the_official_download_is_checked(tmp_path, monkeypatch):
-    asked = []
+    requested = []
 
     def urlopen(url: str, timeout: float) -> Answer:
-        asked.append((url, timeout))
+        requested.append((url, timeout))
         return Answer(b"x" * 3_000_000)
 
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
@@ -275,7 +275,7 @@ def test_the_official_download_is_checked(tmp_path, monkeypatch):
         match=f"the archive has md5 {hashlib.md5(b'x' * 3_000_000).hexdigest()}, not c32a1d4a",
     ):
         cifar10._fetch_official(tmp_path)
-    assert asked == [("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", 10)]
+    assert requested == [("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", 10)]
     monkeypatch.setattr(cifar10, "_ARCHIVE_MD5", hashlib.md5(b"x" * 3_000_000).hexdigest())
     assert cifar10._fetch_official(tmp_path).read_bytes() == b"x" * 3_000_000
     monkeypatch.setattr(cifar10, "_ARCHIVE_BYTES", 2_000_000)

@@ -56,7 +56,7 @@ def test_a_missing_data_set_is_explained_with_its_layout(run, tmp_path, name):
     assert err.count("\n") == 1
 
 
-def test_prepare_knows_what_it_prepares(run, tmp_path):
+def test_prepare_refuses_unknown_names(run, tmp_path):
     code, out, err = run("prepare", "voc2012-64px", str(tmp_path), str(tmp_path / "new"))
     assert (code, out) == (2, "")
     assert "Did you mean 'voc2012-112px'?" in err

@@ -79,7 +79,7 @@ def test_at_most_two_batches_are_decoded_ahead():
             assert len(images.read) > (number + 1) * batch, "nothing is decoded ahead"
             break
     time.sleep(0.05)
-    assert len(images.read) <= 8 * batch, "decoding goes on after the reader has gone"
+    assert len(images.read) <= 8 * batch, "decoding continues after the generator was closed"
 
 
 def test_other_errors_are_not_swallowed():

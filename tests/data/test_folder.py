@@ -70,13 +70,15 @@ def test_every_listing_mentions_files_of_unsupported_types(tmp_path, use):
 @pytest.mark.parametrize("use", [read_folder, as_images, as_labelled])
 def test_a_folder_of_unsupported_types_is_refused(tmp_path, use):
     fill(tmp_path, "dog/2.HEIC")
-    with pytest.raises(DataError, match=r"holds no images. Skipped 1 file .* end in .apng, .bmp"):
+    with pytest.raises(
+        DataError, match=r"contains no images. Skipped 1 file .* end in .apng, .bmp"
+    ):
         use(tmp_path)
 
 
 @posix
 @pytest.mark.parametrize("use", [read_folder, list_images, as_images, as_labelled, find_dataset])
-def test_links_in_a_loop_and_names_too_long_are_one_line(tmp_path, use):
+def test_links_in_a_loop_and_names_too_long_are_one_line_errors(tmp_path, use):
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     for path in (str(loop), str(tmp_path / ("x" * 5_000)), "y" * 5_000):
@@ -171,8 +173,8 @@ def test_folders_that_cannot_be_used_are_explained(tmp_path):
         (tmp_path / "missing", "No such file"),
         (Path("a\0b"), "null"),
         (file, "is a file, not a folder"),
-        (tmp_path / "empty", "holds no images"),
-        (fill(tmp_path / "flat", "a.png", "b.png"), "holds 2 images but no class folders"),
+        (tmp_path / "empty", "contains no images"),
+        (fill(tmp_path / "flat", "a.png", "b.png"), "contains 2 images but no class folders"),
         (
             fill(tmp_path / "single", "cat/a.png"),
             r"has only the class 'cat'. At least 2 are needed",
@@ -183,15 +185,15 @@ def test_folders_that_cannot_be_used_are_explained(tmp_path):
         ),
         (
             fill(tmp_path / "stray", "cat/a.png", "dog/b.png", "c.png"),
-            r"holds 1 images beside the class folders \('c.png'\)",
+            r"contains 1 images outside the class folders \('c.png'\)",
         ),
     ]
     hollow = fill(tmp_path / "hollow", "cat/a.png", "dog/b.png")
     (hollow / "fish").mkdir()
-    cases.append((hollow, r"1 class folders of .* hold no images \('fish'\)"))
+    cases.append((hollow, r"1 class folders of .* contain no images \('fish'\)"))
     (fill(tmp_path / "texts", "cat/a.txt") / ".b").touch()
     cases.append(
-        (tmp_path / "texts", r"holds no images. Skipped 1 file of unsupported types \(1 .txt\)")
+        (tmp_path / "texts", r"contains no images. Skipped 1 file of unsupported types \(1 .txt\)")
     )
     for root, message in cases:
         with pytest.raises(DataError, match=message) as caught:

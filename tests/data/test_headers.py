@@ -1,4 +1,4 @@
-"""What headers claim is counted before a decoder acts on it."""
+"""Claims of image headers are checked before decoding."""
 
 from __future__ import annotations
 

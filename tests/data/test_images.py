@@ -19,7 +19,7 @@ from make_images import (
     animation,
     corpus,
     encode,
-    grey_ramp,
+    gray_ramp,
     many_frames,
     picture,
     png,
@@ -60,8 +60,8 @@ def test_corpus_file_is_decoded_right_or_refused_by_type(case, tmp_path):
         assert image.shape[2] == 3
         assert image.flags.writeable
         assert case.shape is None or image.shape[:2] == case.shape
-        if case.colour is not None:
-            assert np.abs(image.astype(int) - case.colour).max() <= case.within
+        if case.color is not None:
+            assert np.abs(image.astype(int) - case.color).max() <= case.within
     else:
         with pytest.raises(ImageError) as caught:
             open_image(path)
@@ -82,22 +82,22 @@ def test_exif_orientation_is_applied(case):
     assert difference.mean() < (3 if case.name.endswith("jpg") else 1e-9)
 
 
-def test_a_wrongly_turned_image_would_be_noticed():
+def test_a_wrongly_rotated_image_would_be_detected():
     for orientation in range(2, 9):
         other = turned(picture(48, 48), orientation).astype(int)
         assert np.abs(other - picture(48, 48)).mean() > 20
 
 
 RAMP = {
-    "uint16.png": lambda: encode(np.rint(grey_ramp(65_535)).astype(np.uint16), "PNG"),
-    "uint16.tif": lambda: encode(np.rint(grey_ramp(65_535)).astype(np.uint16), "TIFF"),
-    "int32.tif": lambda: encode(np.rint(grey_ramp(65_535)).astype(np.int32), "TIFF"),
-    "int32-wide.tif": lambda: encode(np.rint(grey_ramp(2**31 - 1)).astype(np.int32), "TIFF"),
-    "float-unit.tif": lambda: encode(grey_ramp(1).astype(np.float32), "TIFF"),
-    "float-255.tif": lambda: encode(grey_ramp(255).astype(np.float32), "TIFF"),
-    "float-signed.tif": lambda: encode((grey_ramp(6e38) - 3e38).astype(np.float32), "TIFF"),
+    "uint16.png": lambda: encode(np.rint(gray_ramp(65_535)).astype(np.uint16), "PNG"),
+    "uint16.tif": lambda: encode(np.rint(gray_ramp(65_535)).astype(np.uint16), "TIFF"),
+    "int32.tif": lambda: encode(np.rint(gray_ramp(65_535)).astype(np.int32), "TIFF"),
+    "int32-wide.tif": lambda: encode(np.rint(gray_ramp(2**31 - 1)).astype(np.int32), "TIFF"),
+    "float-unit.tif": lambda: encode(gray_ramp(1).astype(np.float32), "TIFF"),
+    "float-255.tif": lambda: encode(gray_ramp(255).astype(np.float32), "TIFF"),
+    "float-signed.tif": lambda: encode((gray_ramp(6e38) - 3e38).astype(np.float32), "TIFF"),
     "rgb-16.png": lambda: png(
-        256, 1, 16, 2, b"\0" + np.repeat(np.rint(grey_ramp(65_535)[0]), 3).astype(">u2").tobytes()
+        256, 1, 16, 2, b"\0" + np.repeat(np.rint(gray_ramp(65_535)[0]), 3).astype(">u2").tobytes()
     ),
 }
 
@@ -105,14 +105,14 @@ RAMP = {
 @pytest.mark.parametrize("name", RAMP)
 def test_values_of_more_than_8_bits_are_scaled(name):
     ramp = open_image(RAMP[name]()).astype(int)[0, :, 0]
-    assert abs(ramp.mean() - grey_ramp(255).mean()) < 1
+    assert abs(ramp.mean() - gray_ramp(255).mean()) < 1
     assert ramp[0] == 0
     assert ramp[-1] == 255
     assert (np.diff(ramp) >= 0).all()
     assert len(np.unique(ramp)) > 200
 
 
-def test_cmyk_jpeg_without_the_adobe_mark_has_the_same_colours():
+def test_cmyk_jpeg_without_the_adobe_mark_has_the_same_colors():
     marked = encode(Image.fromarray(picture()).convert("CMYK"), "JPEG", quality=95)
     start = marked.index(b"\xff\xee")
     length = int.from_bytes(marked[start + 2 : start + 4], "big")
@@ -140,7 +140,7 @@ def test_ten_thousand_frames_cost_no_more_than_the_first(fmt):
     image = open_image(data)
     assert time.perf_counter() - start < 2
     assert (image == [255, 0, 0]).all()
-    if fmt != "WEBP":  # that there are so many is Pillow's word
+    if fmt != "WEBP":  # the number of frames as reported by Pillow
         assert Image.open(io.BytesIO(many_frames(fmt, 100))).n_frames in (100, 101)
 
 

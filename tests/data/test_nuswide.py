@@ -138,7 +138,8 @@ def test_no_photographs_at_all(tmp_path):
 
 
 def by_hand(labels: np.ndarray, seed: int) -> Split:
-    """The draw of the paper, one image at a time: each class from what earlier ones left."""
+    """The draw of the paper, one image at a time: each class draws from the images that earlier
+    classes left."""
     bits, taken, query, train = np.random.PCG64(seed), set(), [], []
     for c in range(labels.shape[1]):
         own = [i for i in range(len(labels)) if labels[i, c] and i not in taken]

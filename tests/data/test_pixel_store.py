@@ -58,7 +58,7 @@ def test_a_store_beyond_the_memory_limit_is_a_file_without_a_name(tmp_path, data
     assert caught == [f"Storing 8 images of 32 px: 0.0 MB in {folder}."]
 
 
-def test_the_default_place_of_the_file_is_the_cache_folder(tmp_path, monkeypatch, data):
+def test_the_default_location_of_the_file_is_the_cache_folder(tmp_path, monkeypatch, data):
     monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "cache"))
     caught: list[str] = []
     PixelStore.build(data, PREPROCESS, info=caught.append, memory_limit=0)
@@ -88,7 +88,7 @@ def test_the_space_of_the_file_is_reserved_before_it_is_filled(tmp_path):
     del array
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, data):
+def test_a_folder_that_cannot_be_written_is_a_one_line_error(tmp_path, data):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError) as error:
         PixelStore.build(data, PREPROCESS, folder=tmp_path / "file" / "x", memory_limit=0)

@@ -1,4 +1,4 @@
-"""Splits: sizes, disjoint parts, and indices that follow from the seed and never change."""
+"""Splits: sizes, disjoint parts, and indices that depend only on the seed and never change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything a caller may hold, as images with ids: `as_images`, `as_labelled` and fingerprints."""
+"""Image sources: `as_images`, `as_labelled` and fingerprints."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_images_of_different_sizes_and_modes():
     assert as_images(Image.new("RGBA", (1, 1))).images[0].tolist() == [[[255, 255, 255]]]
 
 
-def test_pil_images_are_turned_as_their_files_are(tmp_path):
+def test_pil_images_are_rotated_like_their_files(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(make_toy(1, seed=0)[0][0][:20]).save(tmp_path / "a.png", exif=exif)
@@ -140,13 +140,13 @@ def test_damaged_bytes_are_found_when_they_are_read():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (None, "NoneType is no source of images. Give an image file"),
-        (5, "int is no source"),
-        ({"a": 1}, "dict is no source"),
-        ([5], "A list of int is no source"),
-        (np.zeros((2, 8, 8), np.uint8), r"shape \(2, 8, 8\) holds no RGB"),
-        ([np.zeros(3)], "holds no RGB"),
-        (np.zeros((2, 8, 8, 4), np.uint8), "holds no RGB"),
+        (None, "NoneType is not a source of images. Give an image file"),
+        (5, "int is not a source"),
+        ({"a": 1}, "dict is not a source"),
+        ([5], "A list of int is not a source"),
+        (np.zeros((2, 8, 8), np.uint8), r"shape \(2, 8, 8\) contains no RGB"),
+        ([np.zeros(3)], "contains no RGB"),
+        (np.zeros((2, 8, 8, 4), np.uint8), "contains no RGB"),
         (np.zeros((2, 3, 8, 3), np.uint8), "channels are ambiguous"),
         (np.full((2, 8, 8, 3), 7.0), r"floats in \[0, 1\], got float64 in \[7, 7\]"),
         (torch.full((2, 3, 8, 8), -1.0), r"got float32 in \[-1, -1\]"),
@@ -154,7 +154,7 @@ def test_damaged_bytes_are_found_when_they_are_read():
         (["a.png", b"x"], "either paths or images"),
     ],
 )
-def test_other_things_are_refused_in_one_line(source, message):
+def test_unsupported_sources_are_refused_in_one_line(source, message):
     with pytest.raises(UsageError, match=message) as error:
         as_images(source)
     one_line(error.value)
@@ -293,7 +293,7 @@ def test_every_kind_of_images_can_be_labelled(photos):
     assert as_labelled(as_images(paths), labels).ids.tolist() == [str(path) for path in paths]
 
 
-def test_folders_and_data_set_names_bring_their_own_labels(photos):
+def test_folders_and_data_set_names_have_their_own_labels(photos):
     assert as_labelled(photos).classes == ("blue", "green", "red", "yellow")
     assert as_labelled("digits").name == "digits"
 

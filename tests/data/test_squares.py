@@ -13,8 +13,8 @@ from hadahash.errors import UsageError
 def triangle(length: int, start: int, short: int, side: int) -> np.ndarray:
     """Weights (side, length) of the pixels when start..start+short of a row becomes `side`."""
     step = short / side
-    centres = start + (np.arange(side) + 0.5) * step
-    away = np.abs(np.arange(length) + 0.5 - centres[:, None]) / max(step, 1)
+    centers = start + (np.arange(side) + 0.5) * step
+    away = np.abs(np.arange(length) + 0.5 - centers[:, None]) / max(step, 1)
     weights = np.maximum(0, 1 - away)
     return weights / weights.sum(1, keepdims=True)
 

@@ -299,7 +299,7 @@ def test_wrong_splits_are_reported(table, rows, message):
         ),
     ],
 )
-def test_files_that_are_no_tables_are_refused(table, content, message):
+def test_files_that_are_not_tables_are_refused(table, content, message):
     assert message in error_of(table(content))
 
 
@@ -342,8 +342,8 @@ def test_labels_that_look_misspelled_are_reported(table):
     with pytest.warns(DoubtfulLabelWarning) as caught:
         data = read_table(path)
     assert [str(warning.message) for warning in caught] == [
-        f"{path} line 18: the label 'kiten' occurs once; did you mean 'kitten' (8 times)? It is used as it is.",
-        f"{path} line 19: the label 'Dog' occurs once; did you mean 'dog' (8 times)? It is used as it is.",
+        f"{path} line 18: the label 'kiten' occurs once; did you mean 'kitten' (8 times)? It is used unchanged.",
+        f"{path} line 19: the label 'Dog' occurs once; did you mean 'dog' (8 times)? It is used unchanged.",
     ]
     assert data.classes == ("Dog", "dog", "horse", "kiten", "kitten")
     with warnings.catch_warnings():
@@ -351,7 +351,7 @@ def test_labels_that_look_misspelled_are_reported(table):
         read_table(table("path,labels\n" + "\n".join([*lines[:10], "cat/8.png,kitchen"])))
 
 
-def test_which_names_are_tables(tmp_path):
+def test_which_file_names_are_tables(tmp_path):
     (tmp_path / "folder.csv").mkdir()
     assert [
         is_table(name) for name in ("a.csv", "b/A.TSV", "x.parquet", "photos", "a.csv.jpg")
@@ -377,7 +377,7 @@ def test_many_rare_labels_are_compared_in_linear_time(table, monkeypatch):
     assert len(caught) == 1
 
 
-def test_many_doubtful_labels_are_summarised(table):
+def test_many_doubtful_labels_are_summarized(table):
     rows = [Row(1, "x", ("kitten",), None)] * 5
     rows += [Row(2, "x", (f"kitten{letter}",), None) for letter in "abcdefghi"]
     with pytest.warns(DoubtfulLabelWarning) as caught:
@@ -402,7 +402,7 @@ def write_parquet(path, /, **columns):
 
 
 @pytest.mark.parametrize("old", [b"kitten", b"labels"])
-def test_parquet_text_that_is_not_utf_8_is_one_line(tmp_path, old):
+def test_parquet_text_that_is_not_utf_8_is_a_one_line_error(tmp_path, old):
     path = write_parquet(tmp_path / "t.parquet", path=["a.png", "b.png"], labels=["kitten", "dog"])
     content = path.read_bytes()
     assert old in content
@@ -424,7 +424,7 @@ def test_parquet_columns_of_bytes_are_text(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes, links and devices")
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "loop", "long"])
-def test_tables_that_are_no_regular_files_are_refused_at_once(tmp_path, suffix, kind):
+def test_tables_that_are_not_regular_files_are_refused_at_once(tmp_path, suffix, kind):
     path = tmp_path / f"t{suffix}"
     if kind == "pipe":
         os.mkfifo(path)

@@ -29,8 +29,8 @@ def slow_confusion(query_bits, query_classes, database_bits, database_classes, c
         for order in orders:
             for rank, item in enumerate(order[:depth], start=1):
                 for found in database_classes[item]:
-                    for wanted in own:
-                        rows[wanted][found] += (
+                    for label in own:
+                        rows[label][found] += (
                             1 / log2(1 + rank) / len(database_classes[item]) / len(orders)
                         )
     return [[value / (sum(row) or 1) for value in row] for row in rows]
@@ -101,8 +101,8 @@ def test_tsne_separates_classes_even_if_codes_are_equal():
     words = np.where(RNG(0).random((3, 32)) < 0.5, 1, -1)
     codes = Codes(pack(words[labels]), 32)
     xy = analysis.tsne(codes)
-    centres = np.stack([xy[labels == c].mean(axis=0) for c in range(3)])
-    assert (np.linalg.norm(xy[:, None] - centres, axis=2).argmin(axis=1) == labels).all()
+    centers = np.stack([xy[labels == c].mean(axis=0) for c in range(3)])
+    assert (np.linalg.norm(xy[:, None] - centers, axis=2).argmin(axis=1) == labels).all()
     assert len(np.unique(xy.round(3), axis=0)) == 60, "equal codes do not collapse to one point"
     assert np.isfinite(analysis.tsne(Codes(pack(np.ones((3, 8))), 8))).all()
 

@@ -27,14 +27,14 @@ def codes_of(values):
 
 def make_case(rng, *, queries=12, database=90, bits=16, classes=5, multilabel=False, flips=0.3):
     """Noisy class codes: (query values, labels, database values, labels)."""
-    centres = rng.choice([-1, 1], (classes, bits))
+    centers = rng.choice([-1, 1], (classes, bits))
     n = queries + database
     if multilabel:
         labels = (rng.random((n, classes)) < 0.3).astype(int)
-        values = np.where(labels @ centres >= 0, 1, -1)
+        values = np.where(labels @ centers >= 0, 1, -1)
     else:
         labels = rng.integers(0, classes, n)
-        values = centres[labels]
+        values = centers[labels]
     values = values * rng.choice([1, -1], values.shape, p=[1 - flips, flips])
     return values[:queries], labels[:queries], values[queries:], labels[queries:]
 

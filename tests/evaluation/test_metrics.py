@@ -202,17 +202,17 @@ def test_precision_recall_equals_a_plain_loop():
     relevant[0] = 0
     curve = metrics.precision_recall(total, relevant)
     for radius in range(9):
-        items, hits, wanted = (
+        items, hits, relevant_total = (
             total[:, : radius + 1].sum(axis=1),
             relevant[:, : radius + 1].sum(axis=1),
             relevant.sum(axis=1),
         )
         precision = [h / i if i else 0 for h, i in zip(hits, items, strict=True)]
-        recall = [h / w for h, w in zip(hits, wanted, strict=True) if w]
+        recall = [h / w for h, w in zip(hits, relevant_total, strict=True) if w]
         assert curve.precision[radius] == pytest.approx(np.mean(precision), abs=1e-14)
         assert curve.recall[radius] == pytest.approx(np.mean(recall), abs=1e-14)
         assert curve.micro_precision[radius] == hits.sum() / items.sum()
-        assert curve.micro_recall[radius] == hits.sum() / wanted.sum()
+        assert curve.micro_recall[radius] == hits.sum() / relevant_total.sum()
     for recall in (curve.recall, curve.micro_recall):
         assert (np.diff(recall) >= 0).all() and recall[-1] == 1
     assert curve.radius.tolist() == list(range(9))
@@ -229,3 +229,12 @@ def test_precision_and_recall_are_zero_without_relevant_items():
 def test_docstring_examples(module):
     outcome = doctest.testmod(module)
     assert outcome.attempted > 2 and outcome.failed == 0
+
+
+def test_a_depth_beyond_the_ranking_is_the_whole_ranking():
+    total, relevant = np.array([[2, 3, 1]]), np.array([[1, 2, 0]])
+    for denominator in ("found", "possible"):
+        whole = metrics.average_precision(total, relevant, denominator=denominator)
+        for depth in (6, 7, 10**30):
+            found = metrics.average_precision(total, relevant, depth=depth, denominator=denominator)
+            assert found.tolist() == whole.tolist()

@@ -1,4 +1,4 @@
-"""The benchmark runs, at a size that takes a moment."""
+"""The benchmark runs at a small size."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_progress_counts_every_item_once(make):
 
 
 def test_dense_clusters_take_seconds(rng):
-    """Every code has hundreds of neighbours: the pairs are far too many to list."""
+    """Every code has hundreds of neighbors: the pairs are far too many to list."""
     centroids = rng.integers(0, 256, (100, 8), dtype=np.uint8)
     flips = np.packbits(rng.random((30_000, 64), np.float32) < 0.05, axis=1)
     packed = centroids[rng.integers(0, 100, 30_000)] ^ flips
@@ -60,3 +60,9 @@ def test_an_invalid_radius_is_refused(make):
     for radius in (-1, 1.5, True):
         with pytest.raises(UsageError, match="radius must be an integer"):
             duplicate_groups(Index.build(make(3)), radius)
+
+
+def test_a_radius_of_any_size_joins_all_items(make):
+    index = Index.build(make(3))
+    for radius in (index.bits, 10**30):
+        assert duplicate_groups(index, radius) == [sorted(index.ids.tolist())]

@@ -34,11 +34,11 @@ def state(version):
 
 
 def become(index, version):
-    wanted = state(version)
+    expected = state(version)
     index.update(
-        wanted, np.full(len(wanted), version), [f"{version}/{each}" for each in wanted.ids]
+        expected, np.full(len(expected), version), [f"{version}/{each}" for each in expected.ids]
     )
-    index.remove(np.setdiff1d(index.ids, wanted.ids))
+    index.remove(np.setdiff1d(index.ids, expected.ids))
 
 
 def assert_whole(folder):
@@ -123,7 +123,7 @@ def test_kills_at_random_moments(tmp_path, engine):
 
 @pytest.mark.parametrize("engine", LOCAL_ENGINES)
 def test_a_limit_on_the_size_of_files(tmp_path, engine):
-    """Writes fail half way, at another place for every limit."""
+    """Writes fail at a different point for every limit."""
     folder = tmp_path / "i"
     new_index(folder, engine)
     failures, version = 0, 1

@@ -63,7 +63,7 @@ def error_or_answer(folder, queries):
         assert time.perf_counter() - start < 1
 
 
-def places(value, path=()):
+def json_paths(value, path=()):
     """Every path in a JSON value."""
     inside = (
         value.items()
@@ -74,7 +74,7 @@ def places(value, path=()):
     )
     for key, each in inside:
         yield (*path, key)
-        yield from places(each, (*path, key))
+        yield from json_paths(each, (*path, key))
 
 
 @pytest.mark.parametrize("valid_checksum", [False, True])
@@ -83,22 +83,22 @@ def test_every_field_of_the_manifest(folder, make, valid_checksum):
     queries, path = make(2, 64), folder / MANIFEST
     whole = path.read_text()
     expected, refused = answer(folder, queries), 0
-    for place in list(places(json.loads(whole))):
+    for position in list(json_paths(json.loads(whole))):
         for value in VALUES:
             manifest = json.loads(whole)
             at = manifest
-            for key in place[:-1]:
+            for key in position[:-1]:
                 at = at[key]
-            if at[place[-1]] == value and type(at[place[-1]]) is type(value):
+            if at[position[-1]] == value and type(at[position[-1]]) is type(value):
                 continue
-            at[place[-1]] = value
-            if valid_checksum and place != ("crc32",):
+            at[position[-1]] = value
+            if valid_checksum and position != ("crc32",):
                 manifest["crc32"] = checksum(manifest)
             path.write_text(json.dumps(manifest))
             result = error_or_answer(folder, queries)
             refused += isinstance(result, str)
             assert isinstance(result, str) or (valid_checksum and result == expected), (
-                place,
+                position,
                 value,
             )
     assert refused > 300
@@ -111,17 +111,17 @@ def test_1000_flipped_bytes(folder, make, rng):
     sizes = np.array([path.stat().st_size for path in paths])
     for _ in range(1000):
         number = rng.integers(len(paths))
-        path, place = paths[number], int(rng.integers(sizes[number]))
+        path, position = paths[number], int(rng.integers(sizes[number]))
         content = bytearray(path.read_bytes())
-        kept = content[place]
-        content[place] ^= 1 << int(rng.integers(8))
+        kept = content[position]
+        content[position] ^= 1 << int(rng.integers(8))
         path.write_bytes(content)
         result = error_or_answer(folder, queries)
         if path.name == MANIFEST:
             assert isinstance(result, str) or result == expected
         else:
             assert isinstance(result, str) and path.name in result
-        content[place] = kept
+        content[position] = kept
         path.write_bytes(content)
     assert answer(folder, queries) == expected
 
@@ -179,9 +179,9 @@ def test_folders_that_hold_no_index(tmp_path, make):
         with pytest.raises(StorageError, match=MANIFEST):
             Index.open(tmp_path)
     (tmp_path / MANIFEST).unlink()
-    with pytest.raises(StorageError, match="holds no index"):
+    with pytest.raises(StorageError, match="contains no index"):
         Index.open(tmp_path)
-    with pytest.raises(StorageError, match="holds no index"):
+    with pytest.raises(StorageError, match="contains no index"):
         Index.open(tmp_path / "nowhere")
     (tmp_path / "holiday.jpg").write_bytes(b"x")
     with pytest.raises(StorageError, match=r"other files \(holiday.jpg\)"):
@@ -207,20 +207,20 @@ def test_missing_keys_of_the_manifest(folder, version):
         folder = shutil.copytree(DATA / "version-0.1-routed.index", folder.parent / "old")
     path = folder / MANIFEST
     whole = json.loads(path.read_text())
-    for place in list(places(whole)):
+    for position in list(json_paths(whole)):
         manifest = json.loads(json.dumps(whole))
         at = manifest
-        for key in place[:-1]:
+        for key in position[:-1]:
             at = at[key]
-        del at[place[-1]]
-        if place != ("crc32",):
+        del at[position[-1]]
+        if position != ("crc32",):
             manifest["crc32"] = checksum(manifest)
         path.write_text(json.dumps(manifest))
         try:
             Index.open(folder).verify()
         except StorageError as error:
             assert "\n" not in str(error)
-            assert path.name in str(error) or place[0] == "segments"
+            assert path.name in str(error) or position[0] == "segments"
 
 
 @pytest.mark.parametrize("depth", [400, 600, 900, 100_000])

@@ -1,4 +1,4 @@
-"""What an index writes, when, and how large it is; and which folders open."""
+"""Files of an index: contents, sizes and times, and which folders can be opened."""
 
 from __future__ import annotations
 
@@ -151,9 +151,9 @@ def test_a_label_filter_does_not_load_the_items(make, engine, tmp_path, monkeypa
     built.save(tmp_path / "i")
     index = Index.open(tmp_path / "i")
     assert index.label_counts() == {"cat": 1000, 7: 1000, "dog": 1000}
-    for wanted in ("cat", 7, ["dog", "none"]):
-        expected = built.search(codes[:3], 40, labels=wanted)
-        assert np.array_equal(index.search(codes[:3], 40, labels=wanted).ids, expected.ids)
+    for label_filter in ("cat", 7, ["dog", "none"]):
+        expected = built.search(codes[:3], 40, labels=label_filter)
+        assert np.array_equal(index.search(codes[:3], 40, labels=label_filter).ids, expected.ids)
     items = index._segments[0].items
     assert items._ids is None and items._table is None
     index.remove(np.arange(0, 300))
@@ -177,7 +177,7 @@ def test_meta_comes_back_as_json(make, tmp_path):
     index.save(tmp_path / "i")
     assert Index.open(tmp_path / "i").meta == {"9": "a", "10": "b", "t": [1, 2]}
     index.meta = {"x": object()}
-    with pytest.raises(UsageError, match="meta must hold JSON values"):
+    with pytest.raises(UsageError, match="meta must contain JSON values"):
         index.save(tmp_path / "i")
     assert Index.open(tmp_path / "i").meta["9"] == "a"
 
@@ -364,7 +364,7 @@ def test_an_index_of_version_0_1_opens(engine, tmp_path):
 # ---- files that cannot be read ---------------------------------------------------------------------
 
 
-def test_a_folder_in_the_place_of_a_file(make, tmp_path):
+def test_a_folder_instead_of_a_file(make, tmp_path):
     Index.build(make(30)).save(tmp_path / "i")
     path = next((tmp_path / "i").glob("*.codes"))
     path.unlink()

@@ -30,7 +30,7 @@ def test_text_that_is_not_an_integer_id(text):
     assert parse_labels([text]) == [text]
 
 
-def test_labels_in_digits_stand_for_both_types():
+def test_labels_of_digits_match_both_types():
     assert parse_labels(["cat", "7", "-3"]) == ["cat", "7", "-3", 7, -3]
     assert parse_labels([]) == []
 

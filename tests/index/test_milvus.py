@@ -199,11 +199,11 @@ def test_invalid_arguments_are_refused_in_one_line(make, monkeypatch):
     calls = [
         (
             lambda: Index.build(make(3, 12), engine="milvus", collection="of_16"),
-            "holds codes of 16 bits, got 12 bits",
+            "contains codes of 16 bits, got 12 bits",
         ),
         (
             lambda: Index.build(make(3, 24), engine="milvus", collection="of_16"),
-            "holds codes of 16 bits, got 24 bits",
+            "contains codes of 16 bits, got 24 bits",
         ),
         (
             lambda: Index.build(make(3), engine="milvus", collection="foreign"),
@@ -334,17 +334,17 @@ def test_all_inverted_lists_are_searched_unless_probes_are_given(make, monkeypat
     index = Index.build(make(5), engine="milvus")
     inverted = MilvusSettings(**{**vars(index.settings), "index_type": "BIN_IVF_FLAT", "lists": 64})
     index.settings, index._server.settings = inverted, inverted
-    asked, call = [], MilvusServer.call
+    probes_used, call = [], MilvusServer.call
 
     def keep(self, method, *arguments, **options):
         if method == "search":
-            asked.append(options["search_params"]["params"].pop("nprobe"))
+            probes_used.append(options["search_params"]["params"].pop("nprobe"))
         return call(self, method, *arguments, **options)
 
     monkeypatch.setattr(MilvusServer, "call", keep)
     assert index.search(make(1), 3).exact and index.search(make(1), 3, probes=64).exact
     assert not index.search(make(1), 3, probes=8).exact
-    assert asked == [64, 64, 8]
+    assert probes_used == [64, 64, 8]
 
 
 def test_the_index_of_an_existing_collection_is_used(make):
@@ -362,7 +362,7 @@ def test_the_index_of_an_existing_collection_is_used(make):
 
 
 def test_ids_of_another_type_never_drop_the_items_of_others(make):
-    """Another writer may have filled a collection that was empty a moment ago."""
+    """Another writer may have added items to a collection that was just empty."""
     one = Index.build(make(1), engine="milvus", collection="two_writers")
     one.remove([0])
     assert one.id_type is None

@@ -97,10 +97,12 @@ def test_numpy_gives_the_same_keys(rng, bits, monkeypatch):
 def test_threads_and_table_sizes(rng, n, queries, monkeypatch):
     monkeypatch.setattr(search, "_BYTES_PER_THREAD", 1)
     for table in make_tables(rng, n, 64)[:3]:
-        asked = tables.rows_of(pack(rng.choice([-1, 1], (queries, 64))))
-        expected = sorted_keys(table, asked, 20, limits_of(asked, 64))
+        query_rows = tables.rows_of(pack(rng.choice([-1, 1], (queries, 64))))
+        expected = sorted_keys(table, query_rows, 20, limits_of(query_rows, 64))
         for threads in (1, 2, 3):
-            found = search.nearest(table, asked, k=20, limits=limits_of(asked, 64), threads=threads)
+            found = search.nearest(
+                table, query_rows, k=20, limits=limits_of(query_rows, 64), threads=threads
+            )
             assert np.array_equal(found.keys, expected)
 
 
@@ -207,9 +209,11 @@ def test_queries_far_from_all_codes(rng):
     queries = tables.rows_of(pack(rng.choice([-1, 1], (70, 64))))
     for table in (fine, coarse):
         for count in (1, 70):
-            asked = queries[:count]
-            found = search.nearest(table, asked, k=40, limits=limits_of(asked, 64))
-            assert np.array_equal(found.keys, sorted_keys(table, asked, 40, limits_of(asked, 64)))
+            query_rows = queries[:count]
+            found = search.nearest(table, query_rows, k=40, limits=limits_of(query_rows, 64))
+            assert np.array_equal(
+                found.keys, sorted_keys(table, query_rows, 40, limits_of(query_rows, 64))
+            )
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -299,7 +303,7 @@ def test_rows_and_back(rng):
 
 
 def test_misaligned_rows_are_copied_or_refused(rng):
-    """C code reads words: an address that is not a multiple of 8 is undefined behaviour."""
+    """C code reads words: an address that is not a multiple of 8 is undefined behavior."""
     packed = pack(rng.choice([-1, 1], (50, 64)))
     shifted = np.frombuffer(b"x" + packed.tobytes(), np.uint8, offset=1).reshape(50, 8)
     rows = tables.rows_of(shifted)

@@ -108,7 +108,7 @@ def _assert_equal(parts, expected):
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("seed", range(100))
-def test_single_label_loss_is_the_formula(seed, reduction):
+def test_single_label_loss_matches_the_formula(seed, reduction):
     method, batch = _method(seed=seed, lam=0.1 + seed / 50, reduction=reduction), _batch(seed)
     _assert_equal(
         method.loss(batch), _reference(method, batch, lam=0.1 + seed / 50, reduction=reduction)
@@ -117,7 +117,7 @@ def test_single_label_loss_is_the_formula(seed, reduction):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_multi_label_loss_is_the_formula(policy, reduction):
+def test_multi_label_loss_matches_the_formula(policy, reduction):
     for seed in range(100):
         method = _method(
             multilabel=True, seed=seed, lam=0.3, reduction=reduction, multilabel_target=policy
@@ -131,7 +131,7 @@ def test_multi_label_loss_is_the_formula(policy, reduction):
 
 @pytest.mark.parametrize("multilabel", [False, True])
 @pytest.mark.parametrize("name", ["hcdh-h", "hcdh-c", "hcdh-2"])
-def test_variants_are_the_formula(name, multilabel):
+def test_variants_match_the_formula(name, multilabel):
     for seed in range(100):
         method, batch = (
             _method(name, multilabel=multilabel, seed=seed, lam=0.7),

@@ -16,7 +16,7 @@ from hadahash.methods.kernels import choose_anchors, gaussian, squared_distances
 # ------------------------------------------------------------------ kernels
 
 
-def test_the_kernel_is_the_formula():
+def test_the_kernel_matches_the_formula():
     features, anchors = clusters(0, images=9)[0], clusters(1, images=5)[0]
     expected, width = slow_kernel(features, anchors)
     assert squared_distances(features, anchors).mean().item() == pytest.approx(width, rel=1e-5)

@@ -55,7 +55,7 @@ def _information(anchor, codes, labels, bins):
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_the_loss_is_the_formula(multilabel):
+def test_the_loss_matches_the_formula(multilabel):
     for seed in range(100):
         bins, slope = 2 + seed % 15, 0.5 + seed / 20
         method = deep_method(

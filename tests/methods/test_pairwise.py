@@ -92,7 +92,7 @@ def _distance(outputs, codes):
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_dpsh_loss_is_the_formula(multilabel):
+def test_dpsh_loss_matches_the_formula(multilabel):
     for seed in range(100):
         method, bank = (
             deep_method("dpsh", multilabel=multilabel, seed=seed, dpsh_eta=0.1 + seed / 50),
@@ -227,7 +227,7 @@ def test_huge_outputs_do_not_overflow():
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_dsdh_loss_is_the_formula(multilabel):
+def test_dsdh_loss_matches_the_formula(multilabel):
     for seed in range(100):
         method, bank, codes = (
             deep_method("dsdh", multilabel=multilabel, seed=seed, dsdh_eta=0.1 + seed / 50),
@@ -389,7 +389,7 @@ def _hashnet(method, batch, *, alpha, beta):
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_hashnet_loss_is_the_formula(multilabel):
+def test_hashnet_loss_matches_the_formula(multilabel):
     for seed in range(100):
         method, batch = (
             deep_method("hashnet", multilabel=multilabel, seed=seed),

@@ -55,7 +55,7 @@ def _words(book, label):
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_ssdh_loss_is_the_formula(multilabel):
+def test_ssdh_loss_matches_the_formula(multilabel):
     """CE - (1 / 2NK) sum (a - .5)^2 + (1 / 2N) sum_n (mean_k a_nk - .5)^2"""
     for seed in range(100):
         settings = {"ssdh_binary": 0.5 + seed / 50, "ssdh_balance": 2 - seed / 100}
@@ -103,7 +103,7 @@ def test_the_classification_loss_can_be_summed_over_the_classes_of_multi_label_i
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_classify_loss_is_the_formula(multilabel):
+def test_classify_loss_matches_the_formula(multilabel):
     for seed in range(100):
         method, batch = (
             deep_method("classify", multilabel=multilabel, seed=seed),
@@ -141,7 +141,7 @@ def test_a_multi_label_code_is_the_majority_of_all_classes_above_0_or_the_best()
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_csq_loss_is_the_formula(multilabel):
+def test_csq_loss_matches_the_formula(multilabel):
     for seed in range(100):
         method = deep_method(
             "csq", multilabel=multilabel, seed=seed, csq_quantisation=0.01 + seed / 100
@@ -286,7 +286,7 @@ def _orthohash_method(seed, **arguments):
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_orthohash_loss_is_the_formula(multilabel):
+def test_orthohash_loss_matches_the_formula(multilabel):
     for seed in range(100):
         scale, margin = 2 + seed / 10, seed / 200
         settings = {
@@ -300,7 +300,7 @@ def test_orthohash_loss_is_the_formula(multilabel):
         assert_parts(method.loss(batch), expected)
 
 
-def test_the_defaults_of_orthohash_are_the_papers():
+def test_the_defaults_of_orthohash_are_those_of_the_paper():
     method, batch = _orthohash_method(0), random_batch(0, count=4)
     assert_parts(method.loss(batch), _orthohash(method, batch, scale=8.0, margin=0.2))
 

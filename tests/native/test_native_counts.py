@@ -152,7 +152,7 @@ def test_arrays_that_do_not_fit_are_refused(rng):
     for queries, database in wrong:
         with pytest.raises(UsageError):
             native.count_distances(queries, database, bits=64)
-    with pytest.raises(UsageError, match="do not fit 65 bits"):
+    with pytest.raises(UsageError, match="do not match 65 bits"):
         native.count_distances(codes, codes, bits=65)
     for labels in (sets[:5], label_sets(rng, 6, 65)):
         with pytest.raises(UsageError, match="Label sets"):
@@ -219,7 +219,7 @@ def test_unpacked_codes_agree_with_words(rng):
 
 
 def test_misaligned_arrays_are_counted(rng):
-    """A buffer from elsewhere may start at an address that is not a multiple of 8."""
+    """A foreign buffer may start at an address that is not a multiple of 8."""
     packed = pack(rng.choice([-1, 1], (40, 64)))
     shifted = np.frombuffer(b"x" + packed.tobytes(), np.uint8, offset=1).view(np.uint64)
     codes = shifted.reshape(40, 1)

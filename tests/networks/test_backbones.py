@@ -105,7 +105,7 @@ TRAINED = [
 
 @pytest.mark.parametrize(("name", "size"), TRAINED)
 def test_one_training_step(name, size):
-    """A sample of the registry, with random weights: every offered network can be trained."""
+    """A sample of the registry, with random weights: every listed network can be trained."""
     backbone = build_backbone(name, weights="none", img_size=size)
     assert backbone.size == size and backbone.training
     head = torch.nn.Linear(backbone.features, 4)
@@ -192,7 +192,7 @@ def test_a_missing_package_of_weights_is_named(monkeypatch):
         build_backbone("efficientnet_lite2", weights="imagenet")
 
 
-def test_a_download_that_fails_is_one_line_with_remedies(monkeypatch):
+def test_a_download_that_fails_is_a_one_line_error_with_remedies(monkeypatch):
     def fail(*_args, **_options):
         raise OSError("We couldn't connect\nto anything")
 
@@ -216,7 +216,7 @@ def test_rename_lite_pairs_by_order_and_compares_shapes():
     assert set(target) - set(renamed) == {"classifier.weight", "classifier.bias"}
     keys = list(theirs)
     theirs[keys[0]], theirs[keys[5]] = theirs[keys[5]], theirs[keys[0]]
-    with pytest.raises(DataError, match="do not fit"):
+    with pytest.raises(DataError, match="do not match"):
         rename_lite("efficientnet_lite0", theirs)
 
 
@@ -256,12 +256,12 @@ def test_a_checkpoint_that_wraps_its_state_dict_is_loaded(tiny, tmp_path):
 
 def test_the_file_of_another_network_is_refused_and_the_keys_are_named(tiny, tmp_path):
     path = _save(tmp_path / "w.safetensors", tiny.net.state_dict())
-    with pytest.raises(DataError, match=r"does not fit backbone 'timm/test_resnet'") as caught:
+    with pytest.raises(DataError, match=r"does not match backbone 'timm/test_resnet'") as caught:
         build_backbone("timm/test_resnet", weights=str(path), partial_weights=True)
     assert "conv1" in one_line(caught.value)
 
 
-def test_missing_layers_are_named_and_allowed_only_when_asked(tiny, tmp_path):
+def test_missing_layers_are_named_and_allowed_only_on_request(tiny, tmp_path):
     tensors = tiny.net.state_dict()
     gone = [key for key in tensors if key.startswith("conv_head")]
     path = _save(
@@ -281,7 +281,7 @@ def test_another_shape_is_refused_even_partially(tiny, tmp_path):
     tensors = dict(tiny.net.state_dict())
     tensors["conv_stem.weight"] = torch.zeros(1, 3, 3, 3)
     path = _save(tmp_path / "w.safetensors", tensors)
-    with pytest.raises(DataError, match=r"1 have another shape \(conv_stem.weight\)"):
+    with pytest.raises(DataError, match=r"1 have a different shape \(conv_stem.weight\)"):
         build_backbone(TINY, weights=str(path), partial_weights=True)
 
 
@@ -328,7 +328,7 @@ def test_a_pickle_that_would_run_a_program_is_refused(tmp_path, name, wrap):
         )
         torch.save(content, path, _use_new_zipfile_serialization=wrap != "torch-legacy")
     with (
-        pytest.raises(DataError, match="does not hold plain tensors") as caught,
+        pytest.raises(DataError, match="does not contain plain tensors") as caught,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
@@ -345,7 +345,7 @@ def test_a_pickle_that_would_run_a_program_is_refused(tmp_path, name, wrap):
 def test_files_that_hold_no_weights_are_refused(tmp_path, content, suffix):
     path = tmp_path / f"w{suffix}"
     path.write_bytes(content)
-    with pytest.raises(DataError, match="does not hold plain tensors") as caught:
+    with pytest.raises(DataError, match="does not contain plain tensors") as caught:
         read_weights(path)
     one_line(caught.value)
 
@@ -355,7 +355,7 @@ def test_files_that_hold_no_weights_are_refused(tmp_path, content, suffix):
 )
 def test_tensors_without_names_are_refused(tmp_path, content):
     torch.save(content, tmp_path / "w.pth")
-    with pytest.raises(DataError, match="does not hold a state_dict of tensors"):
+    with pytest.raises(DataError, match="does not contain a state_dict of tensors"):
         read_weights(tmp_path / "w.pth")
 
 
@@ -364,7 +364,7 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path, name):
     with pytest.raises(DataError, match="There is no weights file"):
         read_weights(tmp_path / name)
     (tmp_path / name).mkdir()
-    with pytest.raises(DataError, match="does not hold plain tensors"):
+    with pytest.raises(DataError, match="does not contain plain tensors"):
         read_weights(tmp_path / name)
 
 

@@ -14,11 +14,11 @@ from hadahash import Hasher, Index
 pytest.importorskip("fastapi")
 
 from fastapi.testclient import TestClient
-from serving import Place, Running, opened, running
+from serving import Running, ToyCollection, opened, running
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory, fitted: Hasher) -> Place:
+def toy_collection(tmp_path_factory: pytest.TempPathFactory, fitted: Hasher) -> ToyCollection:
     """48 images of 4 classes, their model and index, and a secret file with links to it. Read-only."""
     root = tmp_path_factory.mktemp("served")
     photos = write_folder(root / "photos", *make_toy(48, seed=2))
@@ -29,24 +29,24 @@ def place(tmp_path_factory: pytest.TempPathFactory, fitted: Hasher) -> Place:
     (root / "secret.png").write_bytes((photos / "red" / "002.png").read_bytes())
     (photos / "linked.png").symlink_to(root / "secret.png")
     (photos / "linked").symlink_to(root, target_is_directory=True)
-    return Place(root)
+    return ToyCollection(root)
 
 
 @pytest.fixture
-def own_place(place: Place, tmp_path: Path) -> Place:
-    """A copy that a test can change."""
-    shutil.copytree(place.root, tmp_path / "own", symlinks=True)
-    return Place(tmp_path / "own")
+def collection_copy(toy_collection: ToyCollection, tmp_path: Path) -> ToyCollection:
+    """A copy of the collection that a test can modify."""
+    shutil.copytree(toy_collection.root, tmp_path / "own", symlinks=True)
+    return ToyCollection(tmp_path / "own")
 
 
 @pytest.fixture(scope="session")
-def client(place: Place) -> Iterator[TestClient]:
-    with opened(place, decode_workers=2) as client:
+def client(toy_collection: ToyCollection) -> Iterator[TestClient]:
+    with opened(toy_collection, decode_workers=2) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
-def server(place: Place) -> Iterator[Running]:
+def server(toy_collection: ToyCollection) -> Iterator[Running]:
     short = ("--set", "upload_seconds=3", "--set", "header_seconds=2")
-    with running(place, *short) as server:
+    with running(toy_collection, *short) as server:
         yield server

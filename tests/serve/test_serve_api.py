@@ -39,15 +39,15 @@ def error_of(response, status):
 # ---- searching ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_image_of_the_collection_finds_itself(client, place, fitted):
-    answer = upload(client, place.image(RED), k=5).json()
-    code = fitted.encode(place.root / "photos" / RED)
+def test_an_image_of_the_collection_finds_itself(client, toy_collection, fitted):
+    answer = upload(client, toy_collection.image(RED), k=5).json()
+    code = fitted.encode(toy_collection.root / "photos" / RED)
     assert answer["query"]["code"] == code.packed.tobytes().hex() and answer["query"]["bits"] == 16
-    hits = place.index.search(code, k=5)
+    hits = toy_collection.index.search(code, k=5)
     assert [hit["id"] for hit in answer["hits"]] == hits.ids[0].tolist()
     assert [hit["distance"] for hit in answer["hits"]] == hits.distances[0].tolist()
     assert answer["exact"] is True and RED in [
-        hit["id"] for hit in upload(client, place.image(RED), k=48).json()["hits"][:12]
+        hit["id"] for hit in upload(client, toy_collection.image(RED), k=48).json()["hits"][:12]
     ]
     took = answer["took_ms"]
     assert (
@@ -56,10 +56,10 @@ def test_an_image_of_the_collection_finds_itself(client, place, fitted):
     )
 
 
-def test_form_body_code_and_id_give_the_same_results(client, place):
-    by_form = upload(client, place.image(RED), k=7).json()
+def test_form_body_code_and_id_give_the_same_results(client, toy_collection):
+    by_form = upload(client, toy_collection.image(RED), k=7).json()
     by_body = client.post(
-        "/v1/search?k=7", content=place.image(RED), headers={"Content-Type": "image/png"}
+        "/v1/search?k=7", content=toy_collection.image(RED), headers={"Content-Type": "image/png"}
     ).json()
     by_code = search(client, code=by_form["query"]["code"], k=7).json()
     by_id = search(client, id=RED, k=7).json()
@@ -68,8 +68,10 @@ def test_form_body_code_and_id_give_the_same_results(client, place):
     assert by_id["took_ms"]["decode"] == by_id["took_ms"]["encode"] == 0
 
 
-def test_hits_have_labels_names_and_codes(client, place):
-    codes = dict(zip(place.index.ids.tolist(), place.index.codes().packed, strict=True))
+def test_hits_have_labels_names_and_codes(client, toy_collection):
+    codes = dict(
+        zip(toy_collection.index.ids.tolist(), toy_collection.index.codes().packed, strict=True)
+    )
     answer = search(client, id=RED, k=48).json()
     own = np.frombuffer(bytes.fromhex(answer["query"]["code"]), np.uint8)[None]
     for hit in answer["hits"]:
@@ -82,28 +84,28 @@ def test_hits_have_labels_names_and_codes(client, place):
         assert hamming(own, codes[hit["id"]][None])[0, 0] == hit["distance"]
 
 
-def test_label_and_radius_filter(client, place):
+def test_label_and_radius_filter(client, toy_collection):
     code = search(client, id=RED, k=1).json()["query"]["code"]
     only = search(client, id=RED, k=20, label=["blue", "green"]).json()["hits"]
     assert len(only) == 20 and {hit["labels"][0] for hit in only} <= {"blue", "green"}
     packed = np.frombuffer(bytes.fromhex(code), np.uint8)[None]
     near = search(client, code=code, k=48, radius=3).json()["hits"]
-    expected = place.index.within(Codes(packed=packed, bits=16), 3)
+    expected = toy_collection.index.within(Codes(packed=packed, bits=16), 3)
     assert [hit["id"] for hit in near] == expected.ids[0].tolist() and max(
         hit["distance"] for hit in near
     ) <= 3
     assert search(client, id=RED, label=["no such label"]).json()["hits"] == []
 
 
-def test_encode(client, place, fitted):
-    answer = upload(client, place.image(RED), "/v1/encode").json()
+def test_encode(client, toy_collection, fitted):
+    answer = upload(client, toy_collection.image(RED), "/v1/encode").json()
     assert (
-        answer["code"] == fitted.encode(place.root / "photos" / RED).packed.tobytes().hex()
+        answer["code"] == fitted.encode(toy_collection.root / "photos" / RED).packed.tobytes().hex()
         and answer["bits"] == 16
     )
 
 
-def test_stats_and_map(client, place):
+def test_stats_and_map(client, toy_collection):
     stats = client.get("/v1/stats").json()
     assert (
         stats["items"] == 48
@@ -115,7 +117,7 @@ def test_stats_and_map(client, place):
         ("blue", "green", "red", "yellow"), 12
     )
     points = client.get("/v1/map").json()
-    assert points["ids"] == place.index.ids.tolist() and points["labels"] == [
+    assert points["ids"] == toy_collection.index.ids.tolist() and points["labels"] == [
         "blue",
         "green",
         "red",
@@ -149,7 +151,7 @@ def test_metrics_are_in_prometheus_format(client):
         ({"id": RED, "radius": -1}, 422),
         ({"id": RED, "radius": 17}, 422),
         ({"id": RED, "code": "0000"}, 422),
-        ({"id": RED, "colour": "red"}, 422),
+        ({"id": RED, "color": "red"}, 422),
         ({"id": RED, "label": "red"}, 422),
         ({"id": RED, "label": ["x"] * 101}, 422),
         ({"code": "00"}, 422),
@@ -167,7 +169,7 @@ def test_bad_parameters(client, parameters, status):
     error_of(search(client, **parameters), status)
 
 
-def test_malformed_bodies(client, place):
+def test_malformed_bodies(client, toy_collection):
     as_json = {"Content-Type": "application/json"}
     assert error_of(client.post("/v1/search", content=b"{", headers=as_json), 400) == "bad_json"
     assert (
@@ -196,18 +198,24 @@ def test_malformed_bodies(client, place):
     )
     assert error_of(client.post("/v1/encode", json={}), 415) == "no_image_sent"
     assert (
-        error_of(client.post("/v1/search", files={"picture": ("a.png", place.image(RED))}), 422)
+        error_of(
+            client.post("/v1/search", files={"picture": ("a.png", toy_collection.image(RED))}), 422
+        )
         == "no_image_sent"
     )
-    assert error_of(upload(client, place.image(RED), k="x"), 422) == "bad_parameters"
-    assert error_of(upload(client, place.image(RED), k=["1", "2"]), 422) == "bad_parameters"
+    assert error_of(upload(client, toy_collection.image(RED), k="x"), 422) == "bad_parameters"
+    assert (
+        error_of(upload(client, toy_collection.image(RED), k=["1", "2"]), 422) == "bad_parameters"
+    )
 
 
-def test_too_many_files_or_fields(client, place):
+def test_too_many_files_or_fields(client, toy_collection):
     many = [("image", (f"{n}.png", b"x")) for n in range(9)]
     assert error_of(client.post("/v1/search", files=many), 400) == "bad_form"
-    assert error_of(upload(client, place.image(RED), label=["red"] * 21), 400) == "bad_form"
-    assert upload(client, place.image(RED), label=["red"] * 20).status_code == 200
+    assert (
+        error_of(upload(client, toy_collection.image(RED), label=["red"] * 21), 400) == "bad_form"
+    )
+    assert upload(client, toy_collection.image(RED), label=["red"] * 20).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -243,7 +251,7 @@ def test_the_size_limit_is_exact(client):
     )
 
 
-def test_uploads_are_not_written_to_disk(client, place, monkeypatch):
+def test_uploads_are_not_written_to_disk(client, toy_collection, monkeypatch):
     def forbidden(*arguments, **options):
         raise AssertionError("a file was created")
 
@@ -256,15 +264,15 @@ def test_uploads_are_not_written_to_disk(client, place, monkeypatch):
 # ---- images --------------------------------------------------------------------------------------------------------
 
 
-def test_images_are_sent_without_metadata(own_place):
+def test_images_are_sent_without_metadata(collection_copy):
     exif = Image.Exif()
     exif[0x010E] = "a secret note"
     exif[0x0112] = 6
     exif.get_ifd(0x8825)[2] = (48.0, 8.0, 15.0)
-    file = own_place.root / "photos" / RED
+    file = collection_copy.root / "photos" / RED
     big = np.kron(picture(), np.ones((10, 10, 1), np.uint8))
     file.write_bytes(to_file(big, "JPEG", exif=exif, comment=b"a secret note"))
-    with opened(own_place) as client:
+    with opened(collection_copy) as client:
         for path, longest in ((f"/v1/images/{RED}", 560), (f"/v1/thumbnails/{RED}", 192)):
             response = client.get(path)
             shown = Image.open(io.BytesIO(response.content))
@@ -276,20 +284,20 @@ def test_images_are_sent_without_metadata(own_place):
             assert max(shown.size) == longest and shown.height > shown.width, "rotated upright"
 
 
-def test_small_images_are_lossless(client, place):
+def test_small_images_are_lossless(client, toy_collection):
     response = client.get(f"/v1/images/{RED}")
     assert response.headers["content-type"] == "image/png"
     assert np.array_equal(
         np.array(Image.open(io.BytesIO(response.content))),
-        np.array(Image.open(place.root / "photos" / RED)),
+        np.array(Image.open(toy_collection.root / "photos" / RED)),
     )
 
 
-def test_missing_and_broken_image_files(own_place):
-    photos = own_place.root / "photos"
+def test_missing_and_broken_image_files(collection_copy):
+    photos = collection_copy.root / "photos"
     (photos / "red/002.png").unlink()
     (photos / "red/006.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
-    with opened(own_place) as client:
+    with opened(collection_copy) as client:
         assert error_of(client.get("/v1/thumbnails/red/002.png"), 404) == "no_image"
         assert error_of(client.get("/v1/thumbnails/red/006.png"), 422) == "broken_image"
         assert error_of(client.get("/v1/thumbnails/red/none.png"), 404) == "unknown_id"
@@ -300,10 +308,10 @@ def test_missing_and_broken_image_files(own_place):
 # ---- changes --------------------------------------------------------------------------------------------------------
 
 
-def test_add_and_remove(own_place):
+def test_add_and_remove(collection_copy):
     auth = {"Authorization": f"Bearer {WRITE}"}
     image = to_file(picture(), "PNG")
-    with opened(own_place, write_token=WRITE) as client:
+    with opened(collection_copy, write_token=WRITE) as client:
         sent = {
             "files": {"image": ("x.png", image)},
             "data": {"id": "new/one", "label": ["a", "b"]},
@@ -322,21 +330,21 @@ def test_add_and_remove(own_place):
         )
         hits = upload(client, image, k=2).json()["hits"]
         assert {"new/one", "by code"} == {hit["id"] for hit in hits} and not hits[0]["has_image"]
-        assert len(own_place.index) == 50, "saved to disk"
+        assert len(collection_copy.index) == 50, "saved to disk"
         assert client.delete("/v1/items/new/one", headers=auth).status_code == 204
         assert error_of(client.delete("/v1/items/new/one", headers=auth), 404) == "unknown_id"
-        assert client.get("/v1/stats").json()["items"] == len(own_place.index) == 49
+        assert client.get("/v1/stats").json()["items"] == len(collection_copy.index) == 49
 
 
-def test_integer_ids(own_place, fitted):
+def test_integer_ids(collection_copy, fitted):
     from hadahash import Index
 
-    codes = own_place.index.codes()
+    codes = collection_copy.index.codes()
     Index.build(Codes(codes.packed, 16, np.arange(48) - 5), np.arange(48) % 3).save(
-        own_place.root / "photos.index"
+        collection_copy.root / "photos.index"
     )
     auth = {"Authorization": f"Bearer {WRITE}"}
-    with opened(own_place, write_token=WRITE) as client:
+    with opened(collection_copy, write_token=WRITE) as client:
         assert (
             search(client, id=3, k=1).json()["query"]["id"]
             == search(client, id="3", k=1).json()["query"]["id"]
@@ -359,13 +367,13 @@ def test_integer_ids(own_place, fitted):
         assert client.delete("/v1/items/77", headers=auth).status_code == 204
 
 
-def test_an_empty_index(own_place):
+def test_an_empty_index(collection_copy):
     from hadahash import Index
 
-    index = Index.open(own_place.root / "photos.index")
+    index = Index.open(collection_copy.root / "photos.index")
     index.remove(index.ids)
-    index.save(own_place.root / "photos.index")
-    with opened(own_place, write_token=WRITE) as client:
+    index.save(collection_copy.root / "photos.index")
+    with opened(collection_copy, write_token=WRITE) as client:
         assert (
             client.get("/v1/map").json()["ids"] == []
             and client.get("/v1/stats").json()["items"] == 0
@@ -380,9 +388,9 @@ def test_an_empty_index(own_place):
         assert search(client, code="0001").json()["hits"][0]["distance"] == 1
 
 
-def test_messages_of_the_library_stay_in_the_log(own_place, caplog):
+def test_messages_of_the_library_stay_in_the_log(collection_copy, caplog):
     """A message can contain paths of this machine, which clients must not see."""
-    with opened(own_place) as client:
+    with opened(collection_copy) as client:
         service, secret = client.app.state.service, "/home/someone/photos.index is damaged."
         for error, status in ((StorageError(secret), 503), (UsageError(secret), 500)):
             with pytest.MonkeyPatch.context() as patch:
@@ -395,10 +403,10 @@ def test_messages_of_the_library_stay_in_the_log(own_place, caplog):
         assert search(client, id=RED).status_code == 200
 
 
-def test_the_thumbnail_cache_is_limited(own_place):
-    with opened(own_place, cache_bytes=20_000) as client:
+def test_the_thumbnail_cache_is_limited(collection_copy):
+    with opened(collection_copy, cache_bytes=20_000) as client:
         service = client.app.state.service
-        for name in own_place.index.ids.tolist():
+        for name in collection_copy.index.ids.tolist():
             assert (
                 client.get(f"/v1/thumbnails/{name}").content
                 == client.get(f"/v1/thumbnails/{name}").content

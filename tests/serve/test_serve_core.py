@@ -87,30 +87,30 @@ def test_every_limit_has_a_help_text():
 # ---- the collection --------------------------------------------------------------------------------------------------
 
 
-def test_resolve_config_names_what_is_missing(place):
-    index = place.root / "photos.index"
+def test_resolve_config_names_what_is_missing(toy_collection):
+    index = toy_collection.root / "photos.index"
     with pytest.raises(UsageError, match="--run"):
         resolve_config(index)
     with pytest.raises(UsageError, match="--images"):
-        resolve_config(index, place.root / "run", [place.root / "nowhere"])
+        resolve_config(index, toy_collection.root / "run", [toy_collection.root / "nowhere"])
 
 
-def test_an_index_names_its_model_and_its_images(own_place):
+def test_an_index_names_its_model_and_its_images(collection_copy):
     """As `hadahash index build` writes it; its paths are absolute, and may be those of another machine."""
-    photos, index = own_place.root / "photos", own_place.index
-    index.meta |= {"run": str(own_place.root / "run"), "images": str(photos)}
+    photos, index = collection_copy.root / "photos", collection_copy.index
+    index.meta |= {"run": str(collection_copy.root / "run"), "images": str(photos)}
     paths = [str(photos / name) for name in index.ids[:-1]] + ["/elsewhere/photos/x.png"]
     index.update(index.codes(), paths=paths)
-    index.save(own_place.root / "photos.index")
-    config = resolve_config(own_place.root / "photos.index")
+    index.save(collection_copy.root / "photos.index")
+    config = resolve_config(collection_copy.root / "photos.index")
     assert config.run is None and config.images == (photos,)
     collection = Collection.open(config, device="cpu")
     assert all(collection.image_path(item) == photos / item.id for item in index.get(index.ids))
 
 
-def test_lookups_skip_items_that_were_removed(place):
-    collection = Collection(place.index, SimpleNamespace(), [])
-    known, gone = place.index.ids[:2].tolist(), "removed.png"
+def test_lookups_skip_items_that_were_removed(toy_collection):
+    collection = Collection(toy_collection.index, SimpleNamespace(), [])
+    known, gone = toy_collection.index.ids[:2].tolist(), "removed.png"
     assert list(collection.lookup([*known, gone])) == known
     assert collection.neighbors([gone], [3]) == [] and collection.lookup([]) == {}
 
@@ -217,8 +217,8 @@ def test_an_error_reaches_the_callers_of_its_batch_only():
     assert isinstance(one, UsageError) and isinstance(two, UsageError) and good == "good"
 
 
-def test_an_error_of_one_filter_does_not_reach_other_searches(place):
-    index = place.index
+def test_an_error_of_one_filter_does_not_reach_other_searches(toy_collection):
+    index = toy_collection.index
     real = index.search
 
     def search(packed, k, *, radius, labels):
@@ -229,8 +229,8 @@ def test_an_error_of_one_filter_does_not_reach_other_searches(place):
     index.search = search
     collection = Collection(index, SimpleNamespace(), [])
     packed = index.codes().packed[0]
-    wanted = ((3, None), (2, ("broken",)), (5, None))
-    jobs = [SearchJob(collection, packed, k, None, labels) for k, labels in wanted]
+    requests = ((3, None), (2, ("broken",)), (5, None))
+    jobs = [SearchJob(collection, packed, k, None, labels) for k, labels in requests]
     one, broken, other = run_jobs(jobs)
     assert isinstance(broken, StorageError) and len(one.ids) == 3 and len(other.ids) == 5
     assert other.ids[:3] == one.ids and one.exact

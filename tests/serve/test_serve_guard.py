@@ -64,21 +64,21 @@ def test_no_path_leads_out_of_the_image_folder(server):
             ), payload
 
 
-def test_an_index_that_names_files_outside_of_the_folder_shows_none(own_place):
+def test_an_index_that_names_files_outside_of_the_folder_shows_none(collection_copy):
     from hadahash import Index
 
     codes = Codes(
-        own_place.index.codes().packed[:5], 16, ids=[f"item {number}" for number in range(5)]
+        collection_copy.index.codes().packed[:5], 16, ids=[f"item {number}" for number in range(5)]
     )
     paths = [
         "../secret.png",
-        str(own_place.root / "secret.png"),
+        str(collection_copy.root / "secret.png"),
         "linked.png",
         "no\0name",
         "x" * 5000,
     ]
-    Index.build(codes, paths=paths).save(own_place.root / "photos.index")
-    with opened(own_place) as client:
+    Index.build(codes, paths=paths).save(collection_copy.root / "photos.index")
+    with opened(collection_copy) as client:
         for name in codes.ids.tolist():
             assert client.get(f"/v1/images/{name}").status_code == 404
         hits = client.post("/v1/search", json={"id": codes.ids.tolist()[0]}).json()["hits"]
@@ -87,10 +87,12 @@ def test_an_index_that_names_files_outside_of_the_folder_shows_none(own_place):
         )
 
 
-def test_an_id_chosen_by_a_client_opens_no_file(own_place):
-    (own_place.root / "photos" / "private.png").write_bytes(own_place.image("red/002.png"))
+def test_an_id_chosen_by_a_client_opens_no_file(collection_copy):
+    (collection_copy.root / "photos" / "private.png").write_bytes(
+        collection_copy.image("red/002.png")
+    )
     auth = {"Authorization": f"Bearer {WRITE}"}
-    with opened(own_place, write_token=WRITE) as client:
+    with opened(collection_copy, write_token=WRITE) as client:
         for name in ("private.png", "red/../private.png", "linked.png"):
             assert (
                 client.post(
@@ -142,7 +144,7 @@ def test_other_host_names_are_refused(client, host):
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "LOCALHOST", "127.0.0.1:1", "[::1]:8000"])
-def test_loopback_host_names_are_answered(client, host):
+def test_loopback_host_names_are_accepted(client, host):
     assert client.get("/v1/stats", headers={"Host": host}).status_code == 200
 
 
@@ -156,11 +158,11 @@ def test_the_service_is_read_only_without_a_write_token(client):
         assert response.status_code == 403 and response.json()["error"]["code"] == "read_only"
 
 
-def test_tokens_are_required_and_compared_in_constant_time(own_place, monkeypatch):
+def test_tokens_are_required_and_compared_in_constant_time(collection_copy, monkeypatch):
     compared = []
     real = hmac.compare_digest
     monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(1) or real(a, b))
-    with opened(own_place, host="0.0.0.0", read_token=READ, write_token=WRITE) as client:
+    with opened(collection_copy, host="0.0.0.0", read_token=READ, write_token=WRITE) as client:
 
         def status(
             path: str, token: str | None, method: str = "GET", scheme: str = "Bearer"
@@ -204,14 +206,14 @@ def test_range_headers_are_ignored(client):
         assert time.perf_counter() - started < 0.5
 
 
-def test_file_names_are_sent_as_json(own_place, tmp_path):
+def test_file_names_are_sent_as_json(collection_copy, tmp_path):
     from hadahash import Index
 
     name = "<img src=x onerror=alert(1)>.png"
-    (own_place.root / "photos" / name).write_bytes(own_place.image("red/002.png"))
-    codes = own_place.index.codes()[:1]
-    Index.build(codes, ["<b>x</b>"], [name]).save(own_place.root / "photos.index")
-    with opened(own_place) as client:
+    (collection_copy.root / "photos" / name).write_bytes(collection_copy.image("red/002.png"))
+    codes = collection_copy.index.codes()[:1]
+    Index.build(codes, ["<b>x</b>"], [name]).save(collection_copy.root / "photos.index")
+    with opened(collection_copy) as client:
         response = client.post("/v1/search", json={"id": codes.ids.tolist()[0]})
         assert (
             response.headers["content-type"] == "application/json"

@@ -95,17 +95,17 @@ def test_a_short_response_is_sent_at_once(server):
 
     connection, took = http.client.HTTPConnection("127.0.0.1", server.port), []
     for _ in range(15):
-        asked = time.perf_counter()
+        sent_at = time.perf_counter()
         connection.request("GET", "/healthz")
         connection.getresponse().read()
-        took.append(time.perf_counter() - asked)
+        took.append(time.perf_counter() - sent_at)
     assert min(took) < 0.02
 
 
 # ---- slow clients --------------------------------------------------------------------------------------------------------
 
 
-def test_slow_clients_are_disconnected_and_do_not_delay_others(server, place):
+def test_slow_clients_are_disconnected_and_do_not_delay_others(server, toy_collection):
     """More slow uploads than the queue has slots. The server allows 2 s for headers, 3 s for a body."""
     started = time.monotonic()
     heads = [server.connect() for _ in range(20)]
@@ -116,14 +116,14 @@ def test_slow_clients_are_disconnected_and_do_not_delay_others(server, place):
         connection.sendall((HEAD + "Content-Length: 100000\r\n\r\n").encode() + b"\0" * 10)
     took = []
     for _ in range(5):
-        asked = time.monotonic()
+        sent_at = time.monotonic()
         assert (
             httpx.post(
-                f"{server.url}/v1/search", files={"image": place.image("red/002.png")}
+                f"{server.url}/v1/search", files={"image": toy_collection.image("red/002.png")}
             ).status_code
             == 200
         )
-        took.append(time.monotonic() - asked)
+        took.append(time.monotonic() - sent_at)
     assert min(took) < 1
     for connection in heads:
         with suppress(ConnectionResetError):
@@ -146,8 +146,8 @@ def test_clients_that_vanish_free_their_slots(server):
 
 
 @pytest.fixture(scope="module")
-def busy_server(place):
-    with running(place, "--set", "queue=32") as server:
+def busy_server(toy_collection):
+    with running(toy_collection, "--set", "queue=32") as server:
         yield server
 
 
@@ -159,9 +159,9 @@ def test_two_hundred_clients_get_results_or_retry_after(busy_server):
     def watch() -> None:
         with httpx.Client() as client:
             while not stop.is_set():
-                asked = time.perf_counter()
+                sent_at = time.perf_counter()
                 assert client.get(f"{server.url}/healthz", timeout=30).status_code == 200
-                health.append(time.perf_counter() - asked)
+                health.append(time.perf_counter() - sent_at)
                 time.sleep(0.02)
 
     def ask(number: int) -> None:
@@ -199,10 +199,10 @@ def test_two_hundred_clients_get_results_or_retry_after(busy_server):
 # ---- start and stop -----------------------------------------------------------------------------------------------
 
 
-def test_sigterm_lets_running_requests_finish(busy_server, place):
+def test_sigterm_lets_running_requests_finish(busy_server, toy_collection):
     server = busy_server
     with server.connect() as connection:
-        image = place.image("red/002.png")
+        image = toy_collection.image("red/002.png")
         connection.sendall((HEAD + f"Content-Length: {len(image)}\r\n\r\n").encode() + image[:-10])
         wait_for(lambda: in_progress(server) == 1)
         reloads = _reloads(server)
@@ -243,11 +243,11 @@ def _reloads(server) -> float:
     )
 
 
-def test_the_index_is_reloaded_without_a_dropped_request(own_place):
+def test_the_index_is_reloaded_without_a_dropped_request(collection_copy):
     from hadahash import Index
 
-    folder = own_place.root / "photos.index"
-    with in_thread(own_place, watch_seconds=0.2, write_token=WRITE) as address:
+    folder = collection_copy.root / "photos.index"
+    with in_thread(collection_copy, watch_seconds=0.2, write_token=WRITE) as address:
         stop, answers = threading.Event(), []
 
         def ask() -> None:
@@ -267,7 +267,7 @@ def test_the_index_is_reloaded_without_a_dropped_request(own_place):
         for left, name in ((47, "blue/000.png"), (46, "blue/004.png")):  # noticed by the watcher
             index.remove([name])
             index.save(folder)
-            wait_for(lambda wanted=left: items() == wanted)
+            wait_for(lambda expected=left: items() == expected)
         for _ in range(5):  # on request
             auth = {"Authorization": f"Bearer {WRITE}"}
             assert httpx.post(f"{address}/v1/reload", headers=auth).json() == {"items": 46}
@@ -280,11 +280,11 @@ def test_the_index_is_reloaded_without_a_dropped_request(own_place):
         assert items() == 46, "a broken index does not replace a good one"
 
 
-def test_ready_only_when_loaded(place, monkeypatch):
+def test_ready_only_when_loaded(toy_collection, monkeypatch):
     loaded = threading.Event()
     real = IndexHandle._open
     monkeypatch.setattr(IndexHandle, "_open", lambda handle: loaded.wait(30) and real(handle))
-    service = Service(place.config, ServeSettings())
+    service = Service(toy_collection.config, ServeSettings())
     with TestClient(create_app(service), base_url="http://127.0.0.1") as client:
         assert client.get("/healthz").status_code == 200
         for answer in (
@@ -297,8 +297,8 @@ def test_ready_only_when_loaded(place, monkeypatch):
         wait_for(lambda: client.get("/readyz").status_code == 200)
 
 
-def test_a_start_that_fails_ends_the_server(place, tmp_path):
-    config, announced = ServeConfig(place.root / "photos.index", tmp_path, ()), []
+def test_a_start_that_fails_ends_the_server(toy_collection, tmp_path):
+    config, announced = ServeConfig(toy_collection.root / "photos.index", tmp_path, ()), []
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(HadaHashError, match="no trained model"):
         serve(config, ServeSettings(port=0), announced.append)
@@ -306,18 +306,18 @@ def test_a_start_that_fails_ends_the_server(place, tmp_path):
     assert len(announced) == 1 and announced[0].startswith("Open http://127.0.0.1:")
 
 
-def test_invalid_options_are_refused_in_one_line(place, tmp_path):
+def test_invalid_options_are_refused_in_one_line(toy_collection, tmp_path):
     from typer.testing import CliRunner
 
     from hadahash.cli.app import app
 
-    index, run = str(place.root / "photos.index"), str(place.root / "run")
+    index, run = str(toy_collection.root / "photos.index"), str(toy_collection.root / "run")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for arguments, code, words in (
             ((index, "--run", run, "--host", "0.0.0.0"), 2, "HADAHASH_READ_TOKEN"),
             ((index, "--run", run, "--set", "queues=3"), 2, "Did you mean 'queue'"),
-            ((str(tmp_path / "none"), "--run", run), 1, "holds no index"),
+            ((str(tmp_path / "none"), "--run", run), 1, "contains no index"),
             ((index,), 2, "--run RUN"),
             ((index, "--run", run, "--port", port), 2, "Choose another --port"),
         ):
@@ -330,11 +330,11 @@ def test_invalid_options_are_refused_in_one_line(place, tmp_path):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_the_announcement_names_a_reachable_address_and_the_image_folder(place, host):
+def test_the_announcement_names_a_reachable_address_and_the_image_folder(toy_collection, host):
     with socket.create_server((host, 0)) as listener:
         port = listener.getsockname()[1]
-        address, images = _announcement(listener, place.config)
+        address, images = _announcement(listener, toy_collection.config)
         url = address.split()[1]
         assert url.endswith(f":{port}/") and "0.0.0.0" not in url
         socket.create_connection((url.split("/")[2].split(":")[0], port), timeout=10).close()
-    assert str(place.root / "photos") in images
+    assert str(toy_collection.root / "photos") in images

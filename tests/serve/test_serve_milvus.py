@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from serving import WRITE, Place, opened
+from serving import WRITE, ToyCollection, opened
 
 from hadahash import Index
 
@@ -13,9 +13,9 @@ pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
 
 
-def test_milvus_gives_the_same_results_as_a_local_index(client, place, tmp_path):
-    root, exact = tmp_path / "own", place.index
-    shutil.copytree(place.root, root, symlinks=True)
+def test_milvus_gives_the_same_results_as_a_local_index(client, toy_collection, tmp_path):
+    root, exact = tmp_path / "own", toy_collection.index
+    shutil.copytree(toy_collection.root, root, symlinks=True)
     shutil.rmtree(root / "photos.index")
     items = exact.get(exact.ids)
     index = Index.build(
@@ -28,7 +28,7 @@ def test_milvus_gives_the_same_results_as_a_local_index(client, place, tmp_path)
     )
     index.save(root / "photos.index")
     auth = {"Authorization": f"Bearer {WRITE}"}
-    with opened(Place(root), write_token=WRITE) as on_milvus:
+    with opened(ToyCollection(root), write_token=WRITE) as on_milvus:
         for query in (
             {"id": "red/002.png", "k": 30},
             {"code": "abcd", "radius": 7, "k": 48},

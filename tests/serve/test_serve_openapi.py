@@ -8,7 +8,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
-from serving import WRITE, Place, in_thread
+from serving import WRITE, ToyCollection, in_thread
 
 schemathesis = pytest.importorskip("schemathesis")
 
@@ -31,12 +31,12 @@ CHECKS = (
 
 
 @pytest.fixture(scope="module")
-def address(place, tmp_path_factory):
+def address(toy_collection, tmp_path_factory):
     import shutil
 
     root = tmp_path_factory.mktemp("described") / "own"
-    shutil.copytree(place.root, root, symlinks=True)
-    with in_thread(Place(root), write_token=WRITE) as address:
+    shutil.copytree(toy_collection.root, root, symlinks=True)
+    with in_thread(ToyCollection(root), write_token=WRITE) as address:
         yield address
 
 

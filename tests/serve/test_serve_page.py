@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from serving import READ, Place, in_thread
+from serving import READ, ToyCollection, in_thread
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
@@ -48,8 +48,8 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def address(place):
-    with in_thread(place) as address:
+def address(toy_collection):
+    with in_thread(toy_collection) as address:
         yield address
 
 
@@ -112,11 +112,11 @@ def desk(browser, address):
     visitor.close()
 
 
-def test_upload_results_and_click_through(visitor, place):
+def test_upload_results_and_click_through(visitor, toy_collection):
     page = visitor.page
     expect(page.locator("#facts")).to_contain_text("48 images · 16-bit codes")
     expect(page.locator("#grid .hit").first).to_be_visible()  # suggestions
-    visitor.upload(place.root / "photos" / "red" / "002.png")
+    visitor.upload(toy_collection.root / "photos" / "red" / "002.png")
     expect(visitor.hits).to_have_count(24)
     expect(page.locator("#status")).to_have_text(
         re.compile(r"24 most similar of 48 images; at most \d+ of 16 bits differ\.")
@@ -143,9 +143,9 @@ def test_upload_results_and_click_through(visitor, place):
     assert "#id=" in page.url
 
 
-def test_filter_and_sliders(visitor, place):
+def test_filter_and_sliders(visitor, toy_collection):
     page = visitor.page
-    visitor.upload(place.root / "photos" / "red" / "002.png")
+    visitor.upload(toy_collection.root / "photos" / "red" / "002.png")
     expect(visitor.hits).to_have_count(24)
     visitor.open_filters()
     chip = page.get_by_role("button", name="blue", exact=True)
@@ -199,7 +199,7 @@ def test_the_map(visitor):
     expect(page.locator("#query-name")).to_contain_text(chosen)
 
 
-def test_an_error_is_shown_until_the_next_search(visitor, place, tmp_path):
+def test_an_error_is_shown_until_the_next_search(visitor, toy_collection, tmp_path):
     page = visitor.page
     (tmp_path / "note.png").write_text("not an image")
     visitor.upload(tmp_path / "note.png")
@@ -209,13 +209,13 @@ def test_an_error_is_shown_until_the_next_search(visitor, place, tmp_path):
     with (tmp_path / "huge.png").open("wb") as file:
         file.truncate(10_000_001)
     visitor.upload(tmp_path / "huge.png")
-    expect(alert).to_contain_text("at most 10 MB are allowed")
-    visitor.upload(place.root / "photos" / "red" / "002.png")
+    expect(alert).to_contain_text("the limit is 10 MB")
+    visitor.upload(toy_collection.root / "photos" / "red" / "002.png")
     expect(visitor.hits).to_have_count(24)
     expect(alert).to_be_hidden()
 
 
-def test_drop_paste_and_surprise(desk, place):
+def test_drop_paste_and_surprise(desk, toy_collection):
     page = desk.page
     expect(page.locator("#surprise")).to_be_enabled()
     give = """([kind, content]) => {
@@ -227,7 +227,7 @@ def test_drop_paste_and_surprise(desk, place):
       document.getElementById("drop").dispatchEvent(event);
     }"""
     for kind, name in (("drop", "green/001.png"), ("paste", "yellow/003.png")):
-        page.evaluate(give, [kind, base64.b64encode(place.image(name)).decode()])
+        page.evaluate(give, [kind, base64.b64encode(toy_collection.image(name)).decode()])
         expect(desk.hits.first.locator(".label")).to_have_text(name.split("/")[0])
     page.locator("#surprise").click()
     expect(page.locator("#query-name")).to_contain_text(".png")
@@ -238,9 +238,9 @@ def test_drop_paste_and_surprise(desk, place):
     expect(page.locator("#query-name")).to_have_text(first)
 
 
-def test_back_returns_to_the_uploaded_image(visitor, place):
+def test_back_returns_to_the_uploaded_image(visitor, toy_collection):
     page = visitor.page
-    visitor.upload(place.root / "photos" / "red" / "002.png")
+    visitor.upload(toy_collection.root / "photos" / "red" / "002.png")
     expect(visitor.hits).to_have_count(24)
     expect(page.locator("#query-name")).to_have_text("Your image")
     uploaded = page.locator("#preview").get_attribute("src")
@@ -259,9 +259,9 @@ def test_back_returns_to_the_uploaded_image(visitor, place):
     expect(page.locator("#query-name")).to_have_text("Your image")
 
 
-def test_results_are_on_the_screen_of_a_phone_after_a_search(browser, address, place):
+def test_results_are_on_the_screen_of_a_phone_after_a_search(browser, address, toy_collection):
     visitor = Visitor(browser, address, "phone")
-    visitor.upload(place.root / "photos" / "red" / "002.png")
+    visitor.upload(toy_collection.root / "photos" / "red" / "002.png")
     expect(visitor.hits).to_have_count(24)
     expect(visitor.hits.first).to_be_in_viewport()
     visitor.hits.last.click()
@@ -270,9 +270,9 @@ def test_results_are_on_the_screen_of_a_phone_after_a_search(browser, address, p
     visitor.close()
 
 
-def test_bits_are_shown_on_request(desk, place):
+def test_bits_are_shown_on_request(desk, toy_collection):
     page = desk.page
-    desk.upload(place.root / "photos" / "red" / "002.png")
+    desk.upload(toy_collection.root / "photos" / "red" / "002.png")
     expect(desk.hits).to_have_count(24)
     bits = desk.hits.last.locator("canvas.bits")
     expect(bits).to_be_hidden()
@@ -282,8 +282,8 @@ def test_bits_are_shown_on_request(desk, place):
     expect(page.get_by_label("Show the bits of the codes")).to_be_checked()
 
 
-def test_the_page_respects_the_limit_of_results(browser, place):
-    with in_thread(place, max_k=20) as address:
+def test_the_page_respects_the_limit_of_results(browser, toy_collection):
+    with in_thread(toy_collection, max_k=20) as address:
         visitor = Visitor(browser, address)
         visitor.page.locator("#grid .hit").first.click()
         expect(visitor.hits).to_have_count(19)  # without the query itself
@@ -293,14 +293,14 @@ def test_the_page_respects_the_limit_of_results(browser, place):
         visitor.close()
 
 
-def test_long_labels_and_missing_files_do_not_break_the_cards(browser, own_place):
+def test_long_labels_and_missing_files_do_not_break_the_cards(browser, collection_copy):
     from hadahash import Index
 
-    codes = own_place.index.codes()[:3]
+    codes = collection_copy.index.codes()[:3]
     names, label = codes.ids.tolist(), "Scans of the photographs of grandmother " * 3
-    (own_place.root / "photos" / names[0]).unlink()
-    Index.build(codes, [label] * 3, names).save(own_place.root / "photos.index")
-    with in_thread(own_place) as address:
+    (collection_copy.root / "photos" / names[0]).unlink()
+    Index.build(codes, [label] * 3, names).save(collection_copy.root / "photos.index")
+    with in_thread(collection_copy) as address:
         visitor = Visitor(browser, address, "phone")
         visitor.page.locator("#grid .hit").first.click()
         expect(visitor.hits).to_have_count(2)
@@ -312,12 +312,12 @@ def test_long_labels_and_missing_files_do_not_break_the_cards(browser, own_place
         visitor.close()
 
 
-def test_a_collection_whose_folder_was_moved_says_so(browser, own_place):
-    index = own_place.index
-    (own_place.root / "photos").rename(own_place.root / "moved")
-    (own_place.root / "photos").mkdir()
+def test_a_collection_whose_folder_was_moved_shows_a_notice(browser, collection_copy):
+    index = collection_copy.index
+    (collection_copy.root / "photos").rename(collection_copy.root / "moved")
+    (collection_copy.root / "photos").mkdir()
     assert len(index) == 48
-    with in_thread(own_place) as address:
+    with in_thread(collection_copy) as address:
         visitor = Visitor(browser, address)
         expect(visitor.page.locator("#notice")).to_contain_text("--images FOLDER")
         expect(visitor.page.locator("#grid .none").first).to_be_visible()
@@ -334,9 +334,9 @@ def test_dark_and_light_theme(desk):
     assert page.evaluate(shade) == dark, "the theme is stored"
 
 
-def test_keyboard_and_screen_reader(desk, place):
+def test_keyboard_and_screen_reader(desk, toy_collection):
     page = desk.page
-    desk.upload(place.root / "photos" / "red" / "002.png")
+    desk.upload(toy_collection.root / "photos" / "red" / "002.png")
     expect(desk.hits).to_have_count(24)
     nameless = page.evaluate(
         """() => [...document.querySelectorAll("button, input, canvas[role], a")].filter((each) => {
@@ -368,14 +368,18 @@ def test_keyboard_and_screen_reader(desk, place):
     expect(page.locator("#query-name")).to_contain_text(name)
 
 
-def test_names_are_shown_as_text(browser, own_place):
+def test_names_are_shown_as_text(browser, collection_copy):
     from hadahash import Index
 
     name = "<img src=x onerror=alert(1)>.png"
-    codes = own_place.index.codes()[:2]
-    shutil.copy(own_place.root / "photos" / "red" / "002.png", own_place.root / "photos" / name)
-    Index.build(codes, ["<b>bold</b>"] * 2, [name, name]).save(own_place.root / "photos.index")
-    with in_thread(own_place) as address:
+    codes = collection_copy.index.codes()[:2]
+    shutil.copy(
+        collection_copy.root / "photos" / "red" / "002.png", collection_copy.root / "photos" / name
+    )
+    Index.build(codes, ["<b>bold</b>"] * 2, [name, name]).save(
+        collection_copy.root / "photos.index"
+    )
+    with in_thread(collection_copy) as address:
         visitor = Visitor(browser, address)
         visitor.page.locator("#grid .hit").first.click()
         expect(visitor.hits).to_have_count(1)
@@ -386,8 +390,8 @@ def test_names_are_shown_as_text(browser, own_place):
         visitor.close()
 
 
-def test_the_page_asks_for_the_token_of_a_private_collection(browser, place):
-    with in_thread(place, read_token=READ) as address:
+def test_the_page_asks_for_the_token_of_a_private_collection(browser, toy_collection):
+    with in_thread(toy_collection, read_token=READ) as address:
         visitor = Visitor(browser, address)
         page = visitor.page
         page.get_by_label("Access token").fill(READ)
@@ -416,7 +420,7 @@ def test_screenshots(browser, size, scheme):
     """Writes the screenshots of docs/figures."""
     shown = Path(str(SHOWN))
     FIGURES.mkdir(parents=True, exist_ok=True)
-    with in_thread(Place(shown)) as address:
+    with in_thread(ToyCollection(shown)) as address:
         visitor = Visitor(browser, address, size, color_scheme=scheme, device_scale_factor=1.5)
         expect(visitor.page.locator("#grid .hit").first).to_be_visible()
         visitor.upload(shown / "query.png")

@@ -1,4 +1,4 @@
-"""Hostile requests, odd names, an index that breaks or blocks, and errors that nobody expected."""
+"""Malicious requests, unusual names, an index that fails or blocks, and unexpected errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from make_images import encode, picture, png
-from serving import WRITE, Place, in_thread, opened, service_in_thread, wait_for
+from serving import WRITE, ToyCollection, in_thread, opened, service_in_thread, wait_for
 from toys import tiny_hasher
 
 from hadahash import Index
@@ -55,10 +55,10 @@ def test_forms_are_utf8_only(client, charset):
 
 
 @pytest.mark.parametrize("kind", ["; charset=utf-8", "; charset=UTF-8", ""])
-def test_forms_in_utf8_are_read(client, place, kind):
+def test_forms_in_utf8_are_read(client, toy_collection, kind):
     body = (
         b'--BB\r\nContent-Disposition: form-data; name="image"; filename="x"\r\n\r\n'
-        + place.image(RED)
+        + toy_collection.image(RED)
         + b"\r\n--BB--\r\n"
     )
     headers = {"Content-Type": f"multipart/form-data; boundary=BB{kind}"}
@@ -70,8 +70,8 @@ def test_the_last_of_several_charsets_counts(client):
     assert error_code(client.post("/v1/search", content=b"--B--", headers=headers), 400)
 
 
-def test_bodies_are_limited_in_memory_together(own_place):
-    with opened(own_place, upload_memory=2000) as client:
+def test_bodies_are_limited_in_memory_together(collection_copy):
+    with opened(collection_copy, upload_memory=2000) as client:
         large = encode(picture(), "PNG") + b"\0" * 2000
         for _ in range(2):
             response = client.post("/v1/search", files={"image": large})
@@ -95,8 +95,10 @@ def test_bodies_are_limited_in_memory_together(own_place):
         {"Origin": "http://127.0.0.1:9999"},
     ],
 )
-def test_requests_of_other_sites_are_refused(client, place, headers):
-    response = client.post("/v1/search", files={"image": place.image(RED)}, headers=headers)
+def test_cross_site_requests_are_refused(client, toy_collection, headers):
+    response = client.post(
+        "/v1/search", files={"image": toy_collection.image(RED)}, headers=headers
+    )
     assert error_code(response, 403) == "cross_site"
 
 
@@ -109,7 +111,7 @@ def test_requests_of_other_sites_are_refused(client, place, headers):
         {"Origin": "http://127.0.0.1"},
     ],
 )
-def test_requests_of_the_own_page_are_answered(client, headers):
+def test_same_origin_requests_are_accepted(client, headers):
     assert client.post("/v1/search", json={"id": RED}, headers=headers).status_code == 200
 
 
@@ -128,8 +130,8 @@ def test_images_with_a_very_long_side_are_refused(client):
     assert error_code(response, 413) == "image_too_large" and "max_side" in response.text
 
 
-def test_images_are_sent_again_only_if_they_changed(own_place):
-    with opened(own_place, write_token=WRITE) as client:
+def test_images_are_sent_again_only_if_they_changed(collection_copy):
+    with opened(collection_copy, write_token=WRITE) as client:
         first = client.get(f"/v1/thumbnails/{RED}")
         known = {"If-None-Match": first.headers["etag"]}
         assert client.get(f"/v1/thumbnails/{RED}", headers=known).status_code == 304
@@ -137,7 +139,7 @@ def test_images_are_sent_again_only_if_they_changed(own_place):
         kept = media._thumbnails.currsize
         assert client.post("/v1/items", json={"id": "x", "code": "0000"}, headers=AUTH).is_success
         assert media._thumbnails.currsize == kept > 0, "a write does not empty the cache"
-        (own_place.root / "photos" / RED).write_bytes(encode(picture(), "PNG"))
+        (collection_copy.root / "photos" / RED).write_bytes(encode(picture(), "PNG"))
         assert client.get(f"/v1/thumbnails/{RED}", headers=known).status_code == 200
 
 
@@ -145,18 +147,18 @@ def test_images_are_sent_again_only_if_they_changed(own_place):
 
 
 @pytest.fixture
-def odd_names(own_place) -> Place:
+def odd_names(collection_copy) -> ToyCollection:
     """A file name and a folder name that are not UTF-8."""
-    photos = os.fsencode(own_place.root / "photos")
+    photos = os.fsencode(collection_copy.root / "photos")
     folder = photos + b"/l\xe4bel"
     Path(os.fsdecode(folder)).mkdir()
     shutil.copy(photos + b"/red/002.png", folder + b"/caf\xe9.png")
-    index = own_place.index
+    index = collection_copy.index
     name = os.fsdecode(b"l\xe4bel/caf\xe9.png")
     codes = Codes(index.codes().packed[:1], 16, ids=[name])
     index.add(codes, [os.fsdecode(b"l\xe4bel")], [name])
-    index.save(own_place.root / "photos.index")
-    return own_place
+    index.save(collection_copy.root / "photos.index")
+    return collection_copy
 
 
 def test_names_that_are_not_utf8_can_be_searched_and_shown(odd_names):
@@ -175,11 +177,11 @@ def test_names_that_are_not_utf8_can_be_searched_and_shown(odd_names):
         assert client.delete(f"/v1/items/{name}", headers=AUTH).status_code == 204
 
 
-def test_large_integer_ids_are_text(own_place):
-    codes = own_place.index.codes()
+def test_large_integer_ids_are_text(collection_copy):
+    codes = collection_copy.index.codes()
     ids = np.arange(48) + 2**53 - 2
-    Index.build(Codes(codes.packed, 16, ids)).save(own_place.root / "photos.index")
-    with opened(own_place) as client:
+    Index.build(Codes(codes.packed, 16, ids)).save(collection_copy.root / "photos.index")
+    with opened(collection_copy) as client:
         shown = client.get("/v1/map").json()["ids"]
         assert shown == [2**53 - 2, 2**53 - 1, *map(str, range(2**53, 2**53 + 46))]
         found = client.post("/v1/search", json={"id": shown[-1], "k": 48}).json()
@@ -187,12 +189,12 @@ def test_large_integer_ids_are_text(own_place):
         assert {hit["id"] for hit in found["hits"]} == set(shown)
 
 
-def test_labels_are_listed_up_to_a_limit(own_place):
-    index = own_place.index
+def test_labels_are_listed_up_to_a_limit(collection_copy):
+    index = collection_copy.index
     names = index.ids.tolist()
     labels = [[name, "~all"] for name in names]
-    Index.build(index.codes(), labels, names).save(own_place.root / "photos.index")
-    with opened(own_place, max_listed_labels=10, map_points=20) as client:
+    Index.build(index.codes(), labels, names).save(collection_copy.root / "photos.index")
+    with opened(collection_copy, max_listed_labels=10, map_points=20) as client:
         stats, points = client.get("/v1/stats").json(), client.get("/v1/map").json()
         assert len(stats["labels"]) == 10 and stats["label_count"] == 49
         assert stats["labels"][0] == {"label": "~all", "count": 48}
@@ -202,16 +204,16 @@ def test_labels_are_listed_up_to_a_limit(own_place):
 # ---- an index that breaks --------------------------------------------------------------------------------------------
 
 
-def test_the_service_follows_its_index_after_any_error(own_place, caplog):
-    folder = own_place.root / "photos.index"
-    with opened(own_place, watch_seconds=0.05) as client:
+def test_the_service_follows_its_index_after_any_error(collection_copy, caplog):
+    folder = collection_copy.root / "photos.index"
+    with opened(collection_copy, watch_seconds=0.05) as client:
         codes = next(folder.glob("*.codes"))
-        aside = own_place.root / "aside"
+        aside = collection_copy.root / "aside"
         codes.rename(aside)
         codes.mkdir()
         (folder / "index.json").touch()
         wait_for(lambda: client.get("/readyz").json()["problem"] is not None)
-        assert "cannot be opened" in caplog.text and str(own_place.root) not in (
+        assert "cannot be opened" in caplog.text and str(collection_copy.root) not in (
             client.get("/readyz").text
         )
         assert client.post("/v1/search", json={"id": RED}).status_code == 200
@@ -224,9 +226,9 @@ def test_the_service_follows_its_index_after_any_error(own_place, caplog):
         wait_for(lambda: client.get("/readyz").json()["problem"] is None)
 
 
-def test_the_watcher_survives_an_unexpected_error(own_place, caplog):
-    folder = own_place.root / "photos.index"
-    with opened(own_place, watch_seconds=0.02) as client:
+def test_the_watcher_survives_an_unexpected_error(collection_copy, caplog):
+    folder = collection_copy.root / "photos.index"
+    with opened(collection_copy, watch_seconds=0.02) as client:
         handle = client.app.state.service.handle
         refresh = handle.refresh
 
@@ -244,9 +246,9 @@ def test_the_watcher_survives_an_unexpected_error(own_place, caplog):
         wait_for(lambda: client.get("/readyz").json()["problem"] is None)
 
 
-def test_an_error_that_repeats_is_logged_once(own_place, caplog):
-    with opened(own_place, watch_seconds=0.02) as client:
-        (own_place.root / "photos.index" / "index.json").write_text("{}")
+def test_an_error_that_repeats_is_logged_once(collection_copy, caplog):
+    with opened(collection_copy, watch_seconds=0.02) as client:
+        (collection_copy.root / "photos.index" / "index.json").write_text("{}")
         service, checks = client.app.state.service, []
         refresh = service.handle.refresh
 
@@ -259,16 +261,19 @@ def test_an_error_that_repeats_is_logged_once(own_place, caplog):
     assert caplog.text.count("cannot be opened") == 1
 
 
-def test_an_index_of_another_model_is_served_with_that_model(own_place, toy):
+def test_an_index_of_another_model_is_served_with_that_model(collection_copy, toy):
     """The run that the new index names is loaded; no restart is needed."""
-    folder, new = own_place.root / "photos.index", own_place.root / "new"
-    index = own_place.index
-    index.meta |= {"run": str(own_place.root / "run"), "images": str(own_place.root / "photos")}
+    folder, new = collection_copy.root / "photos.index", collection_copy.root / "new"
+    index = collection_copy.index
+    index.meta |= {
+        "run": str(collection_copy.root / "run"),
+        "images": str(collection_copy.root / "photos"),
+    }
     index.save(folder)
     model = tiny_hasher(bits=24, epochs=1).fit(*toy).model_
     model.save(new / "run")
     names = index.ids.tolist()
-    packed = model.encode([own_place.root / "photos" / name for name in names]).packed
+    packed = model.encode([collection_copy.root / "photos" / name for name in names]).packed
     built = Index.build(Codes(packed, 24, names), paths=names)
     built.meta |= {"run": str(new / "run"), "model": model.id, "images": index.meta["images"]}
     built.save(new / "index")
@@ -277,17 +282,17 @@ def test_an_index_of_another_model_is_served_with_that_model(own_place, toy):
     with TestClient(create_app(service), base_url="http://127.0.0.1") as client:
         wait_for(lambda: client.get("/readyz").status_code == 200)
         assert client.post("/v1/search", json={"id": RED}).json()["query"]["bits"] == 16
-        folder.rename(own_place.root / "old.index")
+        folder.rename(collection_copy.root / "old.index")
         (new / "index").rename(folder)
         wait_for(lambda: client.get("/v1/stats").json()["bits"] == 24)
-        found = client.post("/v1/search", files={"image": own_place.image(RED)}).json()
+        found = client.post("/v1/search", files={"image": collection_copy.image(RED)}).json()
         assert found["hits"][0]["distance"] == 0 and found["query"]["bits"] == 24
 
 
-def test_a_service_that_cannot_start_says_so(place, monkeypatch, caplog):
+def test_a_service_that_cannot_start_is_reported(toy_collection, monkeypatch, caplog):
     monkeypatch.setattr(decode_pool, "COMMAND", ("false",))
     failures = []
-    app = create_app(Service(place.config, ServeSettings()), on_failure=failures.append)
+    app = create_app(Service(toy_collection.config, ServeSettings()), on_failure=failures.append)
     with TestClient(app, base_url="http://127.0.0.1") as client:
         wait_for(lambda: bool(failures))
         assert error_code(client.get("/readyz"), 503) == "start_failed"
@@ -295,45 +300,45 @@ def test_a_service_that_cannot_start_says_so(place, monkeypatch, caplog):
     assert "cannot start" in caplog.text
 
 
-def test_a_change_that_cannot_be_saved_is_not_served(own_place, monkeypatch):
+def test_a_change_that_cannot_be_saved_is_not_served(collection_copy, monkeypatch):
     from hadahash.errors import StorageError
 
     def full_disk(*arguments):
         raise StorageError("No space left.")
 
-    with opened(own_place, write_token=WRITE) as client:
+    with opened(collection_copy, write_token=WRITE) as client:
         index = client.app.state.service.handle.current.index
         monkeypatch.setattr(index, "save", full_disk)
         sent = {"id": "new", "code": "0000"}
         assert error_code(client.post("/v1/items", json=sent, headers=AUTH), 503) == "busy"
-        assert client.get("/v1/stats").json()["items"] == len(own_place.index) == 48
+        assert client.get("/v1/stats").json()["items"] == len(collection_copy.index) == 48
         assert error_code(client.post("/v1/search", json={"id": "new"}), 404) == "unknown_id"
         assert client.post("/v1/items", json=sent, headers=AUTH).status_code == 201
-        assert len(own_place.index) == 49
+        assert len(collection_copy.index) == 49
 
 
-def test_changes_of_two_writers_are_both_kept(own_place):
-    folder = own_place.root / "photos.index"
-    with opened(own_place, write_token=WRITE, watch_seconds=0) as client:
+def test_changes_of_two_writers_are_both_kept(collection_copy):
+    folder = collection_copy.root / "photos.index"
+    with opened(collection_copy, write_token=WRITE, watch_seconds=0) as client:
         other = Index.open(folder)
         other.remove([RED])
         other.save(folder)
         sent = {"id": "new", "code": "0000"}
         assert client.post("/v1/items", json=sent, headers=AUTH).status_code == 201
-        ids = set(own_place.index.ids.tolist())
+        ids = set(collection_copy.index.ids.tolist())
         assert "new" in ids and RED not in ids
 
 
-def test_changes_that_wait_are_saved_together(own_place, monkeypatch):
-    with in_thread(own_place, write_token=WRITE) as address:
-        saves, real = [], Index.open(own_place.root / "photos.index").__class__.save
+def test_changes_that_wait_are_saved_together(collection_copy, monkeypatch):
+    with in_thread(collection_copy, write_token=WRITE) as address:
+        saves, real = [], Index.open(collection_copy.root / "photos.index").__class__.save
 
         def counted(self, folder):
             saves.append(1)
             time.sleep(0.2)  # as on a slow disk
             real(self, folder)
 
-        monkeypatch.setattr(own_place.index.__class__, "save", counted)
+        monkeypatch.setattr(collection_copy.index.__class__, "save", counted)
 
         def add(number: int) -> int:
             sent = {"id": f"new {number}", "code": "0000"}
@@ -342,7 +347,7 @@ def test_changes_that_wait_are_saved_together(own_place, monkeypatch):
         with ThreadPoolExecutor(20) as pool:
             assert list(pool.map(add, range(20))) == [201] * 20
         assert len(saves) < 10
-    assert len(own_place.index) == 68
+    assert len(collection_copy.index) == 68
 
 
 # ---- an index that blocks --------------------------------------------------------------------------------------------
@@ -374,9 +379,9 @@ class Blocked:
         assert self._released.wait(60)
 
 
-def test_health_and_metrics_answer_while_the_index_blocks(own_place):
+def test_health_and_metrics_answer_while_the_index_blocks(collection_copy):
     limits = {"write_token": WRITE, "watch_seconds": 0.05}
-    with service_in_thread(own_place, **limits) as (address, service):
+    with service_in_thread(collection_copy, **limits) as (address, service):
         collection = service.handle.current
         blocked = collection.index = Blocked(collection.index)
         requests = [
@@ -401,8 +406,8 @@ def test_health_and_metrics_answer_while_the_index_blocks(own_place):
             assert [each.result().status_code for each in waiting] == [200, 200, 200, 201, 204]
 
 
-def test_a_write_does_not_wait_for_the_overview(own_place):
-    with service_in_thread(own_place, write_token=WRITE) as (address, service):
+def test_a_write_does_not_wait_for_the_overview(collection_copy):
+    with service_in_thread(collection_copy, write_token=WRITE) as (address, service):
         httpx.get(f"{address}/v1/stats")  # the first overview is there
         started, go_on, real = threading.Event(), threading.Event(), service.overview._build
 
@@ -422,9 +427,9 @@ def test_a_write_does_not_wait_for_the_overview(own_place):
         wait_for(lambda: httpx.get(f"{address}/v1/stats").json()["label_count"] == 5)
 
 
-def test_writers_do_not_use_the_slots_of_searches(own_place):
+def test_writers_do_not_use_the_slots_of_searches(collection_copy):
     limits = {"write_token": WRITE, "write_queue": 2, "queue": 2}
-    with service_in_thread(own_place, **limits) as (address, service):
+    with service_in_thread(collection_copy, **limits) as (address, service):
         go_on, writer = threading.Event(), service.handle._writer
         real = writer._work
         writer._work = lambda changes: go_on.wait(60) and real(changes)
@@ -446,8 +451,8 @@ def test_writers_do_not_use_the_slots_of_searches(own_place):
 # ---- unexpected errors -----------------------------------------------------------------------------------------------
 
 
-def test_an_unexpected_error_is_json_with_headers_and_counted(own_place, monkeypatch, caplog):
-    with opened(own_place) as client:
+def test_an_unexpected_error_is_json_with_headers_and_counted(collection_copy, monkeypatch, caplog):
+    with opened(collection_copy) as client:
 
         async def fail(*arguments):
             raise RuntimeError("secret detail")

@@ -79,7 +79,7 @@ def stop_and_resume(rank: int, folder: Path) -> Hasher:
 
 
 def interrupt_and_resume(rank: int, folder: Path) -> Hasher:
-    """Ctrl-C reaches rank 1 alone, in the sixth step: both end after it, with a checkpoint."""
+    """Only rank 1 receives Ctrl-C, in the sixth step: both end after it, with a checkpoint."""
     step, steps = optim.SGD.step, []
 
     def count(self, *arguments):

@@ -1,4 +1,4 @@
-"""Two gloo processes train what one process trains on the joined batches."""
+"""Two gloo processes train the same weights as one process on the joined batches."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def distance(one, two):
 
 
 def covered(case, trained):
-    """The distance that training covered, so that a small difference means something."""
+    """The distance that training covered, the scale of meaningful differences."""
     return distance(weights(fit(case, epochs=1, lr=1e-12)), trained)
 
 
@@ -85,7 +85,7 @@ def test_with_batch_statistics_two_processes_come_close(pair):
 
 
 @pytest.mark.parametrize("case", ["again", "interrupted"])
-def test_an_interrupted_training_continues_in_both(pair, case):
+def test_an_interrupted_training_run_continues_in_both_processes(pair, case):
     for rank in (0, 1):
         assert distance(stored(pair, case, rank), stored(pair, "whole")) == 0
 
@@ -163,7 +163,7 @@ def test_torchrun_trains_a_run(tmp_path):
 
 
 def test_the_process_group_comes_before_the_network(toy, monkeypatch):
-    """It selects the GPU of the process, on which the network is then built."""
+    """It selects the GPU of the process, on which the network is built."""
     order = []
     processes, backbone = fitting.current_processes, fitting.initial_backbone
     monkeypatch.setattr(
@@ -180,7 +180,7 @@ def test_the_process_group_comes_before_the_network(toy, monkeypatch):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_first_process_opens_the_data_before_the_others(tmp_path, monkeypatch, rank):
-    """So that a data set is downloaded once."""
+    """A data set is downloaded only once."""
     photos = write_folder(tmp_path / "photos", *make_toy(48, seed=2))
     order, open_dataset = [], training.open_dataset
 

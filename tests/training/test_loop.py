@@ -109,7 +109,8 @@ def test_the_loops_own_seed_matters():
 
 
 def _slow(network, data, settings, seed):
-    """The whole training by hand: Nesterov SGD, weight decay on matrices, one cycle, average."""
+    """The whole training loop by hand: Nesterov SGD, weight decay on matrices, one cycle,
+    average."""
     batch, count = min(settings.batch_size, len(data)), len(data)
     per_epoch = count // batch
     steps = settings.epochs * per_epoch
@@ -158,7 +159,7 @@ def _slow(network, data, settings, seed):
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_training_is_the_slow_loop(frozen):
+def test_training_matches_a_slow_loop(frozen):
     data, settings = (
         _frozen() if frozen else _data(),
         TrainConfig(epochs=3, batch_size=8, ema=0.9, weight_decay=0.01),
@@ -187,7 +188,7 @@ def test_gradients_are_clipped_to_the_norm():
     assert norms[1] == norms[2] > 1e-2
 
 
-def test_the_average_is_a_slow_loop_and_zero_switches_it_off():
+def test_the_average_matches_a_slow_loop_and_zero_turns_it_off():
     torch.manual_seed(0)
     layer = torch.nn.BatchNorm1d(3)
     average, slow = WeightAverage(layer, 0.9), layer.weight.detach().double().clone()
@@ -317,7 +318,7 @@ def test_training_without_momentum():
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 100, 1000])
-def test_onecycle_rises_in_a_line_and_falls_in_half_a_cosine(steps):
+def test_onecycle_rises_linearly_and_decays_as_a_cosine(steps):
     settings = TrainConfig(warmup=0.15)
     factors = [rate_factor(step, steps, 10, settings) for step in range(steps)]
     rise = max(1, round(0.15 * steps))
@@ -331,12 +332,12 @@ def test_onecycle_rises_in_a_line_and_falls_in_half_a_cosine(steps):
         assert factors[middle] == pytest.approx(0.5, abs=0.02)
 
 
-def test_warmup_may_be_nothing_or_everything():
+def test_warmup_can_be_none_or_all_of_the_steps():
     assert rate_factor(0, 100, 10, TrainConfig(warmup=0.0)) == 1
     assert rate_factor(99, 100, 10, TrainConfig(warmup=1.0)) == 1
 
 
-def test_the_papers_schedule_halves_every_fifty_epochs():
+def test_the_paper_schedule_halves_the_rate_every_fifty_epochs():
     settings = TrainConfig(schedule="paper")
     factors = {
         epoch: rate_factor(epoch * 7 + 3, 200 * 7, 7, settings)
@@ -363,7 +364,7 @@ def test_the_log_has_one_line_per_epoch_with_the_mean_of_its_steps(tmp_path):
     assert lines[0]["lr"] == pytest.approx(0.25 * rate_factor(1, 6, 2, TrainConfig()))
 
 
-def test_a_log_forgets_what_lies_beyond_the_step_and_what_a_crash_cut_off(tmp_path):
+def test_a_log_drops_lines_after_the_step_and_truncated_lines(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 5, "loss": 1}\n{"step": 10, "loss": 2}\n{"step": 15, "lo')
     Log(path, progress=False).begin(7, 20)
@@ -372,7 +373,7 @@ def test_a_log_forgets_what_lies_beyond_the_step_and_what_a_crash_cut_off(tmp_pa
     assert path.read_text() == ""
 
 
-def test_a_log_that_cannot_be_written_is_one_line(tmp_path):
+def test_a_log_that_cannot_be_written_is_a_one_line_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"log.jsonl") as caught:
         Log(tmp_path / "file" / "log.jsonl", progress=False).begin(0, 5)
@@ -392,12 +393,12 @@ def test_a_loss_that_is_not_finite_ends_in_one_line(tmp_path, value):
     assert path.read_text() == ""
 
 
-def test_a_learning_rate_that_is_far_too_high_is_noticed(toy):
+def test_a_learning_rate_that_is_far_too_high_is_detected(toy):
     with pytest.raises(HadaHashError, match=r"Training diverged.*Lower the learning rate"):
         tiny_hasher(lr=1e30, warmup=0.0).fit(*toy)
 
 
-def test_bf16_is_another_arithmetic_and_finite():
+def test_bf16_changes_the_result_and_is_finite():
     weights = []
     for precision in ("fp32", "auto", "bf16"):
         network = _network()

@@ -1,4 +1,4 @@
-"""A killed training continues exactly; a foreign or damaged checkpoint is refused."""
+"""A killed run resumes exactly; a checkpoint that is damaged or of another run is refused."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_second_ctrl_c_ends_at_once(small, tmp_path, press):
     assert not list((tmp_path / "run").glob("*checkpoint*"))
 
 
-def test_ctrl_c_while_a_checkpoint_is_written_leaves_no_half(small, tmp_path, press, monkeypatch):
+def test_ctrl_c_during_a_write_leaves_no_partial_checkpoint(small, tmp_path, press, monkeypatch):
     def pressed(*_):
         raise KeyboardInterrupt
 
@@ -205,7 +205,7 @@ def test_ctrl_c_while_a_checkpoint_is_written_leaves_no_half(small, tmp_path, pr
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["log.jsonl"]
 
 
-def test_without_a_folder_ctrl_c_has_nothing_to_wait_for(small, press, monkeypatch):
+def test_ctrl_c_ends_training_at_once_without_a_folder(small, press, monkeypatch):
     steps = []
     monkeypatch.setattr(
         "hadahash.training.optim.WeightAverage.update", lambda self, step: steps.append(step)
@@ -216,7 +216,7 @@ def test_without_a_folder_ctrl_c_has_nothing_to_wait_for(small, press, monkeypat
     assert steps == [0, 1, 2]
 
 
-def test_signals_with_another_handler_are_left_to_it(small, tmp_path, press):
+def test_existing_signal_handlers_are_kept(small, tmp_path, press):
     got = []
     old = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
     try:
@@ -284,7 +284,7 @@ def test_the_checkpoint_of_another_setting_is_refused_by_its_name(small, stopped
     with pytest.raises(UsageError, match=named) as caught:
         small(stopped, **changes)
     text = one_line(caught.value)
-    assert "belongs to another configuration" in text and "--overwrite" in text
+    assert "belongs to a different configuration" in text and "--overwrite" in text
 
 
 def test_how_often_checkpoints_are_written_may_change(small, stopped, tmp_path):
@@ -336,7 +336,7 @@ def test_a_full_disk_ends_training_in_one_line_and_keeps_the_last_checkpoint(pro
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_folder_that_cannot_be_created_is_one_line(small, tmp_path, resume):
+def test_a_folder_that_cannot_be_created_is_a_one_line_error(small, tmp_path, resume):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="file") as caught:
         small(tmp_path / "file" / "run", resume=resume)

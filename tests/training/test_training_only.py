@@ -20,7 +20,7 @@ BANKS = {
 
 
 class Stopped(BaseException):
-    """Like a kill: nothing catches it."""
+    """Simulates a kill: nothing catches it."""
 
 
 def _hasher(name):

@@ -16,7 +16,7 @@ from hadahash.visuals import charts, templating, thumbnails
 HOSTILE = "<script>alert('x')</script>&\""
 
 
-def test_series_differ_in_more_than_colour():
+def test_series_differ_in_more_than_color():
     strokes = [charts.swatch(number).split("stroke=")[1] for number in range(36)]
     assert len(set(strokes)) == 36
     dashes = [re.search(r'dasharray="(.*?)"', stroke)[1] for stroke in strokes]

@@ -84,7 +84,7 @@ def test_style_is_independent_of_the_caller(tmp_path):
 
 def test_methods_have_distinct_styles_and_hcdh_is_bold():
     assert (
-        len({(line.colour, str(line.dashes)) for line in figures.LINE_STYLES.values()})
+        len({(line.color, str(line.dashes)) for line in figures.LINE_STYLES.values()})
         == len(figures.LINE_STYLES)
         == 18
     )

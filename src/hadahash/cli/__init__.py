@@ -30,7 +30,7 @@ def _run(arguments: list[str]) -> int | str | None:
         from .app import app
 
         code = _call(app)
-        sys.stdout.flush()  # here, where a full disk can still be reported
+        sys.stdout.flush()  # flush here, where a full disk can still be reported
         return code
     except Escaped as escaped:
         return print_failure(escaped.error, arguments)
@@ -42,14 +42,14 @@ def _call(app: Callable[[], object]) -> int | str | None:
     try:
         app()
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # rich exits so when its reader has gone
+        if isinstance(ended.__context__, BrokenPipeError):  # stdout was closed
             raise ended.__context__ from None
         return ended.code
     return 0
 
 
 def _prepare_streams() -> None:
-    """Make printing succeed where streams are closed, or names of files are in another encoding."""
+    """Make printing work if a stream is closed or a file name cannot be encoded."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -69,7 +69,7 @@ def _format_warning(
     line: str | None = None,
 ) -> str:
     """Show warnings of this package as one line, all others as Python does."""
-    own = category.__module__.partition(".")[0] == "hadahash"
-    if own or Path(filename).is_relative_to(Path(__file__).parents[1]):
+    from_package = category.__module__.partition(".")[0] == "hadahash"
+    if from_package or Path(filename).is_relative_to(Path(__file__).parents[1]):
         return f"warning: {message}\n"
     return _format_any_warning(message, category, filename, lineno, line)

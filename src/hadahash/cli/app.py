@@ -1,4 +1,4 @@
-"""The command `hadahash`: which sub-commands there are, and how they are loaded."""
+"""The command `hadahash`: the list of its commands, loaded lazily."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Lazy(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Lazy("Train, evaluate and search on sample images, in minutes.", "demo:demo"),
+    "demo": Lazy("Train, evaluate and search on sample images in minutes.", "demo:demo"),
     "data": Lazy("Download or check a benchmark data set.", "data:app"),
     "train": Lazy("Learn binary codes from labelled images.", "train:train"),
     "evaluate": Lazy("Measure retrieval: mAP, precision and recall.", "evaluate:evaluate"),
     "report": Lazy("Compare evaluated runs on one HTML page.", "report:report"),
     "encode": Lazy("Turn images into codes.", "encode:encode"),
     "index": Lazy("Build, update and inspect an index of photos.", "index:app"),
-    "search": Lazy("Find the images most similar to one.", "search:search"),
+    "search": Lazy("Find the images most similar to a query image.", "search:search"),
     "serve": Lazy("Search in the browser: a page and an HTTP API.", "serve:serve"),
-    "reproduce": Lazy("Run the paper's tables and figures.", "reproduce:reproduce"),
-    "codebook": Lazy("Make a codebook and measure its quality.", "codebook:codebook"),
+    "reproduce": Lazy("Reproduce the paper's tables and figures.", "reproduce:reproduce"),
+    "codebook": Lazy("Generate a codebook and measure its quality.", "codebook:codebook"),
     "settings": Lazy("List every setting with its default and range.", "settings:settings"),
     "bench": Lazy("Measure search and evaluation speed on this machine.", "bench:bench"),
-    "doctor": Lazy("Show what this machine offers to hadahash.", "doctor:doctor"),
+    "doctor": Lazy("Check the installation: cores, GPU, kernels, packages.", "doctor:doctor"),
 }
 
 
@@ -75,7 +75,7 @@ def load(name: str) -> Any:
     module, _, attribute = COMMANDS[name].target.partition(":")
     loaded = getattr(import_module(f".{module}", __package__), attribute)
     host = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    host.callback()(lambda: None)  # makes it a group, of which the command is one
+    host.callback()(lambda: None)  # turns the app into a group that contains the command
     if isinstance(loaded, typer.Typer):
         host.add_typer(loaded, name=name)
     else:
@@ -94,8 +94,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"hadahash {__version__}")
         raise typer.Exit
 

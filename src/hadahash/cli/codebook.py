@@ -1,4 +1,4 @@
-"""hadahash codebook: make codewords and measure them."""
+"""`hadahash codebook`: generate a codebook and measure its quality."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def codebook(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Make a codebook and measure its quality.
+    """Generate a codebook and measure its quality.
 
     "order" is the order of the Hadamard matrix of Algorithm 1.
 

@@ -38,7 +38,7 @@ def get(
 
 @app.command("list")
 def list_(data_root: options.Root = None) -> None:
-    """List the data sets that are known by name, and where their files are.
+    """List the built-in data sets and the location of their files.
 
     Example: hadahash data list
     """
@@ -54,7 +54,7 @@ def list_(data_root: options.Root = None) -> None:
 def prepare(
     name: Annotated[str, typer.Argument(help="voc2012-112px or tinyimagenet100.")],
     source: Annotated[Path, typer.Argument(help="Folder of the data set as published.")],
-    dest: Annotated[Path, typer.Argument(help="Folder for the copy; must be empty or missing.")],
+    dest: Annotated[Path, typer.Argument(help="Folder for the copy; must be empty or not exist.")],
 ) -> None:
     """Make a copy of a data set as the published results use it.
 

@@ -1,4 +1,4 @@
-"""`hadahash doctor`: show what this machine offers."""
+"""`hadahash doctor`: check the installation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTS = {
 
 
 def doctor(json: options.Json = False) -> None:
-    """Show what this machine offers to hadahash: cores, GPU, kernels, packages.
+    """Check the installation: cores, GPU, kernels, packages.
 
     Example: hadahash doctor
     """

@@ -30,7 +30,8 @@ def encode(
 ) -> None:
     """Turn images into codes.
 
-    An interrupted job is resumed by the same command; unreadable images are listed in skipped.csv.
+    Run the same command again to resume an interrupted job; unreadable images are listed in
+    skipped.csv.
 
     Example: hadahash encode runs/photos photos/ --out photos.npz
     """

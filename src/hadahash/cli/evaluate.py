@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
@@ -31,12 +32,12 @@ def evaluate(
         Optional[str],  # noqa: UP045
         typer.Option(
             metavar="NUMBER|all",
-            help="Rank cut-off R of mAP@R, or all. Default: the usual value of the data set.",
+            help="Rank cut-off R of mAP@R, or all. Default: the usual one for the data set.",
         ),
     ] = None,
     data: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Where the data of the run are, if they were moved."),
+        typer.Option(help="New location of the data, if they were moved after training."),
     ] = None,
     data_root: options.Root = None,
     device: options.Device = "auto",
@@ -94,6 +95,6 @@ def _of_run(
 def _parse_depth(text: str | None) -> int | Literal["all"] | None:
     if text is None or text == "all":
         return text  # type: ignore[return-value]
-    if not text.removeprefix("-").isdecimal():
+    if not re.fullmatch("-?[0-9]{1,18}", text):
         raise UsageError(f"--depth must be an integer >= 1 or 'all', got {text}.")
     return int(text)

@@ -1,9 +1,9 @@
 """How the command line ends when something goes wrong.
 
     what happened                  message on stderr                    exit code
-    HadaHashError                  error: ...                           1, 2 or 3: the error's own
+    HadaHashError                  error: ...                           1, 2 or 3: `error.exit_code`
     OSError, MemoryError, ...      error: ...                           1
-    the reader of stdout has gone  none                                 0
+    stdout was closed              none                                 0
     Ctrl-C                         Interrupted. (and how to continue)   130
     anything else: a bug           internal error: ...                  70
 
@@ -44,7 +44,7 @@ class Escaped(BaseException):
 
 @contextmanager
 def escaping() -> Iterator[None]:
-    """Let Ctrl-C and a closed pipe escape from typer as `Escaped`."""
+    """Re-raise Ctrl-C and a closed pipe as `Escaped`, which typer does not catch."""
     try:
         yield
     except (BrokenPipeError, KeyboardInterrupt) as error:
@@ -97,12 +97,12 @@ def describe(error: BaseException, arguments: Sequence[str] = ()) -> tuple[str, 
     if isinstance(error, HadaHashError):
         return f"error: {_one_line(error)}", error.exit_code
     if isinstance(error, OSError):
-        return f"error: {_of_system(error)}", 1
+        return f"error: {_describe_os_error(error)}", 1
     if _is_out_of_memory(error):
         detail = f" ({_one_line(error)})" if str(error) else ""
-        return f"error: Out of memory{detail}. Ask for less at once, or use a larger machine.", 1
+        return f"error: Out of memory{detail}. Use a smaller batch or a larger machine.", 1
     if isinstance(error, RecursionError):
-        return "error: The input is nested too deeply to be read. Check the files it names.", 1
+        return "error: The input is nested too deeply. Check the input files.", 1
     if isinstance(error, RuntimeError) and "Symlink loop" in str(error):
         return f"error: {_one_line(error)}. Remove the link or give another path.", 1
     what = f"{type(error).__name__}: {_one_line(error)}".removesuffix(".")
@@ -115,17 +115,21 @@ def _interrupted(arguments: Sequence[str]) -> str:
     return f"Interrupted. {hint}" if hint else "Interrupted."
 
 
-def _of_system(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO):
         return f"Cannot write the output: {error.strerror}."
-    said = error.strerror or _one_line(error) or type(error).__name__
+    reason = error.strerror or _one_line(error) or type(error).__name__
     name = "" if error.filename is None else f" {os.fsdecode(error.filename)!r}"
-    return f"Cannot use{name}: {said}. Check the path and its permissions." if name else f"{said}."
+    return (
+        f"Cannot use{name}: {reason}. Check the path and its permissions." if name else f"{reason}."
+    )
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
     # torch.OutOfMemoryError is a RuntimeError; importing torch to name it would take seconds.
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
 def _one_line(error: BaseException) -> str:
@@ -140,6 +144,6 @@ def _flush_or_silence_stdout() -> None:
 
 
 def _silence_stdout() -> None:
-    """Send what is still buffered to nowhere, so that the interpreter's last flush succeeds."""
+    """Discard what is still buffered, so that the interpreter's last flush succeeds."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

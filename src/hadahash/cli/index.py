@@ -22,27 +22,25 @@ Index = Annotated[Path, typer.Argument(help="Folder of an index.")]
 @app.command("build")
 def build(
     run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
-    folder: Annotated[
-        Path, typer.Argument(help="Folder of photos, searched with all its sub-folders.")
-    ],
+    folder: Annotated[Path, typer.Argument(help="Folder of photos, searched recursively.")],
     out: Annotated[Path, typer.Option(help="Folder of the index.")] = Path("photos.index"),
     engine: Annotated[
         str | None, typer.Option(help="exact (the default), routed or milvus.")
     ] = None,
     moved: Annotated[
-        bool, typer.Option("--moved", help="The photo folder has a new place: update the index.")
+        bool, typer.Option("--moved", help="The photo folder was moved; update the index.")
     ] = False,
     checksum: Annotated[
-        bool, typer.Option("--checksum", help="Read every file to find changes.")
+        bool, typer.Option("--checksum", help="Compare file contents, not size and time.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Accept that most indexed files are gone.")
+        bool, typer.Option("--yes", help="Continue if most indexed files are missing.")
     ] = False,
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Accept a folder without any image.")
+        bool, typer.Option("--allow-empty", help="Continue if the folder has no images.")
     ] = False,
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -53,10 +51,9 @@ def build(
     """Encode a folder of photos into an index.
 
     Run again to sync: adds new and changed files, removes deleted ones; renamed files keep their
-    codes. The first folder of a path is the label of its images. Unreadable files are listed in
-    skipped.csv in the index. With --engine milvus the codes go to a server: --set
-    uri=http://host:19530 --set collection=photos, or HADAHASH_MILVUS_URI and
-    HADAHASH_MILVUS_TOKEN.
+    codes. The top-level folder of an image is its label. Unreadable files are listed in skipped.csv
+    in the index. With --engine milvus the codes are stored on a server: --set uri=http://host:19530
+    --set collection=photos, or HADAHASH_MILVUS_URI and HADAHASH_MILVUS_TOKEN.
 
     Example: hadahash index build runs/photos photos/ --out photos.index
     """
@@ -67,7 +64,9 @@ def build(
     scan = scan_folder(folder)
     _show_notice(scan)
     if not scan.photos and not out.exists() and not allow_empty:
-        raise DataError(f"{folder} holds no images. To build an empty index, pass --allow-empty.")
+        raise DataError(
+            f"{folder} contains no images. To build an empty index, pass --allow-empty."
+        )
     model = HashModel.load(run, device=device)
     settings = parse_assignments(set_ or [])
     photos = PhotoIndex.open_or_create(
@@ -87,10 +86,10 @@ def add(
     index: Index,
     sources: Annotated[
         list[Path],
-        typer.Argument(help="Image files, or folders that are searched with all sub-folders."),
+        typer.Argument(help="Image files, or folders (searched recursively)."),
     ],
     prefix: Annotated[
-        str, typer.Option(help="Put this before each new id, to avoid conflicts: --prefix old/.")
+        str, typer.Option(help="Prefix of each new id, to avoid conflicts: --prefix old/.")
     ] = "",
     run: options.Run = None,
     device: options.Device = "auto",
@@ -140,7 +139,9 @@ def remove(
     index: Index,
     ids: Annotated[list[str], typer.Argument(help="Ids, as `search` shows them.")],
 ) -> None:
-    """Remove items from an index. The next build adds files again that are still in the folder.
+    """Remove items from an index.
+
+    The next build adds them again if their files are still in the folder.
 
     Example: hadahash index remove photos.index cat/001.jpg
     """
@@ -149,7 +150,7 @@ def remove(
 
     photos = PhotoIndex.open(index)
     parsed = [parse_id(each, photos.index.id_type) for each in ids]
-    photos.index.get(parsed)  # raises if one of them is unknown
+    photos.index.get(parsed)  # raises if an id is unknown
     removed = photos.remove(parsed)
     output.result(f"{index}: {removed:,} removed, {len(photos.index):,} left")
 
@@ -158,11 +159,11 @@ def remove(
 def info(
     index: Index,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Also compare all stored files with their checksums.")
+        bool, typer.Option("--verify", help="Also verify the checksums of all stored files.")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Show what an index holds.
+    """Show the contents of an index.
 
     Example: hadahash index info photos.index --verify
     """
@@ -196,14 +197,12 @@ def info(
 @app.command("duplicates")
 def duplicates(
     index: Index,
-    radius: Annotated[
-        int, typer.Option(help="Largest number of differing bits; 0 means the same code.")
-    ] = 0,
+    radius: Annotated[int, typer.Option(help="Maximum Hamming distance; 0: identical codes.")] = 0,
     json: options.Json = False,
 ) -> None:
     """Find groups of images with nearly the same code.
 
-    Codes of a supervised method separate classes, so a large radius gathers whole classes: start
+    Codes of a supervised method separate classes, so a large radius groups whole classes: start
     with 0.
 
     Example: hadahash index duplicates photos.index --radius 1

@@ -1,7 +1,7 @@
-"""Options that several commands share, with the same words everywhere.
+"""Options that several commands share.
 
 The names of methods and protocols are repeated here, because importing their registries to show a
-help text would take seconds. A test compares them.
+help text would take seconds. A test keeps them in sync.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def changes(text: str) -> Any:
     """Return the option --set.
 
     Args:
-        text: What it changes, with an example that the command takes.
+        text: What it changes, with an example.
 
     Returns:
         A typer option.
@@ -73,7 +73,7 @@ Weights = Annotated[
 ]
 Seed = Annotated[
     int,
-    typer.Option(help="Random seed for split, codebook, initialisation and order."),
+    typer.Option(help="Random seed for split, codebook, initialization and order."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Root = Annotated[
@@ -81,12 +81,14 @@ Root = Annotated[
 ]
 Run = Annotated[
     Path | None,
-    typer.Option("--run", help="The run whose model made the index, if it has moved."),
+    typer.Option("--run", help="Folder of the run that built the index, if it was moved."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Protocol = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option(help=f"Split protocol: {', '.join(PROTOCOL_NAMES)}. Default: the data set's own."),
+    typer.Option(
+        help=f"Split protocol: {', '.join(PROTOCOL_NAMES)}. Default: that of the data set."
+    ),
 ]
 
 # Options of `hadahash train`.
@@ -96,10 +98,10 @@ Frozen = Annotated[
 ]
 SplitSeed = Annotated[
     Optional[int],  # noqa: UP045
-    typer.Option(help="Seed of the data split alone; the default is --seed."),
+    typer.Option(help="Seed of the data split; default: --seed."),
 ]
 Validation = Annotated[
-    float, typer.Option(help="Fraction of the training images held out to choose settings.")
+    float, typer.Option(help="Fraction of the training images held out for validation.")
 ]
 ConfigFile = Annotated[
     Optional[Path],  # noqa: UP045
@@ -117,5 +119,5 @@ Resume = Annotated[
     bool, typer.Option("--resume", help="Continue from the last checkpoint of the run.")
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace a run that is in the folder.")
+    bool, typer.Option("--overwrite", help="Replace an existing run in the folder.")
 ]

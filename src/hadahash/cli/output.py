@@ -1,8 +1,9 @@
-"""What every command prints: results on stdout, everything else on stderr."""
+"""Output of all commands: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ Advance = Callable[[int], object]
 
 
 def info(text: str) -> None:
-    """Print a line about what is going on, on stderr.
+    """Print a message, on stderr.
 
     Args:
         text: The line. Characters that cannot be encoded are replaced.
@@ -81,5 +82,5 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
 
 
 def _printable(text: str) -> str:
-    """Replace what is not Unicode, such as names of files in another encoding."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    """Replace characters that are not valid Unicode, such as file names in another encoding."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)

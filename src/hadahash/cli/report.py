@@ -12,9 +12,10 @@ from . import options, output
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of evaluated runs.")],
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
     data: Annotated[
-        Path | None, typer.Option(help="Where the images are now, if they have moved.")
+        Path | None,
+        typer.Option(help="New location of the images, if they were moved after training."),
     ] = None,
     data_root: options.Root = None,
     json: options.Json = False,

@@ -38,7 +38,9 @@ DataRoot = Annotated[
 ]
 Datasets = Annotated[list[str] | None, typer.Option(help="Only these data sets. May be repeated.")]
 Methods = Annotated[list[str] | None, typer.Option(help="Only these methods. May be repeated.")]
-Lengths = Annotated[list[int] | None, typer.Option(help="Only these lengths. May be repeated.")]
+Lengths = Annotated[
+    list[int] | None, typer.Option(help="Only these code lengths. May be repeated.")
+]
 Seeds = Annotated[list[int] | None, typer.Option(help="Only these seeds. May be repeated.")]
 Run = Annotated[
     bool, typer.Option("--run/--no-run", help="Run missing cells, or only write documents.")
@@ -96,16 +98,18 @@ def reproduce(
         return
     if smoke:
         context, docs = targets.in_folder(Path("smoke"), context)
-    wanted = _filter(dataset, only, bits, seed)
+    is_selected = _filter(dataset, only, bits, seed)
     plans = [name for name in names or [] if name in PLANS or name.endswith(".json")]
     for name in plans:
         if run:
-            _run_plan(name, context, cell or [], wanted, seconds, shard, revision)
+            _run_plan(name, context, cell or [], is_selected, seconds, shard, revision)
         if name == TUNING:
             _show_choices(context.results, dataset, only)
     rest = [name for name in names or [] if name not in plans]
     if rest or not plans:
-        paths = targets.run_all(rest or ["all"], context, docs, run=run, smoke=smoke, wanted=wanted)
+        paths = targets.run_all(
+            rest or ["all"], context, docs, run=run, smoke=smoke, is_selected=is_selected
+        )
         for path in paths:
             output.result(f"written: {path}")
 
@@ -125,7 +129,7 @@ def _run_plan(
     name: str,
     context: targets.RunContext,
     names: list[str],
-    wanted: Callable[[targets.Cell], bool],
+    is_selected: Callable[[targets.Cell], bool],
     seconds: float | None,
     shard: str,
     revision: str | None,
@@ -137,10 +141,10 @@ def _run_plan(
     total = 0
     while True:
         plan = read_plan(name, context.results)
-        cells = take_shard(select(plan.cells, names, wanted), parse_shard(shard))
+        cells = take_shard(select(plan.cells, names, is_selected), parse_shard(shard))
         collected = Collected(context.results / plan.name, suffix)
         left = None if deadline is None else deadline - time.monotonic()
-        fresh = [own for own in cells if own not in seen]
+        fresh = [cell for cell in cells if cell not in seen]
         count = run_plan(fresh, context, collected, seconds=left, revision=revision)
         seen |= dict.fromkeys(fresh)
         total += count
@@ -153,9 +157,10 @@ def _run_plan(
 
 def _show_choices(results: Path, datasets: list[str] | None, methods: list[str] | None) -> None:
     """Show the best point of each method, and the grids that must be extended."""
-    for own in load_choices(results):
-        if (not datasets or own.dataset in datasets) and (not methods or own.method in methods):
-            output.result(str(own))
+    for choice in load_choices(results):
+        in_dataset = not datasets or choice.dataset in datasets
+        if in_dataset and (not methods or choice.method in methods):
+            output.result(str(choice))
 
 
 def _filter(
@@ -164,11 +169,11 @@ def _filter(
     bits: list[int] | None,
     seed: list[int] | None,
 ) -> Callable[[targets.Cell], bool]:
-    def wanted(cell: targets.Cell) -> bool:
+    def is_selected(cell: targets.Cell) -> bool:
         rules = ((dataset, cell.dataset), (only, cell.method), (bits, cell.bits), (seed, cell.seed))
         return all(not allowed or value in allowed for allowed, value in rules)
 
-    return wanted
+    return is_selected
 
 
 def _roots(pairs: list[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`hadahash search`: find the images most similar to one."""
+"""`hadahash search`: find the images most similar to a query image."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ def search(
         list[str] | None, typer.Option(help="Only results with this label. May be repeated.")
     ] = None,
     page: Annotated[
-        Path | None, typer.Option("--sheet", help="Also write a page with the pictures, out.html.")
+        Path | None,
+        typer.Option("--sheet", help="Also write an HTML page with the images to this file."),
     ] = None,
     run: options.Run = None,
     json: options.Json = False,
     device: options.Device = "auto",
 ) -> None:
-    """Find the images most similar to one.
+    """Find the images most similar to a query image.
 
     Example: hadahash search photos.index cat.jpg -k 10 --sheet cat.html
     """
@@ -47,7 +48,7 @@ def search(
         from ..visuals.search_sheet import write_search_sheet
 
         for problem in write_search_sheet(page, image, found, bits=opened.bits):
-            output.info(f"no picture: {problem}")
+            output.info(f"Image not shown: {problem}")
     if json:
         output.as_json({"image": str(image), "hits": [hit._asdict() for hit in found]})
         return
@@ -57,4 +58,4 @@ def search(
             f"{rank:>4}  {hit.distance:>4}  {', '.join(map(str, hit.labels)) or '-':<16}{hit.id}"
         )
     if page is not None:
-        output.info(f"pictures in {page}")
+        output.info(f"wrote {page}")

@@ -17,14 +17,13 @@ def serve(
     run: options.Run = None,
     images: Annotated[
         Optional[list[Path]],  # noqa: UP045
-        typer.Option(
-            help="Folder of the images; default: the folder that was indexed. Can be repeated."
-        ),
+        typer.Option(help="Folder of the images; default: the indexed folder. May be repeated."),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; other than loopback needs a read token.")
+        str,
+        typer.Option(help="Address to listen on; any other than loopback requires a read token."),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0: a free one.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: any free port.")] = 8000,
     read_token: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -57,12 +56,12 @@ def serve(
         from ..serve.settings import ServeSettings
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "serve") from None
-    given = {
+    values = {
         "host": host,
         "port": port,
         "read_token": read_token or None,
         "write_token": write_token or None,
         "device": device,
     }
-    settings = from_mapping(ServeSettings, given | parse_assignments(set_ or []))
+    settings = from_mapping(ServeSettings, values | parse_assignments(set_ or []))
     run_server(resolve_config(index, run, images or ()), settings, output.result)

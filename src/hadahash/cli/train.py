@@ -16,7 +16,7 @@ def train(
         str,
         typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the run: model, log, split, checkpoint.")],
+    out: Annotated[Path, typer.Option(help="Run folder to write: model, log, split, checkpoint.")],
     method: options.Method = options.DEFAULT_METHOD,
     bits: options.Bits = 64,
     backbone: options.Backbone = "efficientnet_lite0",
@@ -34,7 +34,7 @@ def train(
     overwrite: options.Overwrite = False,
     device: options.Device = "auto",
 ) -> None:
-    """Learn codes from labelled images.
+    """Train a model that maps labelled images to binary codes.
 
     On several GPUs: torchrun --nproc-per-node 2 -m hadahash train ...
 

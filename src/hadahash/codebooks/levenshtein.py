@@ -27,7 +27,7 @@ _MIN_STEPS = 20  # fewer steps are not worth their memory
 def balanced_codebook(
     classes: int, bits: int, distance: int, rng: np.random.Generator
 ) -> Codebook | None:
-    """Search a codebook of a given minimum distance, balanced if possible.
+    """Search for a codebook with a given minimum distance, balanced if possible.
 
     Args:
         classes: Number of classes.

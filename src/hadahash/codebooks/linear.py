@@ -33,7 +33,7 @@ _DRAWS, _EXCHANGES, _TRIED = 8, 300, 64  # effort to balance the columns by choi
 
 
 def linear_codebook(classes: int, bits: int, rng: np.random.Generator) -> Codebook:
-    """Search a linear code with a large minimum distance and take codewords from it.
+    """Search for a linear code with a large minimum distance and take codewords from it.
 
     Args:
         classes: Number of classes.
@@ -270,9 +270,9 @@ def _whole_cosets(
 
 def _balanced_choice(code: LinearCode, classes: int, rng: np.random.Generator) -> Codebook:
     """The best of a few random choices of codewords, each balanced by exchanges."""
-    everything = code.codewords(np.arange(1 << code.k))
+    all_codewords = code.codewords(np.arange(1 << code.k))
     draws = (
-        _balance_columns(everything[rng.permutation(len(everything))], classes)
+        _balance_columns(all_codewords[rng.permutation(len(all_codewords))], classes)
         for _ in range(_DRAWS)
     )
     return min(draws, key=lambda chosen: int((chosen.sum(0, dtype=np.int64) ** 2).sum()))
@@ -285,14 +285,14 @@ def _balance_columns(codewords: Codebook, classes: int) -> Codebook:
     against the others with the smallest.
     """
     for _ in range(_EXCHANGES):
-        lean = codewords @ codewords[:classes].sum(0, dtype=np.int64)
-        leave = np.argsort(-lean[:classes], kind="stable")[:_TRIED]
-        enter = np.argsort(lean[classes:], kind="stable")[:_TRIED] + classes
-        same = codewords[leave].astype(np.int64) @ codewords[enter].T  # bits - 2 distance
+        alignment = codewords @ codewords[:classes].sum(0, dtype=np.int64)
+        outgoing = np.argsort(-alignment[:classes], kind="stable")[:_TRIED]
+        incoming = np.argsort(alignment[classes:], kind="stable")[:_TRIED] + classes
+        same = codewords[outgoing].astype(np.int64) @ codewords[incoming].T  # bits - 2 distance
         # Half of the change of the sum of squares.
-        change = lean[enter] - lean[leave, None] + codewords.shape[1] - same
-        i, j = divmod(int(change.argmin()), len(enter))
+        change = alignment[incoming] - alignment[outgoing, None] + codewords.shape[1] - same
+        i, j = divmod(int(change.argmin()), len(incoming))
         if change[i, j] >= 0:
             break
-        codewords[[leave[i], enter[j]]] = codewords[[enter[j], leave[i]]]
+        codewords[[outgoing[i], incoming[j]]] = codewords[[incoming[j], outgoing[i]]]
     return codewords[:classes]

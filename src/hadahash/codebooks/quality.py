@@ -69,7 +69,7 @@ def codebook_quality(codewords: ArrayLike) -> CodebookQuality:
         Its measures.
 
     Raises:
-        UsageError: If the array has another shape or other values.
+        UsageError: If the array does not have this shape and these values.
 
     Example:
         >>> q = codebook_quality([[1, 1, 1, -1], [1, -1, -1, 1], [-1, 1, -1, 1], [-1, -1, 1, -1]])

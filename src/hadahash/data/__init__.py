@@ -1,4 +1,4 @@
-"""Images and data sets: reading them, by name, from a table or a folder, and splitting them."""
+"""Read images and data sets (by name, from a table or from a folder) and split them."""
 
 from __future__ import annotations
 

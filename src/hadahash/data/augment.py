@@ -1,7 +1,8 @@
 """Random augmentation of training images, in whole batches on the device.
 
 The augmentations of an epoch are sampled at once as a table of numbers, from a generator that the
-caller seeds. Training can so be resumed at any step without a random state on the device.
+caller seeds. Training can therefore be resumed at any step without saving a random state of the
+device.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ Ids = NDArray[Any]  # (n,): str objects, or int64 for images without names
 
 
 class DataWarning(UserWarning):
-    """The data can be used, but results may not mean what they seem to mean."""
+    """The data can be used, but results may be misleading."""
 
 
 class Images(Protocol):
@@ -120,10 +120,10 @@ class MemoryImages:
 
 
 def name_ids(names: Iterable[object]) -> Ids:
-    """Make an array of ids whose memory grows with the text, not with the longest name.
+    """Make an array of ids whose memory is proportional to the text, not to the longest name.
 
     Args:
-        names: One name per image; what is not text is converted.
+        names: One name per image; other types are converted to text.
 
     Returns:
         Array (n,) of `str` objects.
@@ -164,8 +164,8 @@ class ImageSource:
     def fingerprint(self) -> str:
         """Identify these images.
 
-        Files are identified by absolute path, size and time of modification, other images by
-        their pixels. The answer is computed once.
+        Files are identified by absolute path, size and time of modification, other images by their
+        pixels. The result is cached.
 
         Returns:
             A sha256 in hexadecimal that changes when an id, a file or a pixel changes.
@@ -290,7 +290,7 @@ def _add_one(digest: Any, images: Images, index: int) -> None:
         return
     try:
         _add_array(digest, images[index])
-    except ImageError as error:  # found again, and reported, when the image is read
+    except ImageError as error:  # reported when the image is read
         digest.update(_framed(f"{type(error).__name__} {error.reason}"))
 
 

@@ -1,4 +1,4 @@
-"""Images to batches of squares, decoded by threads while the network works on the batch before."""
+"""Decode images into batches of squares, in threads that run ahead of the network."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def decode(
     try:
         indices, waiting = iter(range(len(images))), deque[Future[Square]]()
         for start in range(0, len(images), batch_size):
-            wanted = min(start + 3 * batch_size, len(images)) - start
-            while len(waiting) < wanted:
+            target = min(start + 3 * batch_size, len(images)) - start
+            while len(waiting) < target:
                 waiting.append(pool.submit(_square, images, next(indices), preprocess))
             count = min(batch_size, len(images) - start)
             yield _gather([waiting.popleft().result() for _ in range(count)], start, side)
@@ -74,7 +74,7 @@ def decode(
 def in_memory(
     data: LabelledImages, preprocess: Preprocess, *, limit: int | None = None
 ) -> LabelledImages:
-    """Decode a data set once, to go through it often.
+    """Decode a data set once, for repeated passes over it.
 
     Args:
         data: The data set.
@@ -98,7 +98,7 @@ def in_memory(
 
 
 def to_skipped(failed: list[tuple[int, str]], ids: Ids) -> tuple[Skipped, ...]:
-    """Name the images that could not be decoded.
+    """List the images that could not be decoded.
 
     Args:
         failed: Index and reason of each.

@@ -1,6 +1,6 @@
 """A folder of images, and a folder of class folders.
 
-The class of an image is the first folder below the root, however deep the image lies.
+The class of an image is the top-level folder below the root, at any depth.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SPLITS = frozenset(
 
 @dataclass
 class Listing:
-    """What a folder holds, at any depth.
+    """The contents of a folder, at any depth.
 
     Attributes:
         images: Files with an image extension, in order.
         hidden: Number of files and folders whose name begins with a dot.
-        others: Files with another extension.
+        others: Files without an image extension.
     """
 
     images: list[Path] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Listing:
 
     @property
     def skipped(self) -> str:
-        """One sentence about the files with another extension; empty if there are none."""
+        """One sentence about the files without an image extension; empty if there are none."""
         return skipped_notice(self.others)
 
 
@@ -70,7 +70,7 @@ def skipped_notice(others: Sequence[Path], hidden: int = 0) -> str:
 def list_images(root: str | Path) -> list[Path]:
     """List all images below a folder, at any depth.
 
-    Files with another extension are counted in a `DataWarning`.
+    Files without an image extension are counted in a `DataWarning`.
 
     Args:
         root: The folder.
@@ -87,15 +87,15 @@ def list_images(root: str | Path) -> list[Path]:
 
 
 def scan(root: str | Path) -> Listing:
-    """List a folder by names; no file is opened, so a damaged image is found when it is read.
+    """List a folder without opening any file; damaged images are detected when they are read.
 
-    Linked folders are followed, unless they lead back to a folder that contains them.
+    Symbolic links to folders are followed, except to a folder that contains the link.
 
     Args:
         root: The folder.
 
     Returns:
-        The images and what else there is.
+        The images and the other files.
 
     Raises:
         DataError: The folder or one below it cannot be read.
@@ -116,7 +116,7 @@ def warn_of_skipped(root: str | Path, listing: Listing) -> None:
 
     Args:
         root: The folder that was listed.
-        listing: What it holds.
+        listing: Its contents.
     """
     if listing.others:
         warnings.warn(f"{root}: {listing.skipped}", DataWarning, stacklevel=3)
@@ -127,13 +127,13 @@ def no_images(root: str | Path, listing: Listing) -> DataError:
 
     Args:
         root: The folder.
-        listing: What it holds instead.
+        listing: Its contents.
 
     Returns:
-        The error; it names the extensions of images.
+        The error; it lists the supported extensions.
     """
     known = ", ".join(sorted(IMAGE_SUFFIXES))
-    parts = [f"{root} holds no images.", listing.skipped, f"Image files end in {known}."]
+    parts = [f"{root} contains no images.", listing.skipped, f"Image files end in {known}."]
     return DataError(" ".join(part for part in parts if part))
 
 
@@ -148,7 +148,7 @@ def read_folder(root: str | Path) -> LabelledImages:
         names.
 
     Raises:
-        DataError: There are no images, images beside the class folders, class folders without
+        DataError: There are no images, images outside the class folders, class folders without
             images, or fewer than two classes.
     """
     root = Path(root)
@@ -178,12 +178,12 @@ def _require_classes(root: Path, classes: tuple[str, ...], parts: list[tuple[str
     stray = [part[0] for part in parts if len(part) == 1]
     if not classes:
         raise DataError(
-            f"{root} holds {len(stray)} images but no class folders. "
+            f"{root} contains {len(stray)} images but no class folders. "
             f"Put each image into {root}/<class>/."
         )
     if stray:
         raise DataError(
-            f"{root} holds {len(stray)} images beside the class folders ({_some(stray)}). "
+            f"{root} contains {len(stray)} images outside the class folders ({_some(stray)}). "
             "Move each into the folder of its class, or elsewhere."
         )
     if all(name.casefold() in _SPLITS for name in classes):
@@ -195,7 +195,7 @@ def _require_classes(root: Path, classes: tuple[str, ...], parts: list[tuple[str
     empty = [name for name in classes if name not in filled]
     if empty:
         raise DataError(
-            f"{len(empty)} class folders of {root} hold no images ({_some(empty)}). "
+            f"{len(empty)} class folders of {root} contain no images ({_some(empty)}). "
             "Fill or remove them."
         )
     if len(classes) < 2:
@@ -211,7 +211,9 @@ def _require_folder(root: str | Path) -> Path:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"Cannot read the folder {root}: {reason}. Check the path.") from error
     if not is_folder:
-        raise DataError(f"{root} is a file, not a folder. Give the folder that holds the images.")
+        raise DataError(
+            f"{root} is a file, not a folder. Give the folder that contains the images."
+        )
     return root
 
 
@@ -226,7 +228,7 @@ def _walk(root: Path) -> Iterator[Path]:
             yield path
             continue
         here = _identity(path)
-        if here not in above:  # else a link that leads back
+        if here not in above:  # otherwise a link to a parent folder
             inner = above | {here}
             entries = reversed(_entries(path))
             waiting += [(entry.path, _is_visible_folder(entry), inner) for entry in entries]
@@ -257,7 +259,7 @@ def _unreadable(path: Path, error: OSError) -> DataError:
 def _is_visible_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return not entry.name.startswith(".") and entry.is_dir()
-    except OSError:  # a link that leads to itself
+    except OSError:  # a symbolic link loop
         return False
 
 

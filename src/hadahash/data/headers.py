@@ -1,4 +1,4 @@
-"""What the headers of an image file claim, counted before a decoder acts on them.
+"""Limits on what the headers of an image file claim, checked before decoding.
 
 A TIFF or EXIF directory of a few bytes can claim gigabytes of tag data, and a JPEG of a few
 kilobytes can have thousands of scans. Both are refused before memory or time is spent.
@@ -39,18 +39,20 @@ def guard_tags(file: BinaryIO) -> BinaryIO:
     """
     start = file.read(4)
     if TIFF_START.match(start) and _overclaims(file):
-        raise ValueError("its tags claim more data than the file holds")
+        raise ValueError("its tags claim more data than the file contains")
     blocks = _jpeg_blocks(file) if start.startswith(b"\xff\xd8") else []
     file.seek(0)
     for kind in (_EXIF, _MPF):
-        joined = b"".join(content for _, content, own in blocks if own is kind)
+        joined = b"".join(content for _, content, block_kind in blocks if block_kind is kind)
         if block_claims_too_much(joined):
-            file = _blanked(file, [position for position, _, own in blocks if own is kind])
+            file = _blanked(
+                file, [position for position, _, block_kind in blocks if block_kind is kind]
+            )
     return file
 
 
 def block_claims_too_much(block: bytes) -> bool:
-    """Tell whether the tags of an EXIF block claim more data than it can hold.
+    """Return whether the tags of an EXIF block claim more data than it can hold.
 
     Args:
         block: A TIFF header and directory, with or without `Exif` before it.
@@ -123,7 +125,7 @@ def _jpeg_blocks(file: BinaryIO) -> list[tuple[int, bytes, bytes]]:
 
 
 def _blanked(file: BinaryIO, positions: list[int]) -> BinaryIO:
-    """A copy in which the names of these segments are overwritten, so that nobody reads them."""
+    """A copy in which the names of these segments are overwritten, so that decoders ignore them."""
     content = bytearray(file.read())
     for position in positions:
         content[position : position + 4] = b"\0\0\0\0"

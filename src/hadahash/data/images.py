@@ -1,6 +1,6 @@
-"""The only place that opens an image: a file, bytes or a stream in, uint8 (height, width, 3) out.
+"""Image decoding: a file, bytes or a stream in, uint8 (height, width, 3) out.
 
-The result is what a viewer shows:
+This is the only module that opens images. The result is what an image viewer shows:
 
 - EXIF orientation is applied; damaged EXIF is ignored;
 - of an animation the first frame is used, of a file with many pages the first page;
@@ -10,10 +10,10 @@ The result is what a viewer shows:
   values are negative, the minimum becomes black and the maximum white;
 - color profiles are not applied; a CMYK JPEG is read as inverted, as Adobe writes it.
 
-A file is judged by its content, never by its name. Only the formats of `FORMATS` are decoded, none
-of which is a program (EPS, PS, PDF and SVG are). Sizes are checked against `ImageLimits` before
-memory for the pixels is allocated. Images may be opened from any number of threads. Importing this
-module turns off the warnings of Pillow, which a hostile file can raise by the thousands.
+The format is detected from the content of a file, never from its name. Only the formats of
+`FORMATS` are decoded, none of which can contain programs, as EPS, PS, PDF and SVG can. Sizes are
+checked against `ImageLimits` before memory for the pixels is allocated. Images may be opened from
+any number of threads. Importing this module disables warnings of Pillow; a file can cause many.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _PILLOW_ERRORS = (
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """What one image may cost.
+    """Size limits of an image.
 
     Attributes:
         max_pixels: Largest number of pixels. Pillow refuses more than twice the default.
@@ -126,7 +126,7 @@ def open_image(
     Args:
         source: A path, the bytes of a file, or a binary stream.
         limits: Largest image.
-        truncated: "accept" returns what can be decoded of a file that is cut off or damaged; the
+        truncated: "accept" returns the part of a truncated or damaged file that can be decoded; the
             rest is black or gray.
         at_least: Allows a JPEG to be decoded at 1/2, 1/4 or 1/8 of its size while both sides stay
             at least this long, which is several times faster. The pixels are not exactly those of
@@ -138,7 +138,7 @@ def open_image(
 
     Raises:
         ImageError: The file cannot be read, is not an image, is damaged or is too large.
-        UsageError: `truncated` has another value.
+        UsageError: The value of `truncated` is unknown.
 
     Example:
         >>> open_image(b"P6 1 1 255 " + bytes([255, 128, 0])).tolist()

@@ -49,17 +49,18 @@ class Labels:
 
     @staticmethod
     def from_array(array: ArrayLike | Labels, count: int | None = None) -> Labels:
-        """Make labels of an array.
+        """Create labels from an array.
 
         Args:
             array: Class numbers (n,), or a matrix (n, C) of 0 and 1.
             count: Number of classes; by default the largest class number plus one, or C.
 
         Returns:
-            The labels. An argument that is a `Labels` already is returned as it is.
+            The labels. A `Labels` argument is returned unchanged.
 
         Raises:
-            UsageError: The array has another shape, values that are not whole numbers, negative
+            UsageError: The array has an unsupported shape, values that are not whole numbers,
+                negative
                 class numbers, or class numbers that are not below `count`.
         """
         if isinstance(array, Labels):
@@ -82,7 +83,7 @@ class Labels:
 
     @staticmethod
     def from_lists(lists: Iterable[Sequence[int]], count: int) -> Labels:
-        """Make multi-label labels of one list of class numbers per image.
+        """Create multi-label labels from one list of class numbers per image.
 
         Args:
             lists: The class numbers of each image, in any order; repeated ones count once.
@@ -115,7 +116,7 @@ class Labels:
 
     @property
     def array(self) -> NDArray[Any]:
-        """The same as `dense()`."""
+        """Same as `dense()`."""
         return self.dense()
 
     def dense(self) -> NDArray[Any]:
@@ -152,8 +153,8 @@ class Labels:
             return Labels(self.count, self.indices[picked])
         starts, lengths = self.indptr[picked], self.indptr[picked + 1] - self.indptr[picked]
         pointers = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        places = np.arange(pointers[-1]) + np.repeat(starts - pointers[:-1], lengths)
-        return Labels(self.count, self.indices[places], pointers)
+        positions = np.arange(pointers[-1]) + np.repeat(starts - pointers[:-1], lengths)
+        return Labels(self.count, self.indices[positions], pointers)
 
     def rows_by_class(self) -> list[NDArray[np.int64]]:
         """Return for each class the indices of its images, ascending."""
@@ -162,7 +163,7 @@ class Labels:
         return np.split(rows, np.cumsum(self.class_counts())[:-1]) if self.count else []
 
     def has(self, classes: ArrayLike) -> NDArray[np.bool_]:
-        """Tell which images have any of some classes.
+        """Return which images have at least one of the given classes.
 
         Args:
             classes: One class number or several.
@@ -170,9 +171,9 @@ class Labels:
         Returns:
             bool (n,).
         """
-        wanted = np.zeros(self.count, bool)
-        wanted[np.asarray(classes, np.int64)] = True
-        hit: NDArray[np.bool_] = wanted[self.indices]
+        selected = np.zeros(self.count, bool)
+        selected[np.asarray(classes, np.int64)] = True
+        hit: NDArray[np.bool_] = selected[self.indices]
         if self.indptr is None:
             return hit
         rows = np.repeat(np.arange(len(self)), np.diff(self.indptr))[hit]
@@ -194,9 +195,9 @@ class Labels:
 
         batch = self.take(rows.cpu().numpy() if isinstance(rows, torch.Tensor) else rows)
         lengths = np.ones(len(batch), np.int64) if batch.indptr is None else np.diff(batch.indptr)
-        places = np.repeat(np.arange(len(batch)) * self.count, lengths) + batch.indices
+        positions = np.repeat(np.arange(len(batch)) * self.count, lengths) + batch.indices
         targets = torch.zeros(len(batch) * self.count, device=device)
-        targets[torch.from_numpy(places).to(device)] = 1.0
+        targets[torch.from_numpy(positions).to(device)] = 1.0
         return targets.view(len(batch), self.count)
 
     def class_counts(self) -> NDArray[np.int64]:
@@ -204,7 +205,7 @@ class Labels:
         return np.bincount(self.indices, minlength=self.count).astype(np.int64)
 
     def restrict(self, classes: ArrayLike) -> Labels:
-        """Keep some classes and number them anew.
+        """Keep some classes and renumber them from 0.
 
         Args:
             classes: The class numbers to keep, ascending; every label must be one of them.

@@ -1,4 +1,4 @@
-"""How much memory this process may use."""
+"""Available memory of this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 def available_memory() -> int:
     """Return the memory that can be used without swapping, in bytes.
 
-    The limit of a container counts. Where the system does not tell, 16 GiB are assumed.
+    Container limits are respected. If the system does not report it, 16 GiB are assumed.
     """
     found = [amount for amount in (_system_memory(), _container_memory()) if amount is not None]
     return min(found, default=16 << 30)

@@ -33,7 +33,7 @@ from .preprocess import Preprocess
 K = TypeVar("K")
 V = TypeVar("V")
 
-_STATED = 256 << 20  # smaller stores in memory are not worth a message
+_STATED = 256 << 20  # no message for smaller stores in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +66,8 @@ class PixelStore:
         Args:
             data: The images.
             preprocess: Size and fit of the squares.
-            folder: Where the file is made when memory does not suffice; by default the cache
-                folder. The file has no name while it is used and is gone with the process.
+            folder: Folder of the file if memory does not suffice; by default the cache folder. The
+                file is unlinked while in use, so it disappears with the process.
             info: Receives one line that states the size of a large store before it is filled.
             memory_limit: Largest store in memory in bytes; by default half of what is available.
 
@@ -75,18 +75,18 @@ class PixelStore:
             The store.
 
         Raises:
-            StorageError: The disk has not enough space for the file.
+            StorageError: The disk does not have enough space for the file.
         """
         shape = (len(data), 3, preprocess.side, preprocess.side)
         limit = available_memory() // 2 if memory_limit is None else memory_limit
         in_memory = _nbytes(shape) <= limit
-        place = cache_folder() if folder is None else Path(folder)
+        location = cache_folder() if folder is None else Path(folder)
         if not in_memory or _nbytes(shape) >= _STATED:
-            where = "memory" if in_memory else str(place)
+            where = "memory" if in_memory else str(location)
             info(
                 f"Storing {len(data):,} images of {preprocess.side} px: {_size(shape)} in {where}."
             )
-        array = np.empty(shape, np.uint8) if in_memory else _allocate(place, shape)
+        array = np.empty(shape, np.uint8) if in_memory else _allocate(location, shape)
         filled, rows, failed = 0, [np.empty(0, np.int64)], list[tuple[int, str]]()
         for part in decode(data.images, preprocess, batch_size=256):
             array[filled : filled + len(part.rows)] = part.pixels
@@ -101,7 +101,8 @@ class PixelStore:
 class Prefetcher(Generic[K, V]):
     """Reads items in a thread, one ahead of the consumer.
 
-    Leaving the loop early stops the thread. An error of `read` is raised where its item is due.
+    Leaving the loop early stops the thread. An error in `read` is raised when its item is
+    requested.
 
     Args:
         read: Reads one item.

@@ -29,7 +29,7 @@ Info = Callable[[str], object]
 
 
 def list_preparations() -> list[str]:
-    """Return the names that `prepare` knows."""
+    """Return the names that `prepare` accepts."""
     return sorted(_PREPARATIONS)
 
 

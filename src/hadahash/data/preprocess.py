@@ -23,8 +23,8 @@ from .images import image_size
 if TYPE_CHECKING:
     from ..config import InputConfig
 
-_CROP = 0.875  # the central part that is used of photographs that are large enough
-_SAMPLE = 200  # images whose size is looked at
+_CROP = 0.875  # fraction of the side that is used of large photographs
+_SAMPLE = 200  # number of images whose size is read
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Preprocess:
 def choose_preprocess(images: Images, backbone_size: int, config: InputConfig) -> Preprocess:
     """Choose how images reach the network.
 
-    Photographs larger than the input are stored a little larger and cropped; small images are
-    used whole.
+    Photographs larger than the input are stored a little larger and cropped; small images are not
+    cropped.
 
     Args:
         images: The training images; the sizes of a sample of them are read.
         backbone_size: Input size that the backbone was made for.
-        config: What the user has set; None in a field means: derive it.
+        config: User settings; fields that are None are derived.
 
     Returns:
         The preprocessing.
@@ -67,9 +67,9 @@ def choose_preprocess(images: Images, backbone_size: int, config: InputConfig) -
     """
     train_size = backbone_size if config.size is None else config.size
     size = train_size if config.encode_size is None else config.encode_size
-    wanted = round(size / _CROP)
-    side = min(wanted, _typical_side(images)) if config.side is None else config.side
-    crop = (_CROP if side >= wanted else 1.0) if config.crop is None else config.crop
+    full_side = round(size / _CROP)
+    side = min(full_side, _typical_side(images)) if config.side is None else config.side
+    crop = (_CROP if side >= full_side else 1.0) if config.crop is None else config.crop
     if size < 8 or side < 4:
         raise UsageError(f"size must be >= 8 and side >= 4, got size={size} and side={side}.")
     return Preprocess(side, size, train_size, crop, config.fit, config.mirror)

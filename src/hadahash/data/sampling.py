@@ -1,4 +1,4 @@
-"""Random draws of images by class, from a stream of random bits that never changes."""
+"""Random draws of images by class, reproducible across versions and platforms."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def draw_two_parts(
     """
     if data.multilabel and name.startswith("cifar10"):
         raise DataError(f"Protocol {name} needs single-label data, got multi-label data.")
-    everything = np.arange(len(data))
-    query, train = draw(data, name, everything, counts, seed)
-    return query, train, np.setdiff1d(everything, np.concatenate([query, train]))
+    all_rows = np.arange(len(data))
+    query, train = draw(data, name, all_rows, counts, seed)
+    return query, train, np.setdiff1d(all_rows, np.concatenate([query, train]))
 
 
 def draw(
     data: LabelledImages, name: str, pool: Indices, counts: tuple[int, ...], seed: int
 ) -> list[Indices]:
-    """Draw `counts` images per class for each part, among those no earlier class has drawn.
+    """Draw `counts` images per class for each part, among images not drawn for an earlier class.
 
     Args:
         data: The data set.
@@ -59,15 +59,16 @@ def draw(
     free = np.ones(len(pool), bool)
     groups = data.labels.take(pool).rows_by_class()
     for rows, class_name in zip(groups, data.classes, strict=True):
-        own = rows[free[rows]]
-        if len(own) < sum(counts):
+        candidates = rows[free[rows]]
+        if len(candidates) < sum(counts):
             raise DataError(
                 f"Protocol {name} needs {sum(counts)} images per class, "
-                f"but class {class_name!r} has {len(own)}. Use protocol holdout for small data."
+                f"but class {class_name!r} has {len(candidates)}. "
+                "Use protocol holdout for small data."
             )
-        own = shuffled(own, bits)[: sum(counts)]
-        free[own] = False
-        drawn.append(pool[own][None])
+        candidates = shuffled(candidates, bits)[: sum(counts)]
+        free[candidates] = False
+        drawn.append(pool[candidates][None])
     table = np.concatenate(drawn)  # (classes, images per class)
     return [np.sort(part, axis=None) for part in np.split(table, np.cumsum(counts)[:-1], axis=1)]
 
@@ -97,13 +98,13 @@ def hold_out(
 
 
 def _spared(order: Indices, labels: Labels) -> Indices:
-    """`order` without images that are the last one of a label once all before them are taken."""
+    """Drop images from `order` that would be the last of a label once all before them are taken."""
     left = labels.class_counts()
     kept = []
     for row in order:
-        own = labels.classes_of(row)
-        if (left[own] > 1).all():
-            left[own] -= 1
+        classes = labels.classes_of(row)
+        if (left[classes] > 1).all():
+            left[classes] -= 1
             kept.append(row)
     return np.array(kept, np.int64)
 

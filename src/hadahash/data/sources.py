@@ -1,4 +1,4 @@
-"""One way in for images: paths, data set names, tables, arrays, tensors, PIL images and bytes.
+"""Image sources: paths, data set names, tables, arrays, tensors, PIL images and bytes.
 
 The library, the command line and the service all call `as_images` or `as_labelled`.
 """
@@ -42,7 +42,7 @@ def _silent(text: str) -> None:
 
 
 def as_images(source: Any) -> ImageSource:
-    """Turn what a caller holds into images with ids.
+    """Convert any supported source to images with ids.
 
     Args:
         source: A path to an image file, a folder (searched recursively) or a table (.csv, .tsv,
@@ -77,16 +77,16 @@ def as_images(source: Any) -> ImageSource:
     if isinstance(source, np.ndarray) or _is_tensor(source):
         return ImageSource(ArrayImages(_as_pixels(source, 4)), np.arange(len(source)))
     if not isinstance(source, Iterable) or isinstance(source, dict):
-        raise UsageError(f"{type(source).__name__} is no source of images. {_ACCEPTED}")
+        raise UsageError(f"{type(source).__name__} is not a source of images. {_ACCEPTED}")
     return _from_items(list(source))
 
 
 def as_labelled(data: Any, labels: ArrayLike | Labels | None = None) -> LabelledImages:
-    """Turn what a caller holds into labelled images to learn from.
+    """Convert any supported source to labelled images for training.
 
     Of a data set that has parts, such as a table with a column `split` or VOC 2012, only the
-    training part is used. Set `parts=None` (`dataclasses.replace`) on images that were selected by
-    another rule.
+    training part is used. Set `parts=None` (`dataclasses.replace`) on images that were selected in
+    another way.
 
     Args:
         data: A folder of class folders, a table, the name of a data set, or a `LabelledImages`,
@@ -123,7 +123,7 @@ def as_labelled(data: Any, labels: ArrayLike | Labels | None = None) -> Labelled
 
 
 def find_dataset(spec: str | Path) -> DatasetInfo:
-    """Find out what a data set name, a table or a folder of class folders stands for.
+    """Look up a data set by name, or a table or folder of class folders by path.
 
     Args:
         spec: Name or path. A folder with the name of a data set is written ./name.
@@ -132,7 +132,7 @@ def find_dataset(spec: str | Path) -> DatasetInfo:
         How the data set is located and read.
 
     Raises:
-        UsageError: There is neither such a data set nor such a folder.
+        UsageError: There is no data set and no folder of this name.
     """
     if isinstance(spec, str) and spec in DATASETS:
         return DATASETS.get(spec)
@@ -217,10 +217,10 @@ def _from_items(items: list[Any]) -> ImageSource:
         names = (os.fspath(item) for item in items)
         return ImageSource(FileImages([Path(item) for item in items]), name_ids(names))
     if any(paths):
-        raise UsageError("A list must hold either paths or images, not both.")
+        raise UsageError("A list must contain either paths or images, not both.")
     wrong = [type(item).__name__ for item in items if not _is_item(item)]
     if wrong:
-        raise UsageError(f"A list of {wrong[0]} is no source of images. {_ACCEPTED}")
+        raise UsageError(f"A list of {wrong[0]} is not a source of images. {_ACCEPTED}")
     return _numbered([_pixels(item) for item in items])
 
 
@@ -240,12 +240,12 @@ def _is_item(item: Any) -> bool:
 
 
 def _is_tensor(item: Any) -> bool:
-    torch = sys.modules.get("torch")  # who holds a tensor has imported torch
+    torch = sys.modules.get("torch")  # a tensor exists only if torch has been imported
     return torch is not None and isinstance(item, torch.Tensor)
 
 
 def _pixels(item: Any) -> Any:
-    """One image: PIL images as they are, files as bytes, arrays and tensors as uint8."""
+    """One image: PIL images unchanged, files as bytes, arrays and tensors as uint8."""
     if hasattr(item, "read"):
         item = item.read()
     if isinstance(item, (bytes, bytearray)):
@@ -258,7 +258,7 @@ def _as_pixels(source: Any, dimensions: int) -> NDArray[np.uint8]:
     array: NDArray[Any] = source.detach().cpu().numpy() if _is_tensor(source) else source
     last, first = array.shape[-1:] == (3,), array.shape[-3:-2] == (3,)
     if array.ndim != dimensions or not (last or first) or 0 in array.shape[1:]:
-        raise UsageError(f"An array of the shape {array.shape} holds no RGB images. {_ACCEPTED}")
+        raise UsageError(f"An array of the shape {array.shape} contains no RGB images. {_ACCEPTED}")
     if last and first and array.shape[-2] != 3:
         raise UsageError(
             f"The shape {array.shape} has two dimensions of 3, so the channels are ambiguous. "
@@ -282,7 +282,7 @@ def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _parse_labels(labels: Any, count: int) -> tuple[Labels, tuple[str, ...]]:
-    """Labels of a caller as `Labels`, and the names of the classes."""
+    """Convert user labels to `Labels` and class names."""
     if isinstance(labels, Labels):
         values, names = labels, tuple(map(str, range(labels.count)))
     else:

@@ -1,4 +1,4 @@
-"""Splits: which images are queries, which are trained on and which are the database.
+"""Splits of a data set into queries, training images and database.
 
 A split is made by a named protocol and a seed:
 
@@ -25,9 +25,9 @@ A split is made by a named protocol and a seed:
     unseen           for any data of 4 classes or more: a quarter of the classes (at least 2) is
                      never trained on; 10 % of their images are queries, searched among the rest
 
-A split follows from the seed alone: the images of each class in turn are sorted by raw 64-bit
-numbers of the PCG64 generator of numpy, whose stream never changes, and the first ones are taken.
-Indices are in ascending order.
+A split depends on the seed alone: the images of each class in turn are sorted by raw 64-bit numbers
+of the PCG64 generator of numpy, whose stream never changes, and the first ones are taken. Indices
+are in ascending order.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Split:
             indices = np.asarray(getattr(self, part), np.int64)
             if indices.ndim != 1 or len(np.unique(indices)) != len(indices) or (indices < 0).any():
                 raise DataError(
-                    f"The {part} part of split {self.name} must hold different indices >= 0."
+                    f"The {part} part of split {self.name} must contain different indices >= 0."
                 )
             object.__setattr__(self, part, indices)
         for part in _PARTS[1:]:
@@ -140,7 +140,7 @@ class Split:
             whole = split.sha256 == stored["sha256"]
         except (DataError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise StorageError(
-                f"{path} holds no split, or is damaged ({error}). Train again."
+                f"{path} contains no split, or is damaged ({error}). Train again."
             ) from error
         if not whole:
             raise StorageError(f"{path} is damaged (its sha256 differs). Train again.")
@@ -313,11 +313,13 @@ def _unseen(data: LabelledImages, seed: int) -> Split:
             f"Protocol unseen needs at least 4 classes, got {classes}. Use protocol holdout."
         )
     held = shuffled(np.arange(classes), bits)[: max(2, round(classes / 4))]
-    own = data.labels.has(held)
-    query, database = hold_out(np.flatnonzero(own), data.labels.take(own), 0.1, bits)
+    in_held_out = data.labels.has(held)
+    query, database = hold_out(
+        np.flatnonzero(in_held_out), data.labels.take(in_held_out), 0.1, bits
+    )
     if not len(query):
         raise DataError(f"None of the {len(held)} held-out classes has 2 images. Use another seed.")
-    return Split("unseen", seed, query, np.flatnonzero(~own), database)
+    return Split("unseen", seed, query, np.flatnonzero(~in_held_out), database)
 
 
 def validation_split(
@@ -357,17 +359,17 @@ def validation_split(
 
 
 def _sized(split: Split, *allowed: tuple[int | range, ...]) -> Split:
-    """The split, if its sizes are `allowed`: a number or a range for query, train and database."""
+    """Return the split if its sizes are `allowed`: a number or a range for each part."""
     for sizes in allowed:
         pairs = zip(split.sizes.values(), sizes, strict=True)
         if all(
-            size in wanted if isinstance(wanted, range) else size == wanted
-            for size, wanted in pairs
+            size in expected if isinstance(expected, range) else size == expected
+            for size, expected in pairs
         ):
             return split
-    wanted = " or ".join(_listed(sizes) for sizes in allowed)
+    expected = " or ".join(_listed(sizes) for sizes in allowed)
     raise DataError(
-        f"Protocol {split.name} must give {wanted}; this data set gives "
+        f"Protocol {split.name} must give {expected}; this data set gives "
         f"{_listed(split.sizes.values())}. Use the whole data set, or protocol holdout."
     )
 

@@ -7,11 +7,11 @@
 
 Other columns are ignored. If every image has one label, the data are single-label; if any image has
 several, they are multi-label. With a column `split` the protocol `table` uses it, else `holdout`
-draws the queries. "val" is refused: it could mean queries, or images to choose settings with. Ids
-are the paths.
+draws the queries. "val" is refused because it is ambiguous: queries, or images to choose settings
+on. Ids are the paths.
 
 All problems of a table are reported at once, with their lines. A label that occurs once and looks
-like a misspelling of a frequent one is used as it is, with a warning.
+like a misspelling of a frequent one is used unchanged, with a warning.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _COLUMNS = (
 
 
 def is_table(path: str | Path) -> bool:
-    """Tell whether a path has the name of a table and is not a folder."""
+    """Return whether a path has the extension of a table and is not a folder."""
     return Path(path).suffix.lower() in SUFFIXES and not os.path.isdir(path)  # noqa: PTH112
 
 
@@ -105,7 +105,7 @@ def read_paths(path: str | Path) -> tuple[list[str], list[Path]]:
         path: The table.
 
     Returns:
-        The paths as they are written, and the files they stand for.
+        The paths as written, and the files they refer to.
 
     Raises:
         DataError: The table has no column `path`, or an image does not exist.
@@ -120,7 +120,7 @@ def read_paths(path: str | Path) -> tuple[list[str], list[Path]]:
 
 
 def read_rows(path: Path, *, labelled: bool = True) -> list[Row]:
-    """Read the rows of a table, of which only the columns are checked.
+    """Read the rows of a table; only the columns are checked.
 
     Args:
         path: The table.

@@ -15,10 +15,10 @@ from ..errors import DataError
 from .base import DataWarning
 
 SPLITS = {"train": "train", "query": "query", "test": "query", "database": "database"}
-FREQUENT = 5  # a label that occurs this often is not taken for a misspelling
+FREQUENT = 5  # a label that occurs this often is not considered a misspelling
 
 _SHOWN = 5  # problems and warnings reported in full
-_SIMILAR = 0.8  # smallest similarity of a misspelled label to the one that is meant
+_SIMILAR = 0.8  # minimum similarity of a misspelled label to the intended one
 
 
 class DoubtfulLabelWarning(DataWarning):
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Problems:
-    """What is wrong with a table, collected to be reported at once.
+    """Problems of a table, collected to be reported at once.
 
     Attributes:
         table: The table.
@@ -114,7 +114,7 @@ def check_paths(rows: Sequence[Row], problems: Problems) -> list[Path]:
     paths = [_check_path(row, problems) for row in rows]
     first: dict[str, int] = {}
     for row, path in zip(rows, paths, strict=True):
-        place = os.path.abspath(path)  # noqa: PTH100 (Path.resolve asks the disk for every part)
+        place = os.path.abspath(path)  # noqa: PTH100 (Path.resolve reads the disk)
         if row.path and place in first:
             known = f"{problems.unit} {first[place]}"
             text = f"{row.path} is already in {known}: put all its labels into one row"
@@ -124,7 +124,7 @@ def check_paths(rows: Sequence[Row], problems: Problems) -> list[Path]:
 
 
 def warn_of_misspellings(rows: Sequence[Row], problems: Problems) -> None:
-    """Warn of labels that occur once and differ from a frequent one by a letter or their order.
+    """Warn of labels that occur once and look like a misspelling of a frequent one.
 
     Args:
         rows: The rows of the table.
@@ -140,18 +140,18 @@ def warn_of_misspellings(rows: Sequence[Row], problems: Problems) -> None:
             if known is not None and found <= _SHOWN:
                 place = f"{problems.table} {problems.unit} {row.number}"
                 text = f"the label '{label}' occurs once; did you mean '{known}'"
-                _warn(f"{place}: {text} ({counts[known]:,} times)? It is used as it is.")
+                _warn(f"{place}: {text} ({counts[known]:,} times)? It is used unchanged.")
     if found > _SHOWN:
         _warn(f"{problems.table}: {found - _SHOWN:,} more labels occur once and look misspelled.")
 
 
 class Misspellings:
-    """Finds the label that is meant by one that differs in a letter or in the order of letters.
+    """Finds the intended label of one with a wrong letter or swapped letters.
 
     The time does not depend on the number of known labels.
 
     Args:
-        known: The labels that are spelled right.
+        known: The correctly spelled labels.
 
     Example:
         >>> known = Misspellings(["dog", "Goldfish"])
@@ -169,7 +169,7 @@ class Misspellings:
                 self._near[key].append(label)
 
     def meant_by(self, label: str) -> str | None:
-        """Return the known label that is meant, or None."""
+        """Return the intended label, or None."""
         small = label.casefold()
         anagram = self._anagrams.get("".join(sorted(small)))
         if anagram is not None:
@@ -211,9 +211,9 @@ def _is_file(path: Path) -> bool:
 def _check_splits(rows: Sequence[Row], problems: Problems) -> None:
     """With a column split there must be queries, and training images of every class."""
     used = {SPLITS[row.split or ""] for row in rows}
-    for wanted in ("train", "query"):
-        if wanted not in used:
-            problems.add(rows[0].number, f"the table has no row with split={wanted}")
+    for required in ("train", "query"):
+        if required not in used:
+            problems.add(rows[0].number, f"the table has no row with split={required}")
     if "train" not in used:
         return
     known = {label for row in rows if row.split == "train" for label in row.labels}

@@ -1,4 +1,4 @@
-"""Text files of data sets: UTF-8, or refused with the line that is not."""
+"""Text files of data sets: must be UTF-8; errors name the line."""
 
 from __future__ import annotations
 

@@ -95,13 +95,13 @@ def _groups(members: NDArray[np.bool_]) -> Iterator[tuple[int, int, NDArray[np.i
     """(class, size, rows): the items of a class, grouped by their number of classes `size`."""
     sizes = members.sum(axis=1)
     for label in range(members.shape[1]):
-        own = np.flatnonzero(members[:, label])
-        for size in np.unique(sizes[own]):
-            yield label, int(size), own[sizes[own] == size]
+        rows = np.flatnonzero(members[:, label])
+        for size in np.unique(sizes[rows]):
+            yield label, int(size), rows[sizes[rows] == size]
 
 
 class Histogram(NamedTuple):
-    """Distribution of real-valued outputs before binarisation.
+    """Distribution of real-valued outputs before binarization.
 
     Attributes:
         edges: float (bins + 1,), edges of the bins.
@@ -129,8 +129,8 @@ def histogram(values: ArrayLike, *, bins: int = 50) -> Histogram:
         [0.25, 0.0, 0.25, 0.5]
     """
     flat = np.asarray(values, np.float64).ravel()
-    reach = max(1.0, float(np.abs(flat).max()))
-    counts, edges = np.histogram(flat, bins=bins, range=(-reach, reach))
+    limit = max(1.0, float(np.abs(flat).max()))
+    counts, edges = np.histogram(flat, bins=bins, range=(-limit, limit))
     return Histogram(edges, counts / len(flat), float(np.mean(np.abs(flat) > 0.9)))
 
 
@@ -158,7 +158,7 @@ class Sample(NamedTuple):
 
     Attributes:
         rows: int64 (points,), their rows, ascending.
-        shown: The classes that get a colour.
+        shown: The classes that get a color.
     """
 
     rows: NDArray[np.int64]
@@ -187,9 +187,9 @@ def sample(
     found, counts = np.unique(numbers[numbers >= 0], return_counts=True)
     shown = np.sort(found[np.argsort(-counts, kind="stable")[:classes]])
     rng = np.random.default_rng(seed)
-    in_colour = rng.permutation(np.flatnonzero(np.isin(numbers, shown)))
+    in_color = rng.permutation(np.flatnonzero(np.isin(numbers, shown)))
     others = rng.permutation(np.flatnonzero((numbers >= 0) & ~np.isin(numbers, shown)))
-    kept = in_colour[: points - min(len(others), points // 2)]
+    kept = in_color[: points - min(len(others), points // 2)]
     return Sample(np.sort(np.concatenate([kept, others[: points - len(kept)]])), shown)
 
 
@@ -198,7 +198,7 @@ def tsne(codes: Codes, *, seed: int = 0) -> Reals:
 
     t-SNE works on squared Euclidean distances, which for +-1 codes are 4 times the Hamming
     distances. Good codes of a class are often equal: they would collapse to one point, and codes
-    one bit away would be torn from them, since equal codes fill all neighbour lists. Normal noise
+    one bit away would be placed far away, since equal codes fill all neighbor lists. Normal noise
     that adds about one bit to each distance prevents this.
 
     Args:

@@ -28,7 +28,7 @@ LabelsLike: TypeAlias = "ArrayLike | HasLabelArray"
 
 
 class LabelPair(NamedTuple):
-    """Labels of both sides, encoded alike."""
+    """Labels of queries and database in the same encoding."""
 
     query: LabelArray
     database: LabelArray
@@ -75,7 +75,7 @@ def encode_labels(
 
 
 def check_class_numbers(labels: LabelsLike, count: int, side: str) -> LabelArray:
-    """Labels as int64 (n,) class numbers or bool (n, C).
+    """Validate labels and convert them to int64 (n,) class numbers or bool (n, C).
 
     Args:
         labels: (n,) class numbers, or (n, C) of 0 and 1.
@@ -86,7 +86,7 @@ def check_class_numbers(labels: LabelsLike, count: int, side: str) -> LabelArray
         The checked array.
 
     Raises:
-        UsageError: If the labels are anything else.
+        UsageError: If the labels have an unsupported form.
     """
     array = _read(labels, count, side)
     if isinstance(array, list):
@@ -96,9 +96,9 @@ def check_class_numbers(labels: LabelsLike, count: int, side: str) -> LabelArray
 
 def _read(labels: LabelsLike, count: int, side: str) -> LabelArray | list[Hashable]:
     """An encoded array, or a list of hashable labels that are not integers."""
-    given = labels.array if isinstance(labels, HasLabelArray) else labels
+    raw = labels.array if isinstance(labels, HasLabelArray) else labels
     try:
-        array = np.asarray(given)
+        array = np.asarray(raw)
     except ValueError:
         raise UsageError(
             f"The {side} labels have rows of different lengths. Use one label per item, or a "
@@ -116,7 +116,7 @@ def _read(labels: LabelsLike, count: int, side: str) -> LabelArray | list[Hashab
     if array.ndim == 2:
         return _matrix(array, side)
     if array.dtype.kind in "USO":
-        return _hashable(array.tolist() if isinstance(given, np.ndarray) else list(given), side)  # type: ignore[arg-type]
+        return _hashable(array.tolist() if isinstance(raw, np.ndarray) else list(raw), side)  # type: ignore[arg-type]
     return _class_numbers(array, side)
 
 
@@ -129,7 +129,7 @@ def _matrix(array: NDArray[Any], side: str) -> NDArray[np.bool_]:
     if array.dtype.kind not in "iuf" or not ((array == 0) | (array == 1)).all():
         hint = " For class numbers use labels[:, 0]." if array.shape[1] == 1 else ""
         raise UsageError(
-            f"A {side} label matrix (n, C) must hold only 0 and 1, "
+            f"A {side} label matrix (n, C) must contain only 0 and 1, "
             f"got other values ({array.dtype}).{hint}"
         )
     return array.astype(bool)

@@ -40,9 +40,9 @@ def average_precision(
 ) -> Reals:
     """Expected average precision of each query.
 
-    The sum of the precisions at the relevant items among the first `depth` is divided by the
-    number of relevant items: those found among the first `depth`, as most of the field does, or
-    those that could be found there. Where `depth` cuts a tie, the number found is random, and the
+    The sum of the precisions at the relevant items among the first `depth` is divided by the number
+    of relevant items: those found among the first `depth`, as most implementations do, or those
+    that could be found there. Where `depth` cuts a tie, the number found is random, and the
     expectation is that of the whole ratio.
 
     Args:
@@ -52,7 +52,7 @@ def average_precision(
         denominator: "found", or "possible": min(depth, all relevant items).
 
     Returns:
-        float (q,); NaN for a query whose denominator is certainly 0.
+        float (q,); NaN for a query whose denominator is always 0.
 
     Example:
         Three items at distances 0, 1, 1; the relevant one is the first of the tie or the second:
@@ -63,7 +63,8 @@ def average_precision(
         >>> average_precision(np.array([[1, 2]]), np.array([[0, 1]]), depth=2).tolist()
         [0.25]
     """
-    depth = int(total.sum(axis=1).max()) if depth is None else depth
+    longest = int(total.sum(axis=1).max())
+    depth = longest if depth is None else min(depth, longest)
     before, hits_before = _before(total), _before(relevant)
     taken = np.clip(depth - before, 0, total)
     sums = _tie_sum(total, relevant, before, hits_before, taken)
@@ -188,8 +189,8 @@ def precision_recall(total: Counts, relevant: Counts) -> PrecisionRecall:
         ([1.0, 0.75], [0.33, 1.0])
     """
     items, hits = np.cumsum(total, axis=1), np.cumsum(relevant, axis=1)
-    wanted = hits[:, -1:]
-    searched = hits[wanted[:, 0] > 0]
+    relevant_total = hits[:, -1:]
+    searched = hits[relevant_total[:, 0] > 0]
     return PrecisionRecall(
         radius=np.arange(total.shape[1]),
         precision=(hits / np.maximum(items, 1)).mean(axis=0),
@@ -197,7 +198,7 @@ def precision_recall(total: Counts, relevant: Counts) -> PrecisionRecall:
         if len(searched)
         else np.zeros(total.shape[1]),
         micro_precision=hits.sum(axis=0) / np.maximum(items.sum(axis=0), 1),
-        micro_recall=hits.sum(axis=0) / max(int(wanted.sum()), 1),
+        micro_recall=hits.sum(axis=0) / max(int(relevant_total.sum()), 1),
     )
 
 
@@ -253,12 +254,12 @@ def _hypergeometric(n: int, r: int, m: int) -> tuple[NDArray[np.int64], Reals]:
     """Number of relevant items among m drawn from n, r of them relevant: values, probabilities.
 
     Values further from the mean than Bernstein's inequality allows with probability e^-40 are left
-    out. Neighbouring probabilities have a simple ratio, so they are multiplied up from the mode and
-    normalised: unlike with factorials, no digit is lost.
+    out. Neighboring probabilities have a simple ratio, so they are multiplied up from the mode and
+    normalized: unlike with factorials, no digit is lost.
     """
     likely = (m + 1) * (r + 1) // (n + 2)
-    reach = 30 + int(9 * np.sqrt(m * r / n * (1 - r / n)))
-    low, high = max(0, m + r - n, likely - reach), min(m, r, likely + reach)
+    half_width = 30 + int(9 * np.sqrt(m * r / n * (1 - r / n)))
+    low, high = max(0, m + r - n, likely - half_width), min(m, r, likely + half_width)
     x = np.arange(low, high + 1)
     ratio = (r - x[:-1]) * ((m - x[:-1]) / (x[1:] * (n - r - m + x[1:])))  # p(x + 1) / p(x)
     peak = likely - low

@@ -89,7 +89,7 @@ def expected_by_ranks(
         denominator: "found" or "possible".
 
     Returns:
-        The expectation, or None if the denominator is certainly 0.
+        The expectation, or None if the denominator is always 0.
 
     Example:
         >>> round(expected_by_ranks([0, 1, 1], [False, True, False]), 4)
@@ -130,7 +130,7 @@ def evaluate_slowly(
         denominator: "found" or "possible".
 
     Returns:
-        One value per query, None where the denominator is certainly 0.
+        One value per query, None where the denominator is always 0.
     """
     results = []
     for bits, classes in zip(query_bits, query_classes, strict=True):

@@ -78,10 +78,10 @@ class Report:
             Text such as "Of the 10 nearest images, 9.0 share a label with the query (by chance:
             1.7)."
         """
-        places = [k for k in self.precision_at if k <= 10] or list(self.precision_at)
-        if not places:
+        cutoffs = [k for k in self.precision_at if k <= 10] or list(self.precision_at)
+        if not cutoffs:
             return f"mAP is {self.map:.4f} (by chance: {self.chance:.4f})."
-        k = max(places) if max(places) <= 10 else min(places)
+        k = max(cutoffs) if max(cutoffs) <= 10 else min(cutoffs)
         precision = self.precision_at[k]
         if k == 1:
             text = f"The nearest image shares a label with the query in {precision:.1%} of searches"
@@ -119,7 +119,9 @@ class Report:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Report:
-        """Read what `to_dict` gave, in this version or in 0.1. Unknown keys are ignored.
+        """Create a report from the output of `to_dict`, of this version or of 0.1.
+
+        Unknown keys are ignored.
 
         Args:
             values: The dictionary.
@@ -132,9 +134,9 @@ class Report:
         """
         renamed = {_RENAMED.get(name, name): value for name, value in values.items()}
         known = {each.name for each in fields(cls)}
-        given = {name: value for name, value in renamed.items() if name in known}
+        stored = {name: value for name, value in renamed.items() if name in known}
         try:
-            return cls(**given | _typed(given))
+            return cls(**stored | _typed(stored))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StorageError(
                 f"The report is damaged or incomplete ({error}). Run the evaluation again."
@@ -142,7 +144,7 @@ class Report:
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
-        """Read a file that `to_json` wrote, in this version or in 0.1.
+        """Read a file that `to_json` wrote, in this version or in version 0.1.
 
         Args:
             path: The JSON file.
@@ -159,7 +161,7 @@ class Report:
         return cls.from_dict(values)
 
     def __str__(self) -> str:
-        """A few lines for a person."""
+        """A human-readable summary of a few lines."""
         lines = [
             self._headline(),
             "  ".join(f"P@{k} {v:.4f}" for k, v in self.precision_at.items()),
@@ -209,21 +211,21 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _typed(given: Mapping[str, Any]) -> dict[str, Any]:
+def _typed(stored: Mapping[str, Any]) -> dict[str, Any]:
     """The values that JSON stores in another form."""
-    per_class, curve = given["per_class"], given["precision_recall"]
+    per_class, curve = stored["per_class"], stored["precision_recall"]
     numbered = all(str(key).isdecimal() for key in per_class)
     reals = ("chance", "prevalence", "precision_radius_2", "nonempty_radius_2")
     return {
-        "average_precision": _reals(given["average_precision"]),
-        "bit_balance": _reals(given["bit_balance"]),
-        "per_class": {int(key) if numbered else key: own for key, own in per_class.items()},
-        "precision_at": {int(key): own for key, own in given["precision_at"].items()},
+        "average_precision": _reals(stored["average_precision"]),
+        "bit_balance": _reals(stored["bit_balance"]),
+        "per_class": {int(key) if numbered else key: value for key, value in per_class.items()},
+        "precision_at": {int(key): value for key, value in stored["precision_at"].items()},
         "precision_recall": PrecisionRecall(
             radius=np.asarray(curve["radius"], np.int64),
-            **{name: _reals(own) for name, own in curve.items() if name != "radius"},
+            **{name: _reals(value) for name, value in curve.items() if name != "radius"},
         ),
-        **{name: _NAN for name in reals if given.get(name) is None},
+        **{name: _NAN for name in reals if stored.get(name) is None},
     }
 
 

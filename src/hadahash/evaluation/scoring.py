@@ -189,14 +189,16 @@ def _chance(
 def _per_class(ap: Reals, labels: LabelPair) -> dict[Any, float]:
     """Mean AP of the queries of each class; classes without an evaluated query are left out."""
     evaluated = ~np.isnan(ap)
-    own = labels.query[evaluated]
-    if own.ndim == 1:
-        classes, member = np.unique(own, return_inverse=True)
+    query_labels = labels.query[evaluated]
+    if query_labels.ndim == 1:
+        classes, member = np.unique(query_labels, return_inverse=True)
         means = np.bincount(member, ap[evaluated]) / np.bincount(member)
         names = classes.tolist() if labels.names is None else [labels.names[c] for c in classes]
         return dict(zip(names, means.tolist(), strict=True))
-    sizes = own.sum(axis=0)
-    return {int(c): float(ap[evaluated] @ own[:, c] / sizes[c]) for c in np.flatnonzero(sizes)}
+    sizes = query_labels.sum(axis=0)
+    return {
+        int(c): float(ap[evaluated] @ query_labels[:, c] / sizes[c]) for c in np.flatnonzero(sizes)
+    }
 
 
 def _bit_balance(codes: Codes) -> Reals:
@@ -231,9 +233,9 @@ def _check_codes(query_codes: Any, database_codes: Any) -> tuple[Codes, Codes]:
     return queries, database
 
 
-def _as_codes(given: Any, side: str) -> Codes:
+def _as_codes(values: Any, side: str) -> Codes:
     try:
-        codes = as_codes(given)
+        codes = as_codes(values)
     except UsageError as error:
         raise UsageError(f"Invalid {side} codes. {error}") from None
     if len(codes) == 0:

@@ -1,6 +1,6 @@
-"""Checks that every index engine must pass, for the engines of this package and those of users.
+"""Checks that every index engine must pass, for built-in and user-defined engines.
 
-A check takes the class of an engine, and raises AssertionError if it breaks the contract.
+A check takes the class of an engine, and raises AssertionError if it violates the contract.
 `hadahash.testing.check_engine` runs all of them.
 """
 
@@ -29,10 +29,10 @@ _Row = list[tuple[int, Id]]  # (distance, id) of one query
 
 
 def engine_checks() -> dict[str, Check]:
-    """The checks by name.
+    """Return the checks by name.
 
     Returns:
-        Functions of the class of an engine. They create empty indexes with default options.
+        Functions that take the class of an engine. They create empty indexes with default options.
 
     Example:
         >>> from hadahash.index import ENGINES
@@ -68,16 +68,16 @@ def check_search(
         index: The index.
         database: The codes it must hold.
         queries: Query codes.
-        k: Number of neighbours.
+        k: Number of neighbors.
         labels: Labels of the database, needed for a filter by labels.
-        **options: `radius`, `labels_wanted` (a list) and `ids` of the search.
+        **options: `radius`, `label_filter` (a list) and `ids` of the search.
 
     Raises:
         AssertionError: The results differ, or are not marked as exact.
     """
-    wanted, ids = options.pop("labels_wanted", None), options.get("ids")
-    expected = _exhaustive(database, queries, labels, wanted, ids, options.get("radius"))
-    hits = index.search(queries, k, labels=wanted, **options)
+    label_filter, ids = options.pop("label_filter", None), options.get("ids")
+    expected = _exhaustive(database, queries, labels, label_filter, ids, options.get("radius"))
+    hits = index.search(queries, k, labels=label_filter, **options)
     columns = min(k, len(database))
     _expect(hits.ids.shape == hits.distances.shape == (len(queries), columns), "shape of the hits")
     _expect(hits.distances.dtype == np.int32, "distances are int32")
@@ -105,11 +105,11 @@ def _check_filters(engine: Engine) -> None:
     index = _build(engine, codes, labels)
     for radius in (0, 4, 12, _BITS, 1000):
         check_search(index, codes, queries, 20, radius=radius)
-    for wanted in (["cat"], [7], ["cat", 7], ["unknown"], []):
-        check_search(index, codes, queries, 20, labels=labels, labels_wanted=wanted)
+    for label_filter in (["cat"], [7], ["cat", 7], ["unknown"], []):
+        check_search(index, codes, queries, 20, labels=labels, label_filter=label_filter)
     for some in ([3, 5, 60, 10**9], []):
         check_search(index, codes, queries, 20, ids=some)
-        check_search(index, codes, queries, 20, ids=some, labels=labels, labels_wanted=["cat"])
+        check_search(index, codes, queries, 20, ids=some, labels=labels, label_filter=["cat"])
     expected = {label: sum(label in each for each in labels) for label in ("cat", "dog", 7)}
     _expect(index.label_counts() == expected, "label counts")
     found = _rows(index.within(queries, 9))
@@ -159,7 +159,7 @@ def _check_items(engine: Engine) -> None:
     codes = _codes(3, 13, ["b", "a", "c"])
     index = _build(engine, codes, [["x", 7], [], ["y"]], ["/p/b.jpg", None, "/p/c.jpg"])
     expected = [("c", "/p/c.jpg", ("y",)), ("b", "/p/b.jpg", (7, "x")), ("a", None, ())]
-    _expect(index.get(["c", "b", "a"]) == expected, "items in the order asked for")
+    _expect(index.get(["c", "b", "a"]) == expected, "items in the requested order")
     stored = index.codes(["c", "c", "b"])
     _expect(stored.ids.tolist() == ["c", "c", "b"], "ids of codes")
     _expect(np.array_equal(stored.packed, codes.packed[[2, 2, 0]]), "codes")
@@ -177,7 +177,7 @@ def _check_storage(engine: Engine) -> None:
         opened.verify()
         _expect(type(opened) is type(index) and opened.engine == index.engine, "engine")
         _expect(opened.meta == {"owner": {"name": "check"}}, "meta")
-        check_search(opened, codes, queries, 12, labels=labels, labels_wanted=["dog"])
+        check_search(opened, codes, queries, 12, labels=labels, label_filter=["dog"])
         opened.remove([0, 1])
         opened.save(path)
         check_search(_open(engine, path), codes[2:], queries, 100)
@@ -193,8 +193,8 @@ def _check_refusals(engine: Engine) -> None:
         "an unknown id is read": lambda: index.get([77]),
         "a string id for integer ids": lambda: index.update(_codes(1, 17, ["a"])),
         "an id twice": lambda: index.add(_codes(2, 18, [8, 8])),
-        "codes of another length": lambda: index.add(short),
-        "queries of another length": lambda: index.search(short),
+        "codes of a different length": lambda: index.add(short),
+        "queries of a different length": lambda: index.search(short),
         "k < 0": lambda: index.search(codes, -1),
         "k is a float": lambda: index.search(codes, 2.7),  # type: ignore[arg-type]
         "k is a bool": lambda: index.search(codes, True),
@@ -238,7 +238,7 @@ def _check_ownership(engine: Engine) -> None:
 
 def _expect(condition: bool, message: str) -> None:
     if not condition:
-        raise AssertionError(f"The engine breaks its contract: {message}.")
+        raise AssertionError(f"The engine violates its contract: {message}.")
 
 
 def _build(engine: Engine, codes: Codes, labels: Any = None, paths: Any = None) -> Index:
@@ -277,7 +277,7 @@ def _exhaustive(
     database: Codes,
     queries: Codes,
     labels: Sequence[Sequence[Label]] | None = None,
-    wanted: Sequence[Label] | None = None,
+    label_filter: Sequence[Label] | None = None,
     ids: Sequence[Id] | None = None,
     radius: int | None = None,
 ) -> list[_Row]:
@@ -285,7 +285,10 @@ def _exhaustive(
     signs: NDArray[np.int8] = database.signs()
     known = database.ids.tolist()
     allowed = [
-        (wanted is None or (labels is not None and not set(wanted).isdisjoint(labels[row])))
+        (
+            label_filter is None
+            or (labels is not None and not set(label_filter).isdisjoint(labels[row]))
+        )
         and (ids is None or each in ids)
         for row, each in enumerate(known)
     ]

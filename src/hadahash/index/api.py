@@ -40,16 +40,18 @@ __all__ = [
 ]
 
 MIN_BITS, MAX_BITS = 8, 512
-_WITHIN_COLUMNS = 64  # of the first search of `within`
+_WITHIN_COLUMNS = 64  # columns of the first search of `within`
 
 
 class Index(Engine):
-    """Codes that can be searched. `Index.build` creates one, `Index.open` opens one from a folder.
+    """An index of binary codes.
+
+    `Index.build` creates one, `Index.open` opens a saved one.
 
     Attributes:
         engine: Name of the engine.
         bits: Length of the codes.
-        meta: JSON values for the owner of the index; `save` stores them with it.
+        meta: JSON values of the application; stored with the index by `save`.
 
     Example:
         >>> from hadahash.codes import Codes, pack
@@ -102,7 +104,7 @@ class Index(Engine):
     def open(folder: str | Path) -> Index:
         """Open an index from a folder.
 
-        If another process saves the index meanwhile, the old or the new one is opened.
+        If another process saves the index at the same time, the old or the new version is opened.
 
         Args:
             folder: A folder written by `save`.
@@ -111,7 +113,7 @@ class Index(Engine):
             The index, of the engine it was saved with.
 
         Raises:
-            StorageError: The folder holds no index, or it is damaged or cannot be read.
+            StorageError: The folder contains no index, or it is damaged or cannot be read.
         """
         from .storage.folder import IndexFolder
 
@@ -135,7 +137,7 @@ class Index(Engine):
         self._write(codes, labels, paths, replace=False)
 
     def update(self, codes: Any, labels: Any = None, paths: Any = None) -> None:
-        """Replace the items with the same ids, and add those that are new. It is idempotent.
+        """Replace items that have the same ids and add new ones. Idempotent.
 
         Args:
             codes: As for `build`.
@@ -157,14 +159,14 @@ class Index(Engine):
             UsageError: An id is not in the index. Nothing is removed.
         """
         with self._writing:
-            wanted = np.unique(self._checked_ids(ids))
-            known = self.has(wanted)
+            requested = np.unique(self._checked_ids(ids))
+            known = self.has(requested)
             if not known.all():
                 raise UsageError(
-                    f"The index does not have {quote_ids(wanted[~known])}. Nothing was removed."
+                    f"The index does not have {quote_ids(requested[~known])}. Nothing was removed."
                 )
-            if len(wanted):
-                self._remove(wanted)
+            if len(requested):
+                self._remove(requested)
 
     # ---- queries ---------------------------------------------------------------------------------
 
@@ -231,7 +233,7 @@ class Index(Engine):
             threads: As for `search`.
 
         Returns:
-            For each query its neighbours, nearest first, without padding.
+            For each query its neighbors, nearest first, without padding.
 
         Raises:
             UsageError: An argument is invalid.
@@ -290,13 +292,17 @@ class Index(Engine):
         threads: int | None,
     ) -> SearchRequest:
         k = whole_number("k", k, 0)
-        reach = self.bits if radius is None else min(whole_number("radius", radius, 0), self.bits)
+        max_distance = (
+            self.bits if radius is None else min(whole_number("radius", radius, 0), self.bits)
+        )
         if probes is not None:
             probes = whole_number("probes", probes, 1)
         packed = packed_queries(codes, self.bits)
-        wanted = None if labels is None else label_set(labels)
-        among = None if ids is None else np.unique(self._checked_ids(ids))
-        return SearchRequest(packed, k, reach, Filter(wanted, among), probes, threads)
+        label_filter = None if labels is None else label_set(labels)
+        id_filter = None if ids is None else np.unique(self._checked_ids(ids))
+        return SearchRequest(
+            packed, k, max_distance, Filter(label_filter, id_filter), probes, threads
+        )
 
     def _write(self, codes: Any, labels: Any, paths: Any, *, replace: bool) -> None:
         packed, table = sorted_items(codes, labels, paths, self.bits)

@@ -17,7 +17,7 @@ def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
     """Packed codes of queries: `Codes`, a packed uint8 array, or anything `as_codes` takes.
 
     Raises:
-        UsageError: The codes have another number of bits.
+        UsageError: The codes have a different number of bits.
     """
     if isinstance(codes, np.ndarray) and codes.dtype == np.uint8:
         if codes.shape[1:] == (bits / 8,):
@@ -26,7 +26,7 @@ def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
     checked = as_codes(codes)
     if checked.bits != bits:
         raise UsageError(
-            f"This index holds codes of {bits} bits, got codes of {checked.bits} bits."
+            f"This index contains codes of {bits} bits, got codes of {checked.bits} bits."
         )
     return checked.packed
 
@@ -51,20 +51,20 @@ def sorted_items(
     return packed, table
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
-    """An integer of at least this value; neither a float nor a bool is one.
+def whole_number(name: str, value: Any, minimum: int) -> int:
+    """Check that a value is an integer >= `minimum`; floats and bools are refused.
 
     Raises:
         UsageError: It is not.
     """
-    if type(value) is int and value >= least:
+    if type(value) is int and value >= minimum:
         return value
     try:
         number = operator.index(value)
     except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, (bool, np.bool_)):
-        raise UsageError(f"{name} must be an integer >= {least}, got {value!r}.")
+        number = minimum - 1
+    if number < minimum or isinstance(value, (bool, np.bool_)):
+        raise UsageError(f"{name} must be an integer >= {minimum}, got {value!r}.")
     return number
 
 

@@ -21,7 +21,9 @@ _NEIGHBORS_PER_QUERY = 64
 def duplicate_groups(
     index: Index, radius: int, *, progress: Callable[[int], object] | None = None
 ) -> list[list[Id]]:
-    """Find groups of two or more items that are linked by steps of at most `radius` bits.
+    """Find groups of items connected by links of at most `radius` bits (single linkage).
+
+    A group has at least two items.
 
     Equal codes are compared only once.
 
@@ -42,7 +44,7 @@ def duplicate_groups(
         >>> duplicate_groups(Index.build(Codes(packed, 8, ["a", "b", "c"])), radius=1)
         [['a', 'b']]
     """
-    radius = whole_number("radius", radius, 0)
+    radius = min(whole_number("radius", radius, 0), index.bits)
     report = progress or (lambda count: None)
     ids, codes = index.ids, index.codes()
     packed, member, sizes = np.unique(codes.packed, axis=0, return_inverse=True, return_counts=True)
@@ -67,9 +69,10 @@ def _components(
 ) -> NDArray[np.int64]:
     """The component of each distinct code, by union-find over the links that searches return.
 
-    First every code looks for its nearest neighbours. Those that find as many as they asked for may
-    have more links, and search again among the codes outside of their component. In dense data the
-    number of links is so about the number of codes, not of pairs.
+    First the nearest neighbors of every code are searched. Codes with as many neighbors as
+    requested may have more links, and are searched again among the codes outside of their
+    component. In dense data the number of links is therefore about the number of codes, not of
+    pairs.
     """
     table, parent = arrange(rows, bits), np.arange(len(rows))
     pending: list[NDArray[np.int64]] = []

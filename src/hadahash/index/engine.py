@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class Engine(ABC):
-    """What an engine implements.
+    """The abstract methods of an engine.
 
     Attributes:
         engine: Name of the engine.
         bits: Length of the codes.
-        meta: JSON values for the owner of the index; `save` stores them with it.
+        meta: JSON values of the application; stored with the index by `save`.
     """
 
     engine: ClassVar[str]
@@ -39,7 +39,7 @@ class Engine(ABC):
     meta: dict[str, Any]
 
     def __init__(self) -> None:
-        """Create the lock that writers hold."""
+        """Create the writer lock."""
         self._writing = RLock()
 
     @classmethod
@@ -54,20 +54,22 @@ class Engine(ABC):
 
     @abstractmethod
     def save(self, folder: str | Path) -> None:
-        """Write the index to a folder, atomically. In its own folder only new files are written.
+        """Write the index to a folder, atomically.
+
+        Only new segments are written if it was opened from this folder.
 
         Args:
             folder: The folder that this index was opened from, an empty or a new folder, or one
                 that holds another index, which is replaced.
 
         Raises:
-            StorageError: The folder cannot be written, holds other files, or was changed by another
-                process since it was opened.
+            StorageError: The folder cannot be written, contains other files, or was changed by
+                another process since it was opened.
         """
 
     @abstractmethod
     def verify(self) -> None:
-        """Compare everything that is stored with its checksums.
+        """Verify the checksums of all stored files.
 
         Raises:
             StorageError: A file is damaged; the message names it.
@@ -133,8 +135,8 @@ class Engine(ABC):
 
     @abstractmethod
     def _search(self, request: SearchRequest) -> Hits:
-        """Answer with at most min(k, number of items) columns, padded to the longest row."""
+        """Return hits with at most min(k, number of items) columns, padded to the longest row."""
 
     def _neighbors(self, request: SearchRequest) -> list[list[Neighbor]]:
-        """Answer a request with whole items. Engines override it if they can do it in one pass."""
+        """Return hits with their items. Engines that can do this in one pass override it."""
         return look_up_neighbors(self, request)

@@ -1,8 +1,8 @@
 """Items of an index apart from their codes: id, path and labels, in the order of ids.
 
-Ids are int64, or Python strings in an object array: an id takes the memory of its own length, and
-every string survives, with trailing NULs and surrogates. The position of an item in ascending order
-of ids is its ordinal.
+Ids are int64, or Python strings in an object array: the memory of an id depends on its own length
+only, and trailing NULs and surrogates are preserved. The position of an item in ascending order of
+ids is its ordinal.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def id_array(ids: Any) -> Ids:
         The array.
 
     Raises:
-        UsageError: The ids are of another type, of both types, or not one-dimensional.
+        UsageError: The ids are of an unsupported or mixed type, or not one-dimensional.
     """
     array = ids if isinstance(ids, np.ndarray) else _array(ids)
     array = np.atleast_1d(array)
@@ -259,12 +259,12 @@ def missing_id(id_type: type[Id] | None) -> Id:
     return "" if id_type is str else -1
 
 
-def find_sorted(ids: Ids, wanted: Ids) -> Ordinals:
-    """Positions of the wanted ids in ascending ids; -1 for unknown ones."""
+def find_sorted(ids: Ids, requested: Ids) -> Ordinals:
+    """Positions of the requested ids in an ascending array of ids; -1 for unknown ids."""
     if len(ids) == 0:
-        return np.full(len(wanted), -1)
-    positions = np.searchsorted(ids, wanted).clip(max=len(ids) - 1)
-    return np.where(ids[positions] == wanted, positions, -1)
+        return np.full(len(requested), -1)
+    positions = np.searchsorted(ids, requested).clip(max=len(ids) - 1)
+    return np.where(ids[positions] == requested, positions, -1)
 
 
 def quote_ids(ids: Ids) -> str:
@@ -273,18 +273,18 @@ def quote_ids(ids: Ids) -> str:
     return ", ".join(repr(each) for each in ids[:3].tolist()) + more
 
 
-def check_ids_exist(wanted: Ids, found: Mask) -> None:
+def check_ids_exist(requested: Ids, found: Mask) -> None:
     """Refuse unknown ids.
 
     Raises:
         UsageError: One of the ids was not found.
     """
     if not found.all():
-        raise UsageError(f"The index does not have {quote_ids(wanted[~found])}.")
+        raise UsageError(f"The index does not have {quote_ids(requested[~found])}.")
 
 
 def parse_id(text: str, id_type: type[Id] | None) -> Id:
-    """Read an id that was written as text: the one rule for the command line and the service.
+    """Parse an id; used by the command line and the service.
 
     Args:
         text: The id as text.
@@ -312,9 +312,9 @@ def parse_id(text: str, id_type: type[Id] | None) -> Id:
 
 
 def parse_labels(texts: Iterable[str]) -> list[Label]:
-    """Read labels that were written as text, to search for: the one rule for all interfaces.
+    """Parse the labels of a filter; used by all interfaces.
 
-    A text such as "7" does not tell the label 7 from the label "7", so it stands for both.
+    The text "7" may mean the label 7 or the label "7", so it matches both.
 
     Args:
         texts: Labels as text.
@@ -349,8 +349,8 @@ def label_set(labels: Any) -> frozenset[Label]:
 
 def sets_with(sets: Sequence[LabelSet], labels: Collection[Label]) -> Mask:
     """Which label sets contain at least one of the labels."""
-    wanted = set(labels)
-    return np.fromiter((not wanted.isdisjoint(each) for each in sets), bool, len(sets))
+    requested = set(labels)
+    return np.fromiter((not requested.isdisjoint(each) for each in sets), bool, len(sets))
 
 
 def _paths(paths: Any, count: int) -> NDArray[np.object_]:
@@ -372,7 +372,7 @@ def _number_label_sets(labels: Any, count: int) -> tuple[tuple[LabelSet, ...], N
         return singles or ((),), np.asarray(numbers, np.int32)
     if isinstance(labels, np.ndarray) and labels.ndim == 2:
         if labels.dtype.kind not in "biuf" or not ((labels == 0) | (labels == 1)).all():
-            raise UsageError(f"A label matrix (n, C) must hold only 0 and 1 ({labels.dtype}).")
+            raise UsageError(f"A label matrix (n, C) must contain only 0 and 1 ({labels.dtype}).")
         labels = [np.flatnonzero(row).tolist() for row in labels]
     known: dict[LabelSet, int] = {}
     sets = (

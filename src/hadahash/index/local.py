@@ -1,7 +1,7 @@
-"""The base of engines whose codes are on this machine: segments in memory or in a folder.
+"""Base class of engines that keep their codes on this machine, in memory or in a folder.
 
-A search uses the segments as they are at that moment, and a writer replaces them in one step: a
-search sees the index before a change or after it, and never waits.
+A search uses a snapshot of the segments, and a writer replaces them in one step: a search sees the
+index before or after a change, and never blocks.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .query import Hits, Neighbor, SearchRequest
 from .segments import InMemory, Segment, compact, delete_ids, search_segments
 from .storage.folder import IndexFolder, IndexState, LoadedIndex, SavedRevision
 
-_SLOW_SIZE = 100_000  # codes; above, searches without the compiled library are noticeably slow
+_SLOW_SIZE = 100_000  # number of codes above which searches without the compiled library are slow
 _warned = False
 
 
 class LocalIndex(Index):
-    """An engine derives from it and defines `layout`: how a segment's codes are arranged.
+    """Base class of local engines; subclasses define `layout`.
 
     Attributes:
         codewords: Packed codewords, uint8 (C, ceil(bits / 8)), or None. They are stored with the
@@ -49,7 +49,7 @@ class LocalIndex(Index):
         self.bits, self.codewords = bits, codewords
         self.meta: dict[str, Any] = {}
         self._segments: tuple[Segment, ...] = ()
-        self._revision: SavedRevision | None = None  # what it was opened from or last saved to
+        self._revision: SavedRevision | None = None  # where it was opened from or last saved to
 
     @classmethod
     def _create(cls, bits: int, codewords: Any, **options: Any) -> LocalIndex:
@@ -71,7 +71,7 @@ class LocalIndex(Index):
         """Arrange codes for searching.
 
         Args:
-            rows: Codes in the order of ids. They may belong to the caller and must be copied.
+            rows: Codes in the order of ids. They may be the caller's memory and must be copied.
 
         Returns:
             The table that is searched.
@@ -116,34 +116,34 @@ class LocalIndex(Index):
         order = np.argsort(known, kind="stable")
         return Codes(packed_of(rows[order], self.bits), self.bits, known[order])
 
-    def _codes_of(self, segments: tuple[Segment, ...], wanted: Ids) -> Codes:
-        packed = np.zeros((len(wanted), -(-self.bits // 8)), np.uint8)
-        found = np.zeros(len(wanted), bool)
+    def _codes_of(self, segments: tuple[Segment, ...], requested: Ids) -> Codes:
+        packed = np.zeros((len(requested), -(-self.bits // 8)), np.uint8)
+        found = np.zeros(len(requested), bool)
         for segment in segments:
-            ordinals = segment.ordinals_of(wanted)
+            ordinals = segment.ordinals_of(requested)
             here = ordinals >= 0
             packed[here] = packed_of(segment.rows_at(ordinals[here]), self.bits)
             found |= here
-        check_ids_exist(wanted, found)
-        return Codes(packed, self.bits, wanted)
+        check_ids_exist(requested, found)
+        return Codes(packed, self.bits, requested)
 
     def has(self, ids: ArrayLike) -> Mask:
         """Which of the ids are in the index, bool (n,)."""
-        wanted = self._checked_ids(ids)
-        found = np.zeros(len(wanted), bool)
+        requested = self._checked_ids(ids)
+        found = np.zeros(len(requested), bool)
         for segment in self._segments:
-            found |= segment.ordinals_of(wanted) >= 0
+            found |= segment.ordinals_of(requested) >= 0
         return found
 
     def get(self, ids: ArrayLike) -> list[Item]:
         """Id, path and labels of items; see `Engine.get`."""
-        wanted = self._checked_ids(ids)
+        requested = self._checked_ids(ids)
         found: dict[Id, Item] = {}
         for segment in self._segments:
-            ordinals = segment.ordinals_of(wanted)
+            ordinals = segment.ordinals_of(requested)
             found.update((item.id, item) for item in segment.items.at(ordinals[ordinals >= 0]))
-        check_ids_exist(wanted, np.array([each in found for each in wanted.tolist()], bool))
-        return [found[each] for each in wanted.tolist()]
+        check_ids_exist(requested, np.array([each in found for each in requested.tolist()], bool))
+        return [found[each] for each in requested.tolist()]
 
     def label_counts(self) -> dict[Label, int]:
         """Number of items per label, from counts that are kept per segment."""
@@ -187,7 +187,7 @@ class LocalIndex(Index):
             self._segments, self._revision = IndexFolder(folder).commit(state, self._revision)
 
     def verify(self) -> None:
-        """Compare everything that is stored with its checksums; see `Engine.verify`."""
+        """Verify the checksums of all stored files; see `Engine.verify`."""
         for segment in self._segments:
             if segment.saved is not None:
                 segment.saved.verify()

@@ -1,4 +1,4 @@
-"""A checked search request, and what a search returns."""
+"""Search requests and search results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Filter(NamedTuple):
 
 
 class SearchRequest(NamedTuple):
-    """A search as an engine receives it: checked and complete.
+    """A validated search request, as an engine receives it.
 
     Attributes:
         packed: Packed query codes, uint8 (q, ceil(bits / 8)).
@@ -59,7 +59,7 @@ class Hit(NamedTuple):
 
 
 class Neighbor(NamedTuple):
-    """A result of a search with everything the index knows about the item.
+    """A result of a search with code, path and labels of the item.
 
     Attributes:
         id: The item's id.
@@ -120,7 +120,7 @@ class Hits:
 
 
 def pad_hits(hits: Hits, columns: int) -> Hits:
-    """The same hits with this number of columns, at least as many as there are."""
+    """Pad hits to this number of columns."""
     missing = columns - hits.distances.shape[1]
     if missing <= 0:
         return hits
@@ -134,12 +134,12 @@ def pad_hits(hits: Hits, columns: int) -> Hits:
 
 
 def look_up_neighbors(index: Engine, request: SearchRequest) -> list[list[Neighbor]]:
-    """Neighbours by a search and a lookup of the items it returned."""
+    """Find neighbors by a search and a lookup of the resulting items."""
     hits = index._search(request)
     rows = [hits[row] for row in range(len(hits))]
-    wanted = id_array(sorted({hit.id for row in rows for hit in row}))
-    codes = index.codes(wanted).packed
+    requested = id_array(sorted({hit.id for row in rows for hit in row}))
+    codes = index.codes(requested).packed
     known = {
-        item.id: (code, *item[1:]) for item, code in zip(index.get(wanted), codes, strict=True)
+        item.id: (code, *item[1:]) for item, code in zip(index.get(requested), codes, strict=True)
     }
     return [[Neighbor(hit.id, hit.distance, *known[hit.id]) for hit in row] for row in rows]

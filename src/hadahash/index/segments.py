@@ -36,7 +36,7 @@ Layout = Callable[[Rows], Table]  # codes in the order of ids -> the table that 
 
 
 class CodeTable(Protocol):
-    """Where a segment's table comes from: memory, or files that are checked before first use."""
+    """Source of a segment's table: memory, or files that are verified before first use."""
 
     def __len__(self) -> int:
         """Number of codes."""
@@ -213,7 +213,7 @@ class Segment:
 
 
 def merge_segments(segments: Sequence[Segment], layout: Layout) -> Segment:
-    """One segment in the place of several, without deleted items."""
+    """Merge segments into one, without deleted items."""
     rows = np.concatenate([segment.live_rows() for segment in segments])
     items = concatenate([segment.live_items() for segment in segments])
     order = np.argsort(items.ids, kind="stable")  # fast, as each part is sorted
@@ -221,7 +221,7 @@ def merge_segments(segments: Sequence[Segment], layout: Layout) -> Segment:
 
 
 def compact(segments: Sequence[Segment], layout: Layout) -> tuple[Segment, ...]:
-    """Drop empty segments, rewrite half-empty ones, and merge neighbours of similar size."""
+    """Drop empty segments, rewrite half-empty ones, and merge neighbors of similar size."""
     kept: list[Segment] = []
     for segment in segments:
         if segment.live_count == 0:
@@ -267,7 +267,7 @@ def search_segments(
 
 
 def _tighten(limits: Keys, distances: NDArray[np.int32], k: int) -> Keys:
-    """Limits for the next segment: it may tie with the k-th best so far, but not be farther."""
+    """Limits for the next segment: hits may tie with the k-th best so far, but not be farther."""
     if k == 0 or distances.shape[1] < k:
         return limits
     last = distances[:, -1].astype(np.int64)

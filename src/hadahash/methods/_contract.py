@@ -1,4 +1,4 @@
-"""The contract of methods as executable checks, for registered methods and for those of users.
+"""The contract of methods as executable checks, for built-in and user-defined methods.
 
 Each check takes a method class and raises an AssertionError that says what is wrong.
 """

@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 class Task:
     """The sizes a method is built for.
 
-    Attributes: bits: Code length. classes: Number of classes, the width of the targets. features:
-        Width of the backbone's output. multilabel: Whether an image can have any number of labels.
-        train_images: Number of training images, for buffers with one row per training image. 0 for
-        a deep method that is loaded and will not be trained. seed: Seed of everything that
-        `Method.create` draws.
+    Attributes:
+        bits: Code length.
+        classes: Number of classes, the width of the targets.
+        features: Width of the backbone's output.
+        multilabel: Whether an image can have any number of labels.
+        train_images: Number of training images, for buffers with one row per training image; 0 for
+            a deep method that is loaded and will not be trained.
+        seed: Seed of everything that `Method.create` draws.
     """
 
     bits: int
@@ -135,19 +138,21 @@ class Method(nn.Module, ABC):
         Args:
             values: Float (n, bits), from `values`.
 
-        Returns: Float (n, bits): `values` after the method's activation (such as tanh), or
-            unchanged if it has none.
+        Returns:
+            Float (n, bits): `values` after the method's activation (such as tanh), or unchanged if
+            it has none.
         """
         return values
 
     def upgrade_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Convert the tensors of an older model file to the present names and shapes.
+        """Convert the tensors of an older model file to the current names and shapes.
 
         Args:
             tensors: Tensors by name, as in `state_dict()` of the version that wrote the file.
 
         Returns:
-            Tensors by name, as in the present `state_dict()`. By default the same ones.
+            Tensors by name, as in the current `state_dict()`. By default they are returned
+            unchanged.
         """
         return tensors
 

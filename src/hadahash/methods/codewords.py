@@ -1,4 +1,4 @@
-"""Methods with a fixed codeword per class: the shared codebook, and target codes made of labels."""
+"""Methods with a fixed codeword per class: codebook, and target codes derived from labels."""
 
 from __future__ import annotations
 

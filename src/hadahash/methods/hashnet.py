@@ -94,8 +94,8 @@ def pair_weights(targets: Tensor, similar: Tensor) -> Tensor:
     others = 1 - torch.eye(len(targets), dtype=targets.dtype, device=targets.device)
     common = targets @ targets.T
     union = targets.sum(1)[:, None] + targets.sum(1)[None] - common
-    alike, unlike = (similar * others).sum(), ((1 - similar) * others).sum()
-    pairs = alike + unlike
+    similar_count, dissimilar_count = (similar * others).sum(), ((1 - similar) * others).sum()
+    pairs = similar_count + dissimilar_count
     fraction = common / union.clamp(min=1e-9)
-    positive = similar * fraction * pairs / alike.clamp(min=1)
-    return others * (positive + (1 - similar) * pairs / unlike.clamp(min=1))
+    positive = similar * fraction * pairs / similar_count.clamp(min=1)
+    return others * (positive + (1 - similar) * pairs / dissimilar_count.clamp(min=1))

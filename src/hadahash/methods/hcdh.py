@@ -74,7 +74,7 @@ class HCDHSettings(Checked):
 
 @dataclass(frozen=True)
 class HCDHFarSettings(HCDHSettings):
-    """Settings of HCDH-far: those of HCDH with another default codebook."""
+    """Settings of HCDH-far: those of HCDH with a different default codebook."""
 
     codebook: str = setting("far", "Codebook design: paper, far, csq or random.")
 
@@ -95,7 +95,7 @@ class HCDH(CodewordMethod, DeepMethod):
 
     @classmethod
     def create(cls, task: Task, settings: HCDHSettings) -> Self:
-        """Make the method with its codebook, permuted over the classes if the settings ask for it.
+        """Make the method with its codebook, whose codewords may be permuted over the classes.
 
         Args:
             task: The sizes to build for, and the seed.

@@ -1,8 +1,8 @@
 """HC-SDH: ridge regression from features to Hadamard codewords (Koutaki et al., IEEE TIP 2018).
 
-With B the codewords of the labels, P = (X^T X + w I)^-1 X^T B on features X with a constant 1: a
-measure of what the codebook alone is worth. The target of a multi-label image is the sign of the
-sum of its codewords, ties broken by one fixed random vector.
+With B the codewords of the labels, P = (X^T X + w I)^-1 X^T B on features X with a constant 1,
+which shows what the codebook alone contributes. The target of a multi-label image is the sign of
+the sum of its codewords, ties broken by one fixed random vector.
 
 Deviations from the authors' code:
 

@@ -81,7 +81,7 @@ def update_rotation(V: Tensor, R: Tensor) -> Tensor:
 
     Args:
         V: Projected features (n, K).
-        R: The present rotation (K, K).
+        R: The current rotation (K, K).
 
     Returns:
         The next rotation (K, K).

@@ -100,7 +100,7 @@ def solve_codes(B: Tensor, W: Tensor, Q: Tensor, sweeps: int) -> Tensor:
     it is, so that no sweep increases the objective.
 
     Args:
-        B: The present codes (n, K).
+        B: The current codes (n, K).
         W: The classifier (K, classes).
         Q: (n, K), Y W^T plus the linear term Q' of the objective.
         sweeps: Maximum number of sweeps over all bits.

@@ -1,6 +1,6 @@
-"""Histograms of Hamming distances in compiled code (hamming.c), or in numpy: the same numbers.
+"""Histograms of Hamming distances in compiled code (hamming.c) or in numpy, with equal results.
 
-`hadahash.native.search` finds nearest neighbours with the same library (search.c, route.c).
+`hadahash.native.search` finds nearest neighbors with the same library (search.c, route.c).
 
 The library is built when hadahash is installed, or by `python setup.py build_ext --inplace` in a
 checkout. The environment variable HADAHASH_NATIVE=0 disables it.
@@ -62,7 +62,7 @@ def count_distances(
         int64 (q, bits + 1).
 
     Raises:
-        UsageError: The arrays do not fit together.
+        UsageError: The shapes of the arrays do not match.
 
     Example:
         >>> from hadahash.codes import pack, words
@@ -99,7 +99,7 @@ def count_shared(
         Counts of all codes and of those that share a class: int64 (q, bits + 1) each.
 
     Raises:
-        UsageError: The arrays do not fit together.
+        UsageError: The shapes of the arrays do not match.
     """
     sides = _Side(queries, query_labels), _Side(codes, code_labels)
     counts = _count(*sides, bits=bits, ranges=None, threads=threads, level=level)
@@ -157,7 +157,7 @@ def _count(
 
 
 def _check(queries: _Side, database: _Side, bits: int) -> None:
-    """Refuse arrays that the compiled code would read beyond their end."""
+    """Validate arrays, so that the compiled code never reads beyond their end."""
     if any(
         array.dtype != np.uint64 or array.ndim != 2 or not array.flags.c_contiguous
         for array in (*queries, *database)
@@ -169,11 +169,13 @@ def _check(queries: _Side, database: _Side, bits: int) -> None:
     widths = queries.codes.shape[1], database.codes.shape[1], -(-bits // 64)
     if len(set(widths)) != 1:
         raise UsageError(
-            f"Queries of {widths[0]} words and codes of {widths[1]} words do not fit {bits} bits."
+            f"Queries of {widths[0]} words and codes of {widths[1]} words do not match {bits} bits."
         )
     shapes = queries.labels.shape, database.labels.shape
     if shapes != ((len(queries.codes), shapes[1][1]), (len(database.codes), shapes[0][1])):
-        raise UsageError(f"Label sets of shapes {shapes[0]} and {shapes[1]} do not fit the codes.")
+        raise UsageError(
+            f"Label sets of shapes {shapes[0]} and {shapes[1]} do not match the codes."
+        )
 
 
 def _aligned(side: _Side) -> _Side:
@@ -239,7 +241,7 @@ def _library() -> ctypes.CDLL | None:
 
 @cache
 def _load(folder: Path) -> ctypes.CDLL | None:
-    """The compiled library in this folder; None if missing, of another version or CPU."""
+    """The compiled library in this folder; None if it is missing or cannot be used."""
     for path in (folder / f"_hamming{suffix}" for suffix in EXTENSION_SUFFIXES):
         try:
             library = ctypes.CDLL(str(path))

@@ -14,7 +14,7 @@
  * version. */
 #define INTERFACE 5
 
-#define TABLES 4             /* histograms filled in turn: equal neighbours do not wait */
+#define TABLES 4             /* histograms filled in turn: equal neighbors do not wait */
 #define BATCH 2048           /* codes whose bins are computed before counting; multiple of TABLES */
 #define TILE_BYTES (1 << 18) /* of codes and labels: a tile stays in the cache for all queries */
 
@@ -33,20 +33,20 @@ INLINE void distances(const uint64_t *query, const uint64_t *codes, int64_t word
 }
 
 /* bin[i] += shift where code i shares a class with the query */
-INLINE void shift_shared(const uint64_t *wanted, const uint64_t *labels, int64_t words,
+INLINE void shift_shared(const uint64_t *query_labels, const uint64_t *labels, int64_t words,
                          uint16_t shift, int64_t count, uint16_t *bin)
 {
     for (int64_t i = 0; i < count; i++) {
         uint64_t shared = 0;
         for (int64_t w = 0; w < words; w++)
-            shared |= wanted[w] & labels[i * words + w];
+            shared |= query_labels[w] & labels[i * words + w];
         bin[i] = (uint16_t)(bin[i] + (shared ? shift : 0));
     }
 }
 
-/* Both. The common widths are constants, so that the compiler vectorises over several codes. */
+/* Both. The common widths are constants, so that the compiler vectorizes over several codes. */
 INLINE void find_bins(const uint64_t *query, const uint64_t *codes, int64_t words,
-                      const uint64_t *wanted, const uint64_t *labels, int64_t label_words,
+                      const uint64_t *query_labels, const uint64_t *labels, int64_t label_words,
                       uint16_t shift, int64_t count, uint16_t *bin)
 {
 #define WIDTH(w)                                                                                  \
@@ -59,11 +59,11 @@ INLINE void find_bins(const uint64_t *query, const uint64_t *codes, int64_t word
         distances(query, codes, words, count, bin);
     }
     if (label_words == 1)
-        shift_shared(wanted, labels, 1, shift, count, bin);
+        shift_shared(query_labels, labels, 1, shift, count, bin);
     else if (label_words == 2)
-        shift_shared(wanted, labels, 2, shift, count, bin);
+        shift_shared(query_labels, labels, 2, shift, count, bin);
     else if (label_words > 2)
-        shift_shared(wanted, labels, label_words, shift, count, bin);
+        shift_shared(query_labels, labels, label_words, shift, count, bin);
 }
 
 typedef void find_bins_function(const uint64_t *, const uint64_t *, int64_t, const uint64_t *,
@@ -71,11 +71,11 @@ typedef void find_bins_function(const uint64_t *, const uint64_t *, int64_t, con
 
 #define FIND_BINS(name, attributes)                                                               \
     attributes static void name(const uint64_t *query, const uint64_t *codes, int64_t words,      \
-                                const uint64_t *wanted, const uint64_t *labels,                   \
+                                const uint64_t *query_labels, const uint64_t *labels,             \
                                 int64_t label_words, uint16_t shift, int64_t count,               \
                                 uint16_t *bin)                                                    \
     {                                                                                             \
-        find_bins(query, codes, words, wanted, labels, label_words, shift, count, bin);           \
+        find_bins(query, codes, words, query_labels, labels, label_words, shift, count, bin);     \
     }
 
 FIND_BINS(find_bins_portable, )
@@ -143,7 +143,7 @@ int hadahash_interface(void) { return INTERFACE; }
 /* For each query, count the codes at each distance.
  *
  * queries      uint64 (n_queries, words)
- * wanted       uint64 (n_queries, label_words): the classes of each query, as bits
+ * query_labels uint64 (n_queries, label_words): the classes of each query, as bits
  * ranges       int64 (n_queries, 2): count only codes[first:last] for this query
  * codes        uint64 (n_codes, words)
  * labels       uint64 (n_codes, label_words)
@@ -153,7 +153,7 @@ int hadahash_interface(void) { return INTERFACE; }
  * level        of hadahash_cpu_level, for tests; -1 selects the best one
  * returns      0, or 1 if memory is exhausted
  */
-int hadahash_count_distances(const uint64_t *queries, const uint64_t *wanted,
+int hadahash_count_distances(const uint64_t *queries, const uint64_t *query_labels,
                              const int64_t *ranges, int64_t n_queries, const uint64_t *codes,
                              const uint64_t *labels, int64_t n_codes, int64_t words,
                              int64_t label_words, int64_t bins, int64_t *counts, int level)
@@ -177,7 +177,7 @@ int hadahash_count_distances(const uint64_t *queries, const uint64_t *wanted,
             memset(tables, 0, table_bytes);
             for (int64_t i = first; i < last; i += BATCH) {
                 int64_t count = last - i < BATCH ? last - i : BATCH;
-                find(queries + q * words, codes + i * words, words, wanted + q * label_words,
+                find(queries + q * words, codes + i * words, words, query_labels + q * label_words,
                      labels + i * label_words, label_words, (uint16_t)bins, count, bin);
                 count_batch(bin, count, tables, all_bins);
             }

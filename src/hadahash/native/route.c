@@ -1,4 +1,4 @@
-/* Routed tables (inverted lists): search.c's scan, restricted to blocks that may hold a neighbour.
+/* Routed tables (inverted lists): search.c's scan, restricted to blocks that may hold a neighbor.
  *
  * A table is partitioned into lists, one per centroid; each list into shells of equal distance to
  * its centroid; each shell into blocks of equal sub-distances (the distance to the centroid in each
@@ -15,7 +15,7 @@
 #endif
 
 #define VISITED 0xffff /* in `centroid_distances`: the query has visited this list */
-#define LEVELS 1024    /* lower bounds that the counting sort of blocks tells apart */
+#define LEVELS 1024    /* lower bounds that the counting sort of blocks distinguishes */
 
 typedef struct {
     uint8_t distance[4];

@@ -1,4 +1,4 @@
-/* k-nearest-neighbour search: a scan that compares many codes at once with the distance of the
+/* k-nearest-neighbor search: a scan that compares many codes at once with the distance of the
  * current k-th best, and looks at single codes only where one is nearer.
  *
  * A candidate is one number, its key: distance * 2^32 + ordinal, where the ordinal is the item's
@@ -18,7 +18,7 @@
 /* ---- distances ----------------------------------------------------------------------------- */
 
 /* Whether any of `count` codes is nearer than `bound`: its difference is then negative. The sum
- * has lanes as wide as a word, which compilers vectorise well. */
+ * has lanes as wide as a word, which compilers vectorize well. */
 INLINE int any_nearer(const uint8_t *query, const uint8_t *codes, int64_t count, int64_t width,
                       uint32_t bound)
 {
@@ -175,7 +175,7 @@ INLINE void scan_width(const table_t *table, const query_t *query, int64_t first
     scan_chunks(table, query, first, last, distance_bound(query, ordinal), ascending, width);
 }
 
-/* The common widths are constants, so that the compiler vectorises over several codes. */
+/* The common widths are constants, so that the compiler vectorizes over several codes. */
 INLINE void scan_any(const table_t *table, const query_t *query, int64_t first, int64_t last,
                      uint64_t ordinal, int ascending)
 {

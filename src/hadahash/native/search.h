@@ -34,7 +34,7 @@ typedef struct {
 } query_t;
 
 /* Scan the positions first <= p < last. `ordinal` is the smallest ordinal in the range;
- * `ascending` says that ordinals ascend within it. */
+ * `ascending`: whether ordinals ascend within it. */
 typedef void scan_function(const table_t *, const query_t *, int64_t first, int64_t last,
                            uint64_t ordinal, int ascending);
 

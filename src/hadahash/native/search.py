@@ -1,4 +1,4 @@
-"""k-nearest-neighbour search in compiled code (search.c, route.c), or in numpy: the same keys.
+"""k-nearest-neighbor search in compiled code (search.c, route.c) or in numpy, with equal results.
 
 A key is distance * 2^32 + ordinal: sorting by key is sorting by distance, then id. Where a query
 finds fewer than k items, its keys are padded with its limit.
@@ -69,7 +69,7 @@ def nearest(
         level: Instruction set level, for tests; -1 for the best one.
 
     Returns:
-        The keys, and a lower bound for what was not visited.
+        The keys, and a lower bound on the keys of items that were not visited.
 
     Raises:
         UsageError: The queries do not fit the table.
@@ -77,7 +77,7 @@ def nearest(
     check_rows(queries)
     if queries.dtype != table.rows.dtype or queries.shape[1] != table.rows.shape[1]:
         raise UsageError(
-            f"Queries {queries.dtype} of {queries.shape[1]} words do not fit codes "
+            f"Queries {queries.dtype} of {queries.shape[1]} words do not match codes "
             f"{table.rows.dtype} of {table.rows.shape[1]} words."
         )
     heaps = np.empty((len(queries), k), np.uint64)
@@ -102,7 +102,7 @@ def compared_codes(table: Table, queries: Rows, *, k: int, bits: int) -> float |
     Args:
         table: A routed table.
         queries: Rows like those of the table.
-        k: Number of neighbours.
+        k: Number of neighbors.
         bits: Length of the codes.
 
     Returns:
@@ -223,7 +223,7 @@ class _Job:
 
 
 def _address(array: NDArray[Any]) -> int:
-    """`array.ctypes.data`, in a third of the time if the array is writeable."""
+    """Address of an array: faster than `array.ctypes.data` if the array is writeable."""
     if array.flags.writeable and array.size:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     return int(array.ctypes.data)

@@ -1,4 +1,4 @@
-"""Tables of codes as the kernels scan them: rows of words, and the partition of routed tables.
+"""Tables of codes in the layout of the kernels: rows of words, and the partition of routed tables.
 
 An item's ordinal is its position in ascending order of ids. A flat table holds codes in the order
 of ordinals. A routed table holds them list by list, and maps positions to ordinals.
@@ -128,7 +128,9 @@ class _TableStruct(ctypes.Structure):
 
 
 class Table:
-    """Codes to search, with the ordinals of their items. Keeps alive the arrays that C code reads.
+    """Codes to search, with the ordinals of their items.
+
+    Holds references to the arrays that C code reads.
 
     Attributes:
         rows: The codes, by position.
@@ -237,7 +239,7 @@ def bitmap(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
 
 
 def check_rows(rows: Rows) -> None:
-    """Refuse rows that C code would read beyond their end or at a misaligned address.
+    """Validate rows, so that C code never reads beyond their end or at a misaligned address.
 
     Raises:
         UsageError: The rows are not as `rows_of` makes them.

@@ -33,7 +33,7 @@ class Backbone(nn.Module):
 
     Args:
         net: The network, without its classifier.
-        name: Name under which `build_backbone` knows it.
+        name: Name for `build_backbone`.
         size: Side of the input images in pixels.
         mean: Per-channel mean that is subtracted from the pixels.
         std: Per-channel standard deviation by which they are divided.
@@ -77,7 +77,8 @@ class Backbone(nn.Module):
             Float (n, features).
 
         Raises:
-            UsageError: If the network takes images of one size only, and these have another.
+            UsageError: If the network takes images of one size only, and these have a different
+                one.
         """
         if self.fixed_size and pixels.shape[-2:] != (self.size, self.size):
             raise UsageError(
@@ -95,7 +96,7 @@ class Backbone(nn.Module):
             tensors: Tensors by name, as in `state_dict()` of the version that wrote the file.
 
         Returns:
-            Tensors by name, as in the present `state_dict()`.
+            Tensors by name, as in the current `state_dict()`.
         """
         heads = _AUXILIARY.get(self.name.removeprefix("torchvision/"), ())
         dropped = tuple(f"net.{head}." for head in heads)
@@ -119,7 +120,7 @@ class Backbone(nn.Module):
 
 
 def list_backbones(pattern: str = "*") -> list[str]:
-    """List the names that `build_backbone` knows.
+    """List the names that `build_backbone` accepts.
 
     Args:
         pattern: A name with the wildcards * and ?, such as "*dino*".

@@ -11,7 +11,7 @@ from .backbones import Backbone
 
 
 class _Method(Protocol):
-    """What the network needs of a method; see `hadahash.methods.Method`."""
+    """The part of a method's interface that the network uses; see `hadahash.methods.Method`."""
 
     def values(self, features: Tensor, /) -> Tensor: ...
 
@@ -57,7 +57,7 @@ class HashNetwork(nn.Module):
             features: Backbone features (n, d).
 
         Returns:
-            Float32 (n, bits), less the threshold.
+            Float32 (n, bits), after subtracting the threshold.
         """
         with torch.autocast(features.device.type, enabled=False):
             return self._contract.values(features.float()).float() - self.threshold
@@ -71,13 +71,13 @@ class HashNetwork(nn.Module):
         return self._contract.codewords()
 
     def upgrade_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Convert the tensors of an older model file to the present names and shapes.
+        """Convert the tensors of an older model file to the current names and shapes.
 
         Args:
             tensors: Tensors by name, as in `state_dict()` of the version that wrote the file.
 
         Returns:
-            Tensors by name, as in the present `state_dict()`.
+            Tensors by name, as in the current `state_dict()`.
         """
         parts: dict[str, dict[str, Tensor]] = {"": {}, "backbone.": {}, "method.": {}}
         for key, value in tensors.items():

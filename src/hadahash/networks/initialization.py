@@ -15,7 +15,7 @@ class SkipInitialization(TorchFunctionMode):
 
     Functions of `torch.nn.init` and in-place random draws do nothing, so parameters hold arbitrary
     numbers and torch's random state is left as it was. Buffers that a module computes, such as
-    position indices, are right.
+    position indices, are correct.
 
     Example:
         >>> import torch

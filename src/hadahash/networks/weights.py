@@ -16,7 +16,7 @@ from ..errors import DataError, MissingExtraError
 
 LITE_MODELS = {f"efficientnet_lite{i}": f"tf_efficientnet_lite{i}" for i in (0, 1, 2)}
 
-# What torch and safetensors raise for a file of another format.
+# Errors that torch and safetensors raise for a file of another format.
 _BAD_FILE = (
     OSError,
     RuntimeError,
@@ -38,7 +38,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         Tensors by name, on the CPU.
 
     Raises:
-        DataError: If the file is missing, or does not hold a state_dict of plain tensors.
+        DataError: If the file is missing, or does not contain a state_dict of plain tensors.
     """
     try:
         if path.suffix == ".safetensors":
@@ -50,7 +50,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         ) from None
     except _BAD_FILE as error:
         raise DataError(
-            f"{path} does not hold plain tensors ({type(error).__name__}). "
+            f"{path} does not contain plain tensors ({type(error).__name__}). "
             "Save a state_dict of tensors."
         ) from error
     tensors = content.get("state_dict", content) if isinstance(content, dict) else None
@@ -58,7 +58,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         isinstance(value, Tensor) for value in tensors.values()
     ):
         raise DataError(
-            f"{path} does not hold a state_dict of tensors. "
+            f"{path} does not contain a state_dict of tensors. "
             "Save one with safetensors or torch.save."
         )
     return tensors
@@ -79,20 +79,22 @@ def load_weights(net: nn.Module, path: Path, name: str, *, partial: bool = False
     tensors = read_weights(path)
     if name in LITE_MODELS and "_conv_stem.weight" in tensors:
         tensors = rename_lite(name, tensors)
-    wanted = net.state_dict()
-    wrong = [key for key in wanted if key in tensors and tensors[key].shape != wanted[key].shape]
-    missing = [
-        key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")
+    expected = net.state_dict()
+    wrong = [
+        key for key in expected if key in tensors and tensors[key].shape != expected[key].shape
     ]
-    foreign = bool(wrong) or len(missing) == len(wanted)
+    missing = [
+        key for key in expected if key not in tensors and not key.endswith("num_batches_tracked")
+    ]
+    foreign = bool(wrong) or len(missing) == len(expected)
     if foreign or (missing and not partial):
         remedy = "" if foreign else ", or allow missing layers with --set partial_weights=true"
         raise DataError(
-            f"{path} does not fit backbone '{name}': {len(missing)} tensors are missing "
-            f"({_some(missing)}), {len(wrong)} have another shape ({_some(wrong)}). "
+            f"{path} does not match backbone '{name}': {len(missing)} tensors are missing "
+            f"({_some(missing)}), {len(wrong)} have a different shape ({_some(wrong)}). "
             f"Use the weights file of this network{remedy}."
         )
-    net.load_state_dict({key: tensors[key] for key in wanted if key in tensors}, strict=False)
+    net.load_state_dict({key: tensors[key] for key in expected if key in tensors}, strict=False)
 
 
 def lite_weights(name: str) -> dict[str, Tensor]:
@@ -139,7 +141,7 @@ def rename_lite(name: str, source: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for (theirs, tensor), (ours, slot) in zip(source.items(), target.items(), strict=True):
         if tensor.shape != slot.shape or theirs.rsplit(".", 1)[1] != ours.rsplit(".", 1)[1]:
             raise DataError(
-                f"The weights of {name} do not fit timm's network at {theirs} / {ours}. "
+                f"The weights of {name} do not match timm's network at {theirs} / {ours}. "
                 "Update timm or hadahash."
             )
     renamed = dict(zip(target, source.values(), strict=True))

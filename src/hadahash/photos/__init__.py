@@ -1,4 +1,4 @@
-"""Photos on disk as an index that follows them: scan, catalog, sync and search."""
+"""Photo folders as an index: scan, catalog, sync and search."""
 
 from .catalog import CATALOG, Catalog
 from .models import check_model, load_model_of

@@ -1,9 +1,10 @@
-"""The catalog: what is known about each file of an index, in SQLite.
+"""The catalog: state of each indexed file, in SQLite.
 
-The catalog lies in the folder of the index, in photos.sqlite. For each file it has size,
-modification time and content digest at the time it was encoded, or why it could not be. It is
-written after the index: after a crash it knows less than the index, never more, so some files are
-encoded once more and none is left out. Without it, all files are.
+The catalog is stored in photos.sqlite in the index folder. For each file it has the size,
+modification time and content digest at the time of encoding, or the reason why the file could not
+be read. It is written after the index: after a crash it may miss indexed files, which are then
+encoded again, but it never lists files that are not indexed. Without a catalog, all files are
+encoded again.
 
 Comparisons run in SQL and touch only the rows they need: adding one photo to an index of millions
 reads one row.
@@ -47,14 +48,14 @@ WHERE root = ? AND id NOT IN (SELECT id FROM found WHERE root = ?)
 
 
 class FileStat(NamedTuple):
-    """Size and modification time: what reveals a changed file without reading it."""
+    """Size and modification time, to detect changed files without reading them."""
 
     size: int
     mtime_ns: int
 
 
 class CatalogRow(NamedTuple):
-    """What the catalog keeps of a file.
+    """The catalog entry of a file.
 
     Attributes:
         root: The folder it was found in.
@@ -70,7 +71,7 @@ class CatalogRow(NamedTuple):
 
 
 class KnownFile(NamedTuple):
-    """A file that was found and that the catalog knows."""
+    """A file on disk that is in the catalog."""
 
     id: str
     same_stat: bool
@@ -79,7 +80,7 @@ class KnownFile(NamedTuple):
 
 
 class DeletedFile(NamedTuple):
-    """A file that the catalog knows and that was not found."""
+    """A file of the catalog that is not on disk."""
 
     id: str
     size: int
@@ -91,9 +92,9 @@ class Comparison(NamedTuple):
     """Files on disk compared with the catalog.
 
     Attributes:
-        new: Ids of files that the catalog does not know.
-        known: The others.
-        deleted: Files of the catalog that were not found.
+        new: Ids of files that are not in the catalog.
+        known: Files that are in the catalog.
+        deleted: Files of the catalog that are not on disk.
     """
 
     new: list[str]
@@ -118,8 +119,8 @@ class Catalog:
 
         Args:
             photos: The files that were found, with size and time.
-            deleted_from: Files of the catalog with this root that were not found are deleted;
-                None: nothing is.
+            deleted_from: Files of the catalog with this root that are not on disk count as deleted;
+                None: no file does.
 
         Returns:
             The comparison.
@@ -175,7 +176,7 @@ class Catalog:
             )
 
     def remove(self, ids: Iterable[object]) -> None:
-        """Forget files; ids that are not in the catalog are ignored.
+        """Remove files from the catalog; unknown ids are ignored.
 
         Args:
             ids: The ids.

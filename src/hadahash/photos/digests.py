@@ -1,4 +1,4 @@
-"""Content digests of image files, taken from the bytes that are decoded anyway."""
+"""Content digests of image files, computed while the files are decoded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DigestingImages:
 
         path = self.paths[index]
         self.records[path] = file_stat(path), b""
-        if not path.is_file():  # a pipe would never end
+        if not path.is_file():  # reading a pipe would never end
             return open_image(path)  # raises with the reason
         try:
             file = path.open("rb")
@@ -84,7 +84,7 @@ def file_digest(path: Path) -> bytes:
         path: The file.
 
     Returns:
-        32 bytes, or none if it is not a regular file or cannot be read.
+        32 bytes, or empty bytes if it is not a regular file or cannot be read.
     """
     digest = hashlib.sha256()
     try:

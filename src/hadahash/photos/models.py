@@ -1,4 +1,4 @@
-"""The model behind an index: codes of two models cannot be compared."""
+"""The model of an index: codes of different models cannot be compared."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ def load_model_of(
     Args:
         index: The index.
         folder: Its folder, for error messages.
-        run: Where the run is now; the place that the index recorded if None.
+        run: Folder of the run; by default the one that the index recorded.
         device: "auto", "cpu" or "cuda".
 
     Returns:
         The model.
 
     Raises:
-        UsageError: The run is unknown, has moved, or holds another model.
+        UsageError: The run is unknown, was moved, or has a different model.
         StorageError: The run cannot be read.
     """
-    place = run or index.meta.get("run")
-    if place is None:
+    run_folder = run or index.meta.get("run")
+    if run_folder is None:
         raise UsageError(
-            f"{folder} does not record which model made its codes. Name its run with --run."
+            f"{folder} does not record which model made its codes. Pass its run with --run."
         )
-    if run is None and not Path(place).is_dir():
-        raise UsageError(f"The run that made {folder} is no longer at {place}. Pass --run FOLDER.")
-    from ..model import HashModel  # imports torch: seconds
+    if run is None and not Path(run_folder).is_dir():
+        raise UsageError(
+            f"The run that made {folder} is no longer at {run_folder}. Pass --run FOLDER."
+        )
+    from ..model import HashModel  # slow: imports torch
 
-    model = HashModel.load(place, device=device)
+    model = HashModel.load(run_folder, device=device)
     check_model(index, model, folder)
     return model
 
 
 def check_model(index: Index, model: HashModel, folder: str | Path) -> None:
-    """Check that a model is the one that made an index.
+    """Check that a model made the codes of an index.
 
     Args:
         index: The index.
@@ -53,12 +55,12 @@ def check_model(index: Index, model: HashModel, folder: str | Path) -> None:
         folder: The folder of the index, for error messages.
 
     Raises:
-        UsageError: It is another model.
+        UsageError: The codes were made by a different model.
     """
     recorded = index.meta.get("model")
     if model.bits != index.bits or not model.made(recorded):
         raise UsageError(
-            f"{folder} holds {index.bits}-bit codes of the model {str(recorded)[:12]}, got "
+            f"{folder} contains {index.bits}-bit codes of the model {str(recorded)[:12]}, got "
             f"{model.bits}-bit codes of {model.id[:12]}: codes of two models cannot be compared. "
             "Use the run that made it, or build a new index."
         )

@@ -1,4 +1,4 @@
-"""What a sync of photos would do, and what it did."""
+"""Plan and summary of a sync."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _MANY_DELETED = 0.5  # fraction of the known files
 
 @dataclass(frozen=True, eq=False)
 class SyncPlan:
-    """What a sync would do.
+    """Planned changes of a sync.
 
     Attributes:
         encode: New and changed files.
         renamed: Old id of each file that was only renamed or moved, and the file it is now.
-        mtime_only: Files with a new time and the old content.
-        deleted: Ids of files that are no longer there.
-        unchanged: Number of files that are in the index as they are.
-        known: Number of files that were found and that the catalog knows.
-        home: The folder that was compared as a whole; None if single files were.
+        mtime_only: Files with a new modification time and unchanged content.
+        deleted: Ids of files that no longer exist.
+        unchanged: Number of files that are up to date in the index.
+        known: Number of files on disk that are in the catalog.
+        home: The folder that was compared; None for single files.
     """
 
     encode: list[Photo]
@@ -41,20 +41,20 @@ class SyncPlan:
         )
 
     def check_deletions(self, *, allow_empty: bool = False, allow_deletions: bool = False) -> None:
-        """Refuse a plan that looks like a disk which is not mounted.
+        """Refuse a plan that would delete most files, as when a disk is not mounted.
 
         Args:
-            allow_empty: Accept a folder without any image.
-            allow_deletions: Accept that more than half of the known files are gone.
+            allow_empty: Accept a folder without images.
+            allow_deletions: Accept that more than half of the known files are missing.
 
         Raises:
-            DataError: No image was found, or more than half of the known files are gone.
+            DataError: No image was found, or more than half of the known files are missing.
         """
         kept = self.known + len(self.renamed)
         if not (self.encode or kept or allow_empty):
             known = f" of which the index knows {len(self.deleted):,}" if self.deleted else ""
             raise DataError(
-                f"{self.home} holds no images{known}. Is the disk mounted? "
+                f"{self.home} contains no images{known}. Is the disk mounted? "
                 "To continue anyway, pass --allow-empty."
             )
         gone = len(self.deleted)
@@ -68,12 +68,12 @@ class SyncPlan:
 
 @dataclass(frozen=True)
 class SyncSummary:
-    """What a sync did, as numbers of files.
+    """Result of a sync, in numbers of files.
 
     Attributes:
         encoded: Files that were encoded.
         renamed: Files that kept their codes under a new name.
-        unchanged: Files that were left as they are.
+        unchanged: Files that were not changed.
         removed: Items that were removed.
         skipped: Files that could not be read, now or when they were last read.
         total: Items in the index.

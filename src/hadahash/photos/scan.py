@@ -1,4 +1,4 @@
-"""Which photos a folder holds, and what the index calls them."""
+"""Find the photos in a folder and assign their ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Photo(NamedTuple):
         id: Path below `root`, with slashes, after an optional prefix.
         path: The file.
         root: The folder it was found in.
-        label: The first folder below `root`, if it lies in one.
+        label: The top-level folder below `root`, if there is one.
     """
 
     id: str
@@ -56,7 +56,7 @@ def scan_folder(folder: str | Path, *, prefix: str = "") -> Scan:
     """Find all images below a folder.
 
     Args:
-        folder: The folder; searched with all its sub-folders.
+        folder: The folder, searched recursively.
         prefix: Put before each id.
 
     Returns:
@@ -79,8 +79,8 @@ def scan_paths(
     """Find the images among files and folders.
 
     Args:
-        sources: Image files, and folders that are searched with all their sub-folders.
-        home: The folder an index was built from. Files below it have the ids of a build.
+        sources: Image files, and folders that are searched recursively.
+        home: The folder an index was built from. Files below it get the same ids as in a build.
         prefix: Put before each id.
 
     Returns:
@@ -118,7 +118,7 @@ def scan_paths(
 def _resolve(path: str | Path) -> Path:
     try:
         return Path(path).resolve()
-    except (OSError, RuntimeError):  # a link to itself, or a name that is too long
+    except (OSError, RuntimeError):  # a symbolic link loop, or a name that is too long
         return Path(path).absolute()  # scanning it reports the reason
 
 

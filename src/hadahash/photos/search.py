@@ -21,7 +21,7 @@ class SearchHit(NamedTuple):
         id: Its id in the index.
         distance: Number of bits in which its code differs from the query's.
         labels: Its labels.
-        path: Its file, if the index knows it.
+        path: Its file, if the index has its path.
     """
 
     id: Id
@@ -47,7 +47,8 @@ def find_similar(
         image: One image: a file, or anything else that `HashModel.encode` takes.
         k: Number of results.
         radius: Maximum Hamming distance.
-        labels: Only photos with one of these labels. A label in digits also means the number.
+        labels: Only photos with one of these labels. A label of digits also matches the integer
+            label.
 
     Returns:
         The photos, most similar first.
@@ -63,9 +64,9 @@ def find_similar(
     source = as_images(Path(image) if isinstance(image, str) else image)
     if len(source.images) != 1:
         raise UsageError(f"Give exactly one image, got {len(source.images):,}.")
-    wanted = _parse_labels(index, labels)
+    label_filter = _parse_labels(index, labels)
     codes = model.encode(image if isinstance(image, Path) else source)
-    (hits,) = index.neighbors(codes, k, radius=radius, labels=wanted or None)
+    (hits,) = index.neighbors(codes, k, radius=radius, labels=label_filter or None)
     return [SearchHit(hit.id, hit.distance, hit.labels, hit.path) for hit in hits]
 
 

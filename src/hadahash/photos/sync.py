@@ -1,4 +1,4 @@
-"""PhotoIndex: an index that follows the photos on disk.
+"""PhotoIndex: an index that is kept in sync with photos on disk.
 
 New and changed files are encoded, renamed files keep their codes, deleted files are removed.
 Beside the files of the index, its folder holds the catalog (photos.sqlite) and skipped.csv, the
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..model import HashModel
 
 SKIPPED = "skipped.csv"
-PART = 8192  # files that are encoded between two saves
+PART = 8192  # number of files encoded between two saves
 
 Progress = Callable[[int], object]
 
@@ -80,14 +80,14 @@ class PhotoIndex:
             run: The folder of its run, which is recorded.
             images: The folder of the photos, which is recorded.
             engine: A name of `list_engines()`; must be that of an existing index.
-            moved: Accept that an existing index recorded another folder of photos.
+            moved: Accept that an existing index recorded a different photo folder.
             **options: Options of the engine of a new index.
 
         Returns:
             The index.
 
         Raises:
-            UsageError: The existing index has another model, engine or folder of photos.
+            UsageError: The existing index has a different model, engine or photo folder.
         """
         if not (Path(folder) / MANIFEST).exists():
             engine = engine or "exact"
@@ -150,7 +150,7 @@ class PhotoIndex:
             scan: The files that were found.
             whole: The folder, if `scan` is all of it: files of the last build that are not in it
                 are deleted. None: nothing is deleted.
-            checksum: Read every file, to find changes that left size and time as they were.
+            checksum: Read every file, to detect changes that kept size and modification time.
 
         Returns:
             The plan.
@@ -230,7 +230,7 @@ class PhotoIndex:
         )
 
     def remove(self, ids: Sequence[Id]) -> int:
-        """Remove items and forget their files; ids that are not in the index are ignored.
+        """Remove items from index and catalog; unknown ids are ignored.
 
         Args:
             ids: The items.
@@ -282,14 +282,14 @@ class PhotoIndex:
                 continue
             digest = file_digest(photo.path)
             matches = [each for each in candidates if each.digest == digest]
-            if matches:  # of several copies the one that kept its name
+            if matches:  # prefer the copy that kept its file name
                 match = next((each for each in matches if each.id == photo.id), matches[0])
                 candidates.remove(match)
                 renamed[match.id] = photo
         return renamed
 
     def _rename(self, renamed: dict[str, Photo]) -> None:
-        """Give the codes of files their new ids, labels and paths."""
+        """Store codes of renamed files under their new ids, labels and paths."""
         if not renamed:
             return
         photos = list(renamed.values())

@@ -33,7 +33,7 @@ def run_all(
     *,
     run: bool = True,
     smoke: bool = False,
-    wanted: Callable[[Cell], bool] = lambda cell: True,
+    is_selected: Callable[[Cell], bool] = lambda cell: True,
 ) -> list[Path]:
     """Run the missing cells of the named tables, write all tables, and draw the named figures.
 
@@ -41,9 +41,9 @@ def run_all(
         names: Names of tables and figures; "all" for all of them.
         context: Where and how to run.
         docs: Folder of the documents.
-        run: Run missing cells; False: write what is there.
+        run: Run missing cells; False: only write documents from existing results.
         smoke: Make a tiny version of everything.
-        wanted: Which cells to run.
+        is_selected: Returns whether to run a cell.
 
     Returns:
         The files that were written.
@@ -63,7 +63,9 @@ def run_all(
     if run:
         chosen = [known[name] for name in names if name in known]
         try:
-            run_recipes([(own, list(filter(wanted, own.cells))) for own in chosen], context)
+            run_recipes(
+                [(recipe, list(filter(is_selected, recipe.cells))) for recipe in chosen], context
+            )
         except HadaHashError as error:
             failure = error
     written = _write_documents(list(known.values()), context.results, docs)

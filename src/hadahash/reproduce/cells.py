@@ -66,15 +66,16 @@ class RunContext:
     info: Callable[[str], object] = ignore
 
 
-def run_recipes(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], context: RunContext) -> None:
+def run_recipes(selection: Sequence[tuple[Recipe, Sequence[Cell]]], context: RunContext) -> None:
     """Run the missing cells of recipes: first the trials that choose settings, then the cells.
 
-    A result with other settings than the recipe and its trials give counts as missing. A cell that
-    diverges is run again with the next best settings of its trials. A failed cell does not stop the
-    others.
+    A result whose settings differ from those of the recipe and its trials counts as missing. A cell
+    that
+    diverges is run again with the next best settings of its trials. A failed cell does not stop
+    other cells.
 
     Args:
-        wanted: Recipes with the cells that are wanted of each.
+        selection: Recipes with the selected cells of each.
         context: Where and how to run.
 
     Raises:
@@ -83,16 +84,16 @@ def run_recipes(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], context: RunCon
     with Workers(context) as workers:
         trials = [
             trial
-            for recipe, cells in wanted
+            for recipe, cells in selection
             for cell in cells
             if cell.choose
             for trial in recipe.trials.get((cell.dataset, cell.method), [])
         ]
         failures = workers.run(list(dict.fromkeys(trials)))
-        todo = resolved = _resolve(wanted, context.results)
+        todo = resolved = _resolve(selection, context.results)
         while todo:
             failures += workers.run(list(dict.fromkeys(todo)))
-            before, resolved = resolved, _resolve(wanted, context.results)
+            before, resolved = resolved, _resolve(selection, context.results)
             pairs = zip(before, resolved, strict=True)
             todo = [
                 new for old, new in pairs if (new.settings, new.least) != (old.settings, old.least)
@@ -107,18 +108,18 @@ def run_recipes(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], context: RunCon
         raise HadaHashError(f"{len(failures)} cells failed: {'; '.join(failures)}")
 
 
-def _resolve(wanted: Sequence[tuple[Recipe, Sequence[Cell]]], results: Path) -> list[Cell]:
+def _resolve(selection: Sequence[tuple[Recipe, Sequence[Cell]]], results: Path) -> list[Cell]:
     """All cells whose trials have been run, with their settings."""
     return [
         recipe.resolve_settings(cell, results)
-        for recipe, cells in wanted
+        for recipe, cells in selection
         for cell in cells
         if recipe.ready(cell, results)
     ]
 
 
 class Workers:
-    """Runs cells in this process, or in several processes that take the next cell when ready.
+    """Runs cells in this process or in a pool of processes.
 
     Args:
         context: Where and how to run.
@@ -180,15 +181,17 @@ class DatasetCache:
             The data set.
 
         Raises:
-            DataError: If the data set is not there.
+            DataError: If the data set is missing.
         """
         if cell.dataset not in self._files:
             root = self._context.roots.get(cell.dataset)
             self._files[cell.dataset] = open_dataset(cell.dataset, root, info=self._context.info)
         data = self._files[cell.dataset]
-        asked = {**cell.settings, **cell.varied}
+        requested = {**cell.settings, **cell.varied}
         known = fields_of(InputConfig)
-        config = from_mapping(InputConfig, {key: asked[key] for key in known if key in asked})
+        config = from_mapping(
+            InputConfig, {key: requested[key] for key in known if key in requested}
+        )
         if config.size is None:
             return data
         preprocess = choose_preprocess(data.images, config.size, config)
@@ -198,7 +201,7 @@ class DatasetCache:
         return self._squares[key]
 
 
-_process: tuple[RunContext, DatasetCache, FeatureCache]  # of this process, if it runs cells
+_process: tuple[RunContext, DatasetCache, FeatureCache]  # state of a worker process
 
 
 def _start(context: RunContext) -> None:
@@ -316,7 +319,7 @@ def repeat_command(cell: Cell) -> str:
 
 
 def train_map(model: HashModel, split: Split, dataset: LabelledImages) -> float:
-    """mAP of training images that search the training images; none is among its own results.
+    """mAP with training images as queries and database; each query is excluded from its results.
 
     Args:
         model: A trained model.

@@ -106,15 +106,18 @@ def find_result(name: str, results: Path) -> dict[str, Any]:
     plan, _, rest = name.partition("/")
     if plan in PLANS:
         records = Collected(results / plan).records()
-        measured = (own for own in records if "map" in own or "validation_map" in own)
-        known = {f"{own['dataset']}/{own['name']}": own for own in measured}
+        known = {
+            f"{record['dataset']}/{record['name']}": record
+            for record in records
+            if "map" in record or "validation_map" in record
+        }
         if rest not in known:
             raise unknown("cell", rest, known)
         return known[rest]
     path = results / f"{name.removesuffix('.json')}.json"
     if not path.exists():
-        stored = (own.relative_to(results) for own in results.glob("*/*.json"))
-        raise unknown("cell", name, [str(own.with_suffix("")) for own in stored])
+        stored = (path.relative_to(results) for path in results.glob("*/*.json"))
+        raise unknown("cell", name, [str(path.with_suffix("")) for path in stored])
     found: dict[str, Any] = files.read_json(path)
     return found
 

@@ -1,7 +1,7 @@
-"""The paper's claims beside what was measured; docs/claims.md is generated from `results/`.
+"""The paper's claims and the measured evidence; docs/claims.md is generated from `results/`.
 
 A claim is judged by paired differences: one value per seed, averaged over the code lengths. Cells
-with one seed decide nothing, and a rival without a result does not count as beaten.
+with one seed are inconclusive, and a baseline without a result does not count as beaten.
 """
 
 from __future__ import annotations
@@ -30,14 +30,18 @@ from .recipes import Cell, Recipe
 
 Result = dict[str, Any]
 BASELINES = ("lsh", "itq", "ksh", "sdh", "ssdh", "dpsh", "dsdh", "hashnet", "mihash")
-RECIPES = ("table1", "threshold", "lambda")  # whose cells are evidence, beside the factorial
+RECIPES = (
+    "table1",
+    "threshold",
+    "lambda",
+)  # recipes whose cells are evidence, in addition to the factorial
 _BITS = 64
 _BALANCED = 0.1
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one data set says about a claim.
+    """The evidence of one data set on a claim.
 
     Attributes:
         text: The measured values.
@@ -98,11 +102,11 @@ def compare(left: Callable[[Evidence], Values], right: Callable[[Evidence], Valu
     """Judge a claim by the paired difference of two methods.
 
     Args:
-        left: Selects the values of the method that the claim says is better.
+        left: Selects the values of the method that is better according to the claim.
         right: Selects the values of the other.
 
     Returns:
-        The judge; it finds None if nothing was run.
+        The judge; it returns None if nothing was run.
     """
 
     def found(evidence: Evidence) -> Finding | None:
@@ -332,7 +336,7 @@ def write_claims(path: Path, recipes: Sequence[Recipe], results: Path, notes: Pa
         "instead. Differences are in mAP, averaged over the code lengths and paired by seed, with",
         f"95 % t intervals. *Equal*: the interval lies within ±{short(EQUAL)}. *Holds*, *fails*:",
         "the difference is significant after Holm's correction over all intervals of this page.",
-        "*Tends*: only its own interval excludes 0. A single seed decides nothing.",
+        "*Tends*: only its own interval excludes 0. A single seed is not conclusive.",
         "",
         *lines,
         "",

@@ -1,4 +1,4 @@
-"""The kinds of figures: which data each needs, and how it is drawn."""
+"""The kinds of figures: the data and the drawing function of each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Data = dict[str, Any]
-BITS = 64  # the length that the paper's figures are for
+BITS = 64  # code length of the paper's figures
 COMPARED = ("hcdh", "mihash")  # the methods whose codes are compared
 CODEBOOK = "far"  # of the cells of table 1
 DEPTH = 1000  # of the confusion matrix, at most
@@ -44,11 +44,11 @@ class Source:
     runs: Path
     info: Callable[[str], object]
 
-    def measured(self, **wanted: Any) -> Iterator[tuple[Cell, Data]]:
+    def measured(self, **attributes: Any) -> Iterator[tuple[Cell, Data]]:
         """The cells with these attributes that have a result, the lowest seed first."""
         for cell in sorted(self.cells, key=lambda cell: cell.seed):
             if (
-                all(getattr(cell, key) == value for key, value in wanted.items())
+                all(getattr(cell, key) == value for key, value in attributes.items())
                 and cell.path(self.results).exists()
             ):
                 yield cell, files.read_json(cell.path(self.results))
@@ -74,7 +74,7 @@ class Drawing:
         gather: Collects the series; empty if nothing was run.
         draw: Makes the picture.
         caption: The caption, with {dataset} for the name of the data set.
-        each: One figure per data set, or one for all.
+        each: Whether there is one figure per data set or one for all.
         from_runs: The data come from runs, not from results.
     """
 
@@ -107,9 +107,9 @@ def _draw_curves(data: Data) -> Figure:
     series = data["series"]
     curves = [
         plots.Curve(
-            method, f"{_short(own['map'])}  {_label(method)}", own["precision"], own["recall"]
+            method, f"{_short(part['map'])}  {_label(method)}", part["precision"], part["recall"]
         )
-        for method, own in series.items()
+        for method, part in series.items()
     ]
     depth = next(iter(series.values()))["depth"]
     return plots.precision_recall(curves, title=_head(data), legend=_map_at(depth))
@@ -129,7 +129,7 @@ def _points(run: EvaluatedRun) -> Data:
     return {
         "xy": analysis.tsne(run.query[chosen.rows]).round(2),
         "classes": [run.classes[number] for number in chosen.shown],
-        # index in the list of classes; -1: none of them
+        # index in the list of classes; -1: not in the list
         "class": np.where(chosen.shown[place] == numbers[chosen.rows], place, -1),
     }
 
@@ -137,8 +137,8 @@ def _points(run: EvaluatedRun) -> Data:
 def _draw_points(data: Data) -> Figure:
     return plots.scatter(
         [
-            plots.Points(_title(data, method), own["xy"], own["classes"], own["class"])
-            for method, own in _compared(data)
+            plots.Points(_title(data, method), part["xy"], part["classes"], part["class"])
+            for method, part in _compared(data)
         ]
     )
 
@@ -154,13 +154,13 @@ def _draw_values(data: Data) -> Figure:
     fields = analysis.Histogram._fields
     return plots.distribution(
         [
-            (method, _title(data, method), analysis.Histogram(**{key: own[key] for key in fields}))
-            for method, own in _compared(data)
+            (method, _title(data, method), analysis.Histogram(**{key: part[key] for key in fields}))
+            for method, part in _compared(data)
         ]
     )
 
 
-# ---------------------------------------------------------------- which classes are taken for which
+# ---------------------------------------------------------------- confusion of classes
 
 
 def _gather_confusion(source: Source) -> dict[str, Any]:
@@ -181,10 +181,10 @@ def _confusion(run: EvaluatedRun) -> Data:
 
 
 def _draw_confusion(data: Data) -> Figure:
-    method, own = next(_compared(data))
-    below = f"class of the first {own['depth']:,} images"
+    method, part = next(_compared(data))
+    below = f"class of the first {part['depth']:,} images"
     return plots.confusion_matrix(
-        own["matrix"], own["classes"], title=_title(data, method), xlabel=below
+        part["matrix"], part["classes"], title=_title(data, method), xlabel=below
     )
 
 
@@ -199,7 +199,7 @@ def _gather_balance(source: Source) -> dict[str, Any]:
 
 
 def _draw_balance(data: Data) -> Figure:
-    shares = {int(bits): own for bits, own in data["series"].items()}
+    shares = {int(bits): part for bits, part in data["series"].items()}
     return plots.balance(shares, title=f"{_label('hcdh')} on {display_name(data['dataset'])}")
 
 
@@ -209,23 +209,23 @@ def _draw_balance(data: Data) -> Figure:
 def _gather_lambda(source: Source) -> dict[str, Any]:
     series: dict[str, Any] = {}
     for cell, result in source.measured(method="hcdh", bits=BITS):
-        own = series.setdefault(cell.dataset, {"depth": result["depth"], "maps": {}})
-        own["maps"].setdefault(f"{result['settings']['lam']:g}", []).append(result["map"])
-    for own in series.values():
-        own["maps"] = dict(sorted(own["maps"].items(), key=lambda item: float(item[0])))
+        part = series.setdefault(cell.dataset, {"depth": result["depth"], "maps": {}})
+        part["maps"].setdefault(f"{result['settings']['lam']:g}", []).append(result["map"])
+    for part in series.values():
+        part["maps"] = dict(sorted(part["maps"].items(), key=lambda item: float(item[0])))
     return series
 
 
 def _draw_lambda(data: Data) -> Figure:
     sweeps = []
-    for dataset, own in data["series"].items():
-        maps = own["maps"].values()
+    for dataset, part in data["series"].items():
+        maps = part["maps"].values()
         spread = [statistics.stdev(found) if len(found) > 1 else 0.0 for found in maps]
-        label = display_name(dataset) + (f", {_map_at(own['depth'])}" if own["depth"] else "")
+        label = display_name(dataset) + (f", {_map_at(part['depth'])}" if part["depth"] else "")
         sweeps.append(
             plots.Sweep(
                 label,
-                [float(lam) for lam in own["maps"]],
+                [float(lam) for lam in part["maps"]],
                 [statistics.mean(found) for found in maps],
                 spread,
             )

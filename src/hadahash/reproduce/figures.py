@@ -40,8 +40,8 @@ def draw_figure(
 ) -> list[Path]:
     """Draw a figure for each data set of the cells.
 
-    A part that was not run is omitted. If the data of a figure are in `out` already and its runs
-    are gone, it is drawn from these data.
+    A part that was not run is omitted. If the data of a figure are already in `out` and its runs no
+    longer exist, it is drawn from these data.
 
     Args:
         name: Name of the figure.
@@ -82,7 +82,7 @@ def draw_figure(
 
 
 def _data(name: str, drawing: Drawing, dataset: str, source: Source, path: Path) -> Data | None:
-    """The present data of a figure; parts whose run is gone are taken from the file."""
+    """The current data of a figure; parts whose run no longer exists are taken from the file."""
     series, kept = drawing.gather(source), _kept(path, name)
     if not series and kept is None:
         return None
@@ -105,7 +105,9 @@ def _kept(path: Path, name: str) -> Data | None:
         or data.get("figure") != name
         or not isinstance(data.get("series"), dict)
     ):
-        raise StorageError(f"{path} does not hold the data of {name}. Remove it and make it again.")
+        raise StorageError(
+            f"{path} does not contain the data of {name}. Remove it and make it again."
+        )
     return data
 
 

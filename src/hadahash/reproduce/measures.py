@@ -1,4 +1,4 @@
-"""All measures of a trained model that follow from codes and labels, computed on the CPU."""
+"""All measures of a trained model that are computed from codes and labels, on the CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..evaluation.metrics import Counts, Reals
 
 DEPTHS = (1000, 5000)
 _RANKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
-_TRAIN_QUERIES = 2000  # training images that search the training part
+_TRAIN_QUERIES = 2000  # number of training images used as queries
 _DIGITS = 5
 
 Rows = NDArray[np.int64]
@@ -132,7 +132,7 @@ def _measure_trial(coded: Coded) -> dict[str, Any]:
 
 
 def training_map(codes: Codes, labels: NDArray[Any]) -> float:
-    """mAP of training images that search the training images; none is among its own results.
+    """mAP with training images as queries and database; each query is excluded from its results.
 
     Args:
         codes: Codes of the training images.
@@ -247,9 +247,9 @@ def code_statistics(codes: Codes) -> dict[str, Any]:
         `distinct_codes`, `bit_balance` and `bit_correlation`, as stored in results.
     """
     bits = np.unpackbits(codes.packed, axis=1, count=codes.bits).astype(np.float32)
-    centred = bits - bits.mean(0)
-    spread = np.sqrt((centred**2).mean(0))
-    scaled = centred / np.where(spread > 0, spread, 1)
+    centered = bits - bits.mean(0)
+    spread = np.sqrt((centered**2).mean(0))
+    scaled = centered / np.where(spread > 0, spread, 1)
     pairs = np.abs(scaled.T @ scaled / len(bits))[np.triu_indices(codes.bits, 1)]
     return {
         "distinct_codes": len(np.unique(codes.packed, axis=0)),

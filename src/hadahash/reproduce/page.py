@@ -42,12 +42,12 @@ def setting(cells: Sequence[Cell], results: Path) -> str:
     def common(*keys: str) -> str:
         return ", ".join(sorted({str(_at(result, keys)) for result in found} - {"None"})) or "none"
 
-    alone = [
+    single_job = [
         result for result in found if result["images_per_second"] and result.get("jobs", 1) == 1
     ]
-    rates = sorted(result["images_per_second"] for result in alone)
+    rates = sorted(result["images_per_second"] for result in single_job)
     ends = dict.fromkeys(f"{rate:,.0f}" for rate in (rates[0], rates[-1])) if rates else {}
-    speed = f"; {' to '.join(ends)} training images a second" if rates else ""
+    speed = f"; {' to '.join(ends)} training images per second" if rates else ""
     return (
         f"{found[0]['queries']:,} queries, {found[0]['train_images']:,} training images, "
         f"database of {found[0]['database']:,} images, "
@@ -62,7 +62,7 @@ def setting(cells: Sequence[Cell], results: Path) -> str:
 
 
 def choices(recipe: Recipe, dataset: str, results: Path) -> str:
-    """Format what each method chose in its trials.
+    """Format the settings that each method chose in its trials.
 
     Args:
         recipe: A recipe with a grid.

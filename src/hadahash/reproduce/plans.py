@@ -54,7 +54,7 @@ def read_plan(source: str | Path, results: Path) -> Plan:
 
     Raises:
         UsageError: If there is no such plan.
-        DataError: If the file does not hold a plan.
+        DataError: If the file does not contain a plan.
     """
     if source in PLANS:
         return {"factorial": _factorial, "tuning": _tuning, "seeds": _seeds}[str(source)](results)
@@ -65,7 +65,7 @@ def read_plan(source: str | Path, results: Path) -> Plan:
     try:
         return Plan(stored["name"], [_cell(str(source), entry) for entry in stored["cells"]])
     except (KeyError, TypeError) as error:
-        raise DataError(f"{path} does not hold a plan: {error}.") from error
+        raise DataError(f"{path} does not contain a plan: {error}.") from error
 
 
 def _cell(plan: str, entry: dict[str, Any]) -> Cell:
@@ -130,7 +130,7 @@ def _seeds(results: Path) -> Plan:
     """All methods of one seed before the next; a method is there when its tuning is complete."""
     content = files.read_toml(resources.files(__package__) / "seeds.toml")
     grids = tuning.read_tuning()
-    choices = {(own.dataset, own.method): own for own in tuning.load_choices(results)}
+    choices = {(choice.dataset, choice.method): choice for choice in tuning.load_choices(results)}
     methods = [name for name in content["methods"] if name in grids.methods]
     order = product(grids.content["datasets"], content["seeds"], methods, content["bits"])
     cells = [
@@ -150,9 +150,9 @@ def _seeds(results: Path) -> Plan:
         if choices[dataset, method].complete
     ]
     notes = tuple(
-        _note(own)
-        for own in choices.values()
-        if own.method in methods and (own.extend or not own.complete)
+        _note(choice)
+        for choice in choices.values()
+        if choice.method in methods and (choice.extend or not choice.complete)
     )
     return Plan("seeds", cells, notes)
 

@@ -22,7 +22,7 @@ def source_revision(revision: str | None = None) -> dict[str, Any]:
 
     Args:
         revision: Commit of the source, for machines without git, with "+changes" appended if there
-            were uncommitted changes. If None, git is asked.
+            were uncommitted changes. If None, it is read from git.
 
     Returns:
         `commit` and `clean` (both None if unknown), and `source_sha256`, the digest of all source

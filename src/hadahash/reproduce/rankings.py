@@ -88,8 +88,8 @@ def rank_all(inputs: RankingInputs) -> dict[str, Ranked]:
             ("same_class_real", inputs.query, inputs.train),
             ("same_class_binary", binary, _signs(inputs.train)),
         ):
-            wanted = _label_probabilities(inputs, train, query)
-            found[name] = _rank(inputs, groups, wanted, items, independent=True)
+            query_probabilities = _label_probabilities(inputs, train, query)
+            found[name] = _rank(inputs, groups, query_probabilities, items, independent=True)
         return found
     items = _class_probabilities(groups.codes, inputs.codewords)
     queries = {
@@ -222,8 +222,8 @@ def _measured(scores: Tensor, sizes: Tensor, relevant: Tensor) -> tuple[Tensor, 
     harmonic = torch.zeros(int(sizes.sum()) + 1, dtype=torch.float64, device=scores.device)
     harmonic[1:] = (1 / torch.arange(1, len(harmonic), device=scores.device).double()).cumsum(0)
     share = (r - 1).clamp(min=0) / (n - 1).clamp(min=1)
-    reach = harmonic[(before + n).long()] - harmonic[before.long()]
-    sums = r / n.clamp(min=1) * (n * share + (hits_before + 1 - (before + 1) * share) * reach)
+    difference = harmonic[(before + n).long()] - harmonic[before.long()]
+    sums = r / n.clamp(min=1) * (n * share + (hits_before + 1 - (before + 1) * share) * difference)
     ap = sums.sum(1) / r.sum(1).clamp(min=1)
     width = int(((before < _DEPTH) & (n > 0)).sum(1).max())
     return ap, _top(n, width), _top(r, width)

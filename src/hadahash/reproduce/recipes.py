@@ -12,7 +12,7 @@ A table of a recipe describes the cells of one data set; `[common]` holds what a
     depths = [5000]                         # further depths of mAP
     vary = { lam = [0, 1] }                 # one cell per value, which becomes part of the name
 
-`[grid]` lists the points that a method chooses its settings from, on held-out training images:
+`[grid]` lists the candidate settings of a method, which are compared on held-out training images:
 
     [grid]
     share = 0.2                             # fraction of the training images that is held out
@@ -59,14 +59,14 @@ class Cell:
         backbone: Name of the network.
         seed: Seed of split, codebook, initial weights and order.
         protocol: Split protocol.
-        mark: Distinguishes cells of the same method and length that were made in another way.
+        mark: Distinguishes cells of the same method and length that were made in different ways.
         settings: Settings that the grid may override.
         varied: Settings that no grid changes; they are part of the mark.
         depths: Further depths of mAP.
         choose: Whether the grid chooses settings.
         validation: > 0: a trial, measured on this fraction of the training images.
         recipe: Name of the recipe or plan.
-        least: Minimum training mAP; below it the training counts as degenerate.
+        least: Minimum training mAP; below it the run counts as degenerate.
     """
 
     dataset: str
@@ -115,8 +115,8 @@ class Cell:
         if not path.exists():
             return False
         made = current_names(files.read_json(path)["settings"])
-        asked = current_names({**self.settings, **self.varied})
-        return all(made.get(key) == value for key, value in asked.items())
+        requested = current_names({**self.settings, **self.varied})
+        return all(made.get(key) == value for key, value in requested.items())
 
     def failed_runs_path(self, results: Path) -> Path:
         """Path of the list of diverged or degenerate runs."""
@@ -136,7 +136,7 @@ class Cell:
         )
 
     def is_degenerate(self, results: Path) -> bool:
-        """Whether the stored result is of a degenerate run, as no other settings did better."""
+        """Whether the stored result is of a degenerate run, because no settings did better."""
         return any(
             replace(self, settings=run["settings"]).done(results)
             for run in self.failed_runs(results)
@@ -148,7 +148,7 @@ class Cell:
 
 
 def current_names(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings under their present names; version 0.1 stored `batch` for `batch_size`."""
+    """Settings under their current names; version 0.1 stored `batch` for `batch_size`."""
     return {_RENAMED.get(key, key): value for key, value in settings.items()}
 
 
@@ -174,9 +174,9 @@ class Recipe:
         """Return the cell with the settings that were best in its method's trials.
 
         Settings with which the cell diverged or was degenerate are skipped, except in a cell that
-        varies one setting and keeps the others. Training alone decides: the loss must be finite,
-        and training images must find each other at least half as well as held-out ones did in the
-        trial. If two settings are degenerate, the first of these is kept.
+        varies one setting and keeps the others. Only training is considered: the loss must be
+        finite, and the mAP among training images must be at least half of the mAP of the held-out
+        images in the trial. If two settings are degenerate, the first of these is kept.
 
         Args:
             cell: A cell whose trials have been run.

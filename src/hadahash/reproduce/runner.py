@@ -1,8 +1,8 @@
 """Run the cells of a plan in one process.
 
 Each model is trained, encodes its data set once and is measured in every way. Records are appended
-after each cell; weights and codes are not kept. Measures on the CPU run beside the training of the
-next cell.
+after each cell; weights and codes are not kept. Measures run on the CPU while the next cell is
+trained.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def run_plan(
         cells: The cells of a plan.
         context: Data folders, weights and device.
         collected: Where results are appended.
-        seconds: No cell is started that is not expected to end within this time. None: no limit.
+        seconds: Time budget: cells that are expected to exceed it are not started. None: no limit.
         revision: Commit of the source code, for machines without git.
-        workers: Processes that measure beside the training. 0: measure in this process.
+        workers: Processes that measure in parallel to training. 0: measure in this process.
         clock: Returns the time in seconds.
 
     Returns:
@@ -63,7 +63,9 @@ def run_plan(
             kind, guess = _kind(cell), _guess(cell)
             expected = latest.get(kind, guess)
             if seconds is not None and began - start + expected > seconds:
-                context.info(f"Stopped before {cell.dataset} {cell.name}: the time is used up.")
+                context.info(
+                    f"Stopped before {cell.dataset} {cell.name}: the time budget is used up."
+                )
                 break
             record, coded = trainer.run(cell)
             measurer.submit(record, coded)
@@ -86,7 +88,7 @@ def _guess(cell: Cell) -> float:
 
 
 class _Measurer:
-    """Measures codes beside the training, and appends the records in order."""
+    """Measures codes in parallel to training, and appends the records in order."""
 
     def __init__(self, collected: Collected, workers: int, info: Callable[[str], object]) -> None:
         self._collected, self._info, self._limit = collected, info, 2 * workers
@@ -138,14 +140,14 @@ def _score(record: Record) -> str:
 
 
 def select(
-    cells: Sequence[Cell], names: Sequence[str], wanted: Callable[[Cell], bool]
+    cells: Sequence[Cell], names: Sequence[str], is_selected: Callable[[Cell], bool]
 ) -> list[Cell]:
     """Select cells of a plan.
 
     Args:
         cells: All cells.
-        names: Cells by name, DATASET/NAME; if empty, all that are wanted.
-        wanted: Whether a cell is wanted.
+        names: Cells by name, DATASET/NAME; if empty, all cells that `is_selected` accepts.
+        is_selected: Returns whether to include a cell.
 
     Returns:
         The selected cells.
@@ -154,7 +156,7 @@ def select(
         UsageError: If the plan has no cell of a given name.
     """
     if not names:
-        return [own for own in cells if wanted(own)]
+        return [cell for cell in cells if is_selected(cell)]
     known = {f"{own.dataset}/{own.name}": own for own in cells}
     missing = [name for name in names if name not in known]
     if missing:

@@ -1,4 +1,4 @@
-"""A tiny version of every recipe, which runs on a CPU in minutes. Its numbers mean nothing."""
+"""A tiny version of every recipe, which runs on a CPU in minutes. Its numbers are meaningless."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Table:
         return f"mAP@{self.depth or 'all'}"
 
     def best(self, bits: int) -> set[str]:
-        """Rows that cannot be told from the best of a column: within twice the rerun noise.
+        """Rows within twice the rerun noise of the best of a column.
 
         Args:
             bits: Code length.

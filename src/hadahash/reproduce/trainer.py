@@ -63,7 +63,7 @@ class Trainer:
         self._features = FeatureCache()  # of trials with a fixed backbone
 
     def run(self, cell: Cell) -> tuple[Record, Coded | None]:
-        """Train and encode a cell. No error leaves this function.
+        """Train and encode a cell. Errors are recorded, not raised.
 
         Args:
             cell: The cell.
@@ -215,8 +215,8 @@ def _encode_parts(model: HashModel, pixels: Tensor, split: Split, *, determinist
 
 
 @contextmanager
-def _deterministic(wanted: bool) -> Iterator[None]:
-    if not wanted:
+def _deterministic(enabled: bool) -> Iterator[None]:
+    if not enabled:
         yield
         return
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
@@ -247,7 +247,7 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def _facts(model: HashModel, split: Split, resident: _Resident) -> Record:
-    """What ran, and on what."""
+    """The effective settings, data and environment."""
     return {
         "settings": effective_settings(model),
         "preprocess": vars(model.preprocess),

@@ -56,10 +56,10 @@ class Tuning:
             Settings by name; all points name the same settings.
         """
         common = self.content["points"][method]
-        own = self.content.get(dataset, {}).get(method, {})
+        special = self.content.get(dataset, {}).get(method, {})
         extended = self.content.get("more", {}).get(dataset, {}).get(method, [])
-        names = own.get("settings", common["settings"])
-        rows = [*own.get("rows", common["rows"]), *extended]
+        names = special.get("settings", common["settings"])
+        rows = [*special.get("rows", common["rows"]), *extended]
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def trial(self, dataset: str, method: str, bits: int, point: Point) -> Cell:
@@ -121,7 +121,7 @@ class Choice:
         name = f"{self.dataset} {self.method}"
         if self.point is None:
             return f"{name}: no trial yet, {len(self.missing)} missing"
-        scores = ", ".join(f"{short(own)} at {bits} bits" for bits, own in self.scores.items())
+        scores = ", ".join(f"{short(value)} at {bits} bits" for bits, value in self.scores.items())
         text = f"{name}: {point_text(self.point)}: validation mAP {scores}"
         text += f"; {len(self.missing)} trials missing" if self.missing else ""
         return text + (f"; EDGE: extend {', '.join(self.extend)}" if self.extend else "")
@@ -138,9 +138,9 @@ def choose(tuning: Tuning, records: Sequence[Record]) -> list[Choice]:
         One choice per data set and method, complete or not.
     """
     found = {
-        _key(own["dataset"], own["name"], own["asked"]): own
-        for own in records
-        if "failed" not in own
+        _key(record["dataset"], record["name"], record["asked"]): record
+        for record in records
+        if "failed" not in record
     }
     return [_choose(tuning, dataset, method, found) for dataset, method in tuning.keys]
 
@@ -149,12 +149,12 @@ def _choose(tuning: Tuning, dataset: str, method: str, records: Mapping[str, Rec
     first, second = tuning.content["bits"]
     points = tuning.points(dataset, method)
     tried = _tried(tuning, (dataset, method, first), points, records)
-    ranked = sorted((own for own in tried if own.record), key=lambda own: -own.score)
+    ranked = sorted((trial for trial in tried if trial.record), key=lambda trial: -trial.score)
     finals: list[_Trial] = []
     if len(ranked) == len(points):
-        best = [own.point for own in ranked[: tuning.content["finalists"]]]
+        best = [trial.point for trial in ranked[: tuning.content["finalists"]]]
         finals = _tried(tuning, (dataset, method, second), best, records)
-    missing = tuple(own.cell for own in [*tried, *finals] if not own.record)
+    missing = tuple(trial.cell for trial in [*tried, *finals] if not trial.record)
     if not ranked:
         return Choice(dataset, method, missing=missing)
     chosen, scores = ranked[0].point, {first: ranked[0].score}
@@ -162,8 +162,8 @@ def _choose(tuning: Tuning, dataset: str, method: str, records: Mapping[str, Rec
         pairs = list(zip(ranked, finals, strict=False))
         one, two = max(pairs, key=lambda pair: pair[0].score + pair[1].score)
         chosen, scores = one.point, {first: one.score, second: two.score}
-    frozen = [own.score for own in ranked if own.point.get("backbone_lr") == 0]
-    done = [own.record for own in [*tried, *finals] if own.record]
+    frozen = [trial.score for trial in ranked if trial.point.get("backbone_lr") == 0]
+    done = [trial.record for trial in [*tried, *finals] if trial.record]
     return Choice(
         dataset,
         method,
@@ -171,9 +171,9 @@ def _choose(tuning: Tuning, dataset: str, method: str, records: Mapping[str, Rec
         scores,
         best_frozen=max(frozen, default=None),
         trials=len(done),
-        diverged=sum("diverged" in own for own in done),
+        diverged=sum("diverged" in record for record in done),
         missing=missing,
-        finalists=tuple(own.cell for own in finals),
+        finalists=tuple(trial.cell for trial in finals),
         extend=tuple(edges_to_extend(points, chosen, tuning.content.get("unordered", ()))),
     )
 
@@ -199,8 +199,8 @@ def _tried(
     records: Mapping[str, Record],
 ) -> list[_Trial]:
     cells = [tuning.trial(*where, point) for point in points]
-    found = [records.get(_key(own.dataset, own.name, own.settings)) for own in cells]
-    return [_Trial(*own) for own in zip(cells, points, found, strict=True)]
+    found = [records.get(_key(cell.dataset, cell.name, cell.settings)) for cell in cells]
+    return [_Trial(*parts) for parts in zip(cells, points, found, strict=True)]
 
 
 def edges_to_extend(
@@ -259,7 +259,7 @@ def trials(tuning: Tuning, records: Sequence[Record]) -> list[Cell]:
         for dataset, method in tuning.keys
         for point in tuning.points(dataset, method)
     ]
-    return cells + [cell for own in choose(tuning, records) for cell in own.finalists]
+    return cells + [cell for choice in choose(tuning, records) for cell in choice.finalists]
 
 
 def write_tuning(choices: Sequence[Choice], lengths: Sequence[int], docs: Path) -> list[Path]:
@@ -276,20 +276,20 @@ def write_tuning(choices: Sequence[Choice], lengths: Sequence[int], docs: Path) 
     head = ["data set", "method", "trials", "diverged", "chosen"]
     head += [*(f"mAP, {bits} bits" for bits in lengths), "best frozen", "extend", "missing"]
     lines = ["# Tuning", "", *_row(head), *_row(["---"] * len(head))]
-    for own in choices:
-        frozen = "" if own.best_frozen is None else short(own.best_frozen)
-        scores = [short(own.scores[bits]) if bits in own.scores else "" for bits in lengths]
+    for choice in choices:
+        frozen = "" if choice.best_frozen is None else short(choice.best_frozen)
+        scores = [short(choice.scores[bits]) if bits in choice.scores else "" for bits in lengths]
         lines += _row(
             [
-                display_name(own.dataset),
-                display_name(own.method),
-                str(own.trials),
-                str(own.diverged),
-                point_text(own.point or {}),
+                display_name(choice.dataset),
+                display_name(choice.method),
+                str(choice.trials),
+                str(choice.diverged),
+                point_text(choice.point or {}),
                 *scores,
                 frozen,
-                ", ".join(own.extend),
-                str(len(own.missing) or ""),
+                ", ".join(choice.extend),
+                str(len(choice.missing) or ""),
             ]
         )
     path = docs / "tables" / "tuning.md"

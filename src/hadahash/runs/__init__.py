@@ -1,4 +1,4 @@
-"""Runs: train on a data set and evaluate, with everything needed to repeat it in one folder."""
+"""Run folders: train and evaluate on a data set, with everything needed to reproduce the result."""
 
 from .evaluation import (
     EvaluatedRun,

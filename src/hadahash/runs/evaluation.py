@@ -42,9 +42,9 @@ def evaluate_run(
 
     Args:
         run: Folder of the run.
-        data: Where the data are now; None: where they were when it was trained.
+        data: Location of the data; None: as in training.
         root: Folder with the files of a named data set; None: as in training.
-        depth: Rank cut-off R of mAP@R, or "all"; None: the usual one of the data set.
+        depth: Rank cut-off R of mAP@R, or "all"; None: the default of the data set.
         device: "auto", "cpu" or "cuda".
         progress: Called with the number of images of each batch.
         model: The model of the run, if it is loaded already.
@@ -55,13 +55,13 @@ def evaluate_run(
         The report; it is also written to the folder, with the codes.
 
     Raises:
-        StorageError: The folder holds no finished run, or mixes several.
-        DataError: The data are not those of the training; the message says what changed.
+        StorageError: The folder has no finished run, or files of several runs.
+        DataError: The data differ from the training data; the message lists the differences.
     """
     folder = RunDir(run)
     record = folder.record()
     with folder.locked():
-        pass  # refuse what cannot be written before the work, not after it
+        pass  # detect an unwritable folder before the work, not after it
     spec = str(data) if data is not None else find_run_data(folder, record)
     if depth is None:
         depth = find_dataset(spec).depth
@@ -92,7 +92,7 @@ def evaluate_run(
 
 
 def find_run_data(folder: RunDir, record: dict[str, Any]) -> str:
-    """Where the data of a run are: by name, at the absolute path, or relative to the run.
+    """Locate the data of a run: by name, at the absolute path, or relative to the run folder.
 
     Args:
         folder: The run.
@@ -112,7 +112,7 @@ def find_run_data(folder: RunDir, record: dict[str, Any]) -> str:
     if found is None:
         raise DataError(
             f"The images of {folder.path} are no longer at {record.get('data_path') or spec}. "
-            "Say where they are with --data."
+            "Pass their new location with --data."
         )
     return found
 
@@ -120,7 +120,7 @@ def find_run_data(folder: RunDir, record: dict[str, Any]) -> str:
 def _check_data(
     folder: RunDir, record: dict[str, Any], dataset: LabelledImages
 ) -> dict[str, str | None]:
-    """Refuse data that are not those of the training, and say what changed.
+    """Raise an error that lists what changed if the data differ from the training data.
 
     Returns the digests of the data.
     """
@@ -134,8 +134,8 @@ def _check_data(
     changed = [text for key, text in names.items() if record.get(key, now[key]) != now[key]]
     if changed:
         raise DataError(
-            f"The data of {folder.path} are not those it was trained with: {'; '.join(changed)}. "
-            "Restore them, name them with --data, or train again."
+            f"The data of {folder.path} differ from those it was trained on: {'; '.join(changed)}. "
+            "Restore them, pass their location with --data, or train again."
         )
     return now
 
@@ -143,7 +143,7 @@ def _check_data(
 def _check_classes(
     parts: dict[str, LabelledImages], labels: dict[str, NDArray[Any]], codes: dict[str, Codes]
 ) -> None:
-    """Refuse an evaluation in which unreadable images have removed a whole class."""
+    """Raise an error if no image of a class is readable."""
     for part, images in parts.items():
         if not codes[part].skipped:
             continue
@@ -158,7 +158,7 @@ def _check_classes(
 
 
 def _check_depth(depth: Depth) -> int | None:
-    """The rank cut-off of mAP; None: all results."""
+    """Validate the rank cut-off of mAP; None: all results."""
     if depth is None or depth == "all":
         return None
     require(depth >= 1, f"depth must be >= 1 or 'all', got {depth}.")
@@ -192,7 +192,7 @@ class EvaluatedRun:
         query: Codes of the queries.
         database: Codes of the database.
         query_labels: Class numbers (n,), or 0/1 (n, C).
-        database_labels: Likewise.
+        database_labels: As `query_labels`.
         classes: Names of the classes.
         values: Real values of the queries before binarization, float16 (queries, bits).
     """
@@ -212,7 +212,7 @@ def read_evaluated_run(run: str | Path) -> EvaluatedRun:
     """Read what `evaluate_run` wrote; no model is loaded and no image is read.
 
     Raises:
-        StorageError: The run has not been evaluated, or its files are damaged or do not fit.
+        StorageError: The run has not been evaluated, or its files are damaged or inconsistent.
     """
     folder = RunDir(run)
     place = folder.evaluation()

@@ -1,4 +1,4 @@
-"""The record of a run: what must be known to repeat it and to notice that its data changed."""
+"""The record of a run: what is needed to reproduce it and to detect changed data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DataSpec:
     Attributes:
         data: Name of a data set, a table, or a folder of class folders.
         root: Folder with the files of a named data set; None: the cache.
-        protocol: Split protocol; None: that of the data set.
+        protocol: Split protocol; None: the default of the data set.
         validation: Fraction of the training images held out for choosing settings.
     """
 
@@ -50,7 +50,7 @@ class DataSpec:
 def make_record(
     model: HashModel, spec: DataSpec, split: Split, dataset: LabelledImages, out: Path
 ) -> dict[str, Any]:
-    """Everything that must be known to repeat a run and to notice that its data changed.
+    """Collect what is needed to reproduce a run and to detect changed data.
 
     Args:
         model: The trained model, with the configuration that ran.

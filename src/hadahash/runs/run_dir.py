@@ -1,4 +1,4 @@
-"""RunDir: the folder of a run, and the only code that knows its files.
+"""RunDir: the folder of a run. No other module reads or writes its files by name.
 
     run.json                        settings, data, model id, split and digests; written last
     split.json                      which images are queries, training images and database
@@ -6,12 +6,12 @@
     log.jsonl                       losses per epoch
     skipped.csv                     training images that could not be read
     evaluation/                     report.json, codes and labels, once evaluated
-    .training/                      everything of a training that has not finished
+    .training/                      files of a training run that has not finished
 
-A training is staged in `.training` and moved into place when it is complete. A journal lists the
-files first, so if moving them is interrupted, the next one to open the folder completes it. A
-folder always holds the old run, the new run, or a run that is marked as unfinished, never a
-mixture. Files that are not of a run are never touched.
+A training run is staged in `.training`, and its files are moved into place when it is complete.
+They are first listed in a journal, so that an interrupted move is completed when the folder is
+opened next. A folder always contains the old run, the new run, or a run that is marked as
+unfinished, never a mixture. Files that do not belong to a run are never touched.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from .. import files
 from ..codes import Skipped, write_skipped
 from ..data.splits import Split
 from ..errors import StorageError, UsageError
+from ..fitting import CHECKPOINT
 from ..model import HashModel
 from ..model_files import model_file_names
 
@@ -33,7 +34,7 @@ State = Literal["new", "training", "trained", "evaluated"]
 
 _RECORD, _SPLIT, _LOG, _SKIPPED = "run.json", "split.json", "log.jsonl", "skipped.csv"
 _STAGING, _REQUEST, _JOURNAL = ".training", "request.json", "publish.json"
-_DONE = ".trained"  # a staging folder whose files are in place and that is being removed
+_DONE = ".trained"  # a staging folder whose files have been moved and that is being removed
 _REQUIRED = ("method", "bits", "data", "queries", "database")  # of run.json, in every version
 _EVALUATION, _REPORT = "evaluation", "report.json"
 _CODES = ("query.npz", "database.npz", "labels.npz", "values.npy")
@@ -57,7 +58,7 @@ class RunDir:
 
     @property
     def state(self) -> State:
-        """How far the run in this folder has come."""
+        """State of the run in this folder."""
         try:
             if (self.path / _RECORD).exists() or self._is_publishing():
                 return "evaluated" if self._report() is not None else "trained"
@@ -71,8 +72,12 @@ class RunDir:
         """Whether there is a staged training that has not finished."""
         return self.staging.exists() and not self._is_publishing()
 
+    @property
+    def _has_checkpoint(self) -> bool:
+        return (self.staging / CHECKPOINT).exists()
+
     def locked(self) -> AbstractContextManager[None]:
-        """Hold the folder for writing.
+        """Lock the folder for writing.
 
         Raises:
             UsageError: Another process is writing to it.
@@ -80,14 +85,17 @@ class RunDir:
         return files.locked(self.path)
 
     def check_free(self, *, resume: bool, overwrite: bool) -> None:
-        """Refuse to mix a new training with what is in the folder.
+        """Raise an error if a new training run would mix with the contents of the folder.
+
+        A training that failed before its first checkpoint leaves nothing to lose and is replaced.
 
         Args:
-            resume: Whether to continue an unfinished training.
-            overwrite: Whether to replace what is there.
+            resume: Whether to continue an unfinished training run.
+            overwrite: Whether to replace an existing run.
 
         Raises:
-            UsageError: The folder holds a run and neither flag allows what would happen to it.
+            UsageError: The folder contains a run, and neither flag allows to continue or replace
+                it.
         """
         if resume and overwrite:
             raise UsageError("Give either --resume or --overwrite, not both.")
@@ -95,28 +103,28 @@ class RunDir:
         if overwrite or (resume and state in ("trained", "evaluated")):
             return
         if resume and state == "new":
-            text = "has no training to resume. Check the folder, or train without --resume."
+            text = "has no training run to resume. Check the folder, or train without --resume."
         elif state == "training" and not self.can_resume:
             text = (
-                "holds an unfinished training of version 0.1, which cannot be resumed. "
+                "contains an unfinished training run of version 0.1, which cannot be resumed. "
                 "Start again with --overwrite."
             )
-        elif state == "training" and not resume:
+        elif state == "training" and not resume and self._has_checkpoint:
             text = (
-                "holds an unfinished training. "
+                "contains an unfinished training run. "
                 "Continue it with --resume, or start again with --overwrite."
             )
         elif state in ("trained", "evaluated"):
-            text = "holds a finished run. Replace it with --overwrite, or choose another --out."
+            text = "contains a finished run. Replace it with --overwrite, or choose another --out."
         else:
             return
         raise UsageError(f"{self.path} {text}")
 
     def begin(self, request: dict[str, Any], split: Split, *, resume: bool) -> Path:
-        """Prepare the staging folder of a training.
+        """Prepare the staging folder of a training run.
 
         Args:
-            request: What was asked for.
+            request: The requested configuration and data.
             split: The split of the data.
             resume: Whether to keep an earlier staging folder.
 
@@ -138,7 +146,7 @@ class RunDir:
         return self.staging
 
     def request(self) -> dict[str, Any] | None:
-        """What the unfinished training was asked for; None if it did not get that far."""
+        """The request of the unfinished training run; None if it was not written yet."""
         path = self.staging / _REQUEST
         request: dict[str, Any] | None = files.read_json(path) if path.exists() else None
         return request
@@ -146,7 +154,7 @@ class RunDir:
     def publish(
         self, model: HashModel, record: dict[str, Any], skipped: tuple[Skipped, ...]
     ) -> None:
-        """Put a complete training in place of whatever run the folder held before.
+        """Move the files of a complete training run into place; they replace an existing run.
 
         Args:
             model: The trained model.
@@ -154,14 +162,14 @@ class RunDir:
             skipped: Training images that could not be read.
 
         Raises:
-            StorageError: A file cannot be written; the training stays in the staging folder.
+            StorageError: A file cannot be written; the staging folder is kept.
         """
         model.save(self.staging)
         write_skipped(self.staging / _SKIPPED, skipped)
         files.write_json(self.staging / _RECORD, record)
         names = [*model_file_names(self.staging), _SPLIT, _LOG, _SKIPPED]
         new = [name for name in names if (self.staging / name).exists()] + [_RECORD]
-        old = {*model_file_names(self.path), _SKIPPED, _LOG, "checkpoint.safetensors"}
+        old = {*model_file_names(self.path), _SKIPPED, _LOG, CHECKPOINT}
         journal = {"new": new, "remove": sorted(old - {*new})}
         files.write_json(self.staging / _JOURNAL, journal)
         self._complete()
@@ -170,7 +178,7 @@ class RunDir:
         return (self.staging / _JOURNAL).exists()
 
     def _complete(self) -> None:
-        """Move the files that the journal lists into place; every step can be repeated.
+        """Move the files that the journal lists into place; every step is idempotent.
 
         The weights come before model.json, so that a model can be loaded at any time. While
         run.json is in the staging folder, there is none in the run folder.
@@ -194,7 +202,7 @@ class RunDir:
             raise files.storage_error("write", self.path, error) from error
 
     def _remove_evaluation(self) -> None:
-        """Remove the files of an evaluation, and their folders where nothing else is in them."""
+        """Remove the files of an evaluation, and their folders if they are empty."""
         for name in _EVALUATION_FILES:
             with suppress(FileNotFoundError, NotADirectoryError):
                 (self.path / name).unlink()
@@ -206,7 +214,7 @@ class RunDir:
         """The content of run.json.
 
         Raises:
-            StorageError: The folder holds no finished run; the message says what it holds instead.
+            StorageError: The folder has no finished run; the message describes its contents.
         """
         if self.state in ("new", "training"):
             raise StorageError(f"{self.path} {self._what_else()}")
@@ -233,7 +241,7 @@ class RunDir:
         if not self.path.exists():
             return f"does not exist. Check the name, or train a run: {train}"
         if self.state == "training" and not self.can_resume:
-            return f"is an unfinished training of version 0.1. Start again: {train} --overwrite"
+            return f"is an unfinished training run of version 0.1. Start again: {train} --overwrite"
         if self.state == "training":
             return (
                 "is a run whose training has not finished (run.json is missing). "
@@ -241,8 +249,8 @@ class RunDir:
             )
         if model_file_names(self.path):
             return (
-                "holds a model without a run (run.json is missing), so the images to evaluate on "
-                f"are not known. Encode images with hadahash encode {self.path} IMAGES, "
+                "contains a model without a run (run.json is missing), so the images to evaluate "
+                f"on are not known. Encode images with hadahash encode {self.path} IMAGES, "
                 "then: hadahash evaluate --queries Q --database D"
             )
         return f"is not the folder of a run (run.json is missing). Train one: {train}"
@@ -258,7 +266,7 @@ class RunDir:
             The model.
 
         Raises:
-            StorageError: It is another model, or its files are damaged.
+            StorageError: It is a different model, or its files are damaged.
         """
         model = HashModel.load(self.path, device=device)
         self.check_model(record, model)
@@ -272,7 +280,7 @@ class RunDir:
             model: The model.
 
         Raises:
-            StorageError: It is another model.
+            StorageError: It is a different model.
         """
         if not model.made(record.get("model_id")):
             raise StorageError(
@@ -290,7 +298,7 @@ class RunDir:
             The split.
 
         Raises:
-            StorageError: It is another split, or damaged.
+            StorageError: It is a different split, or damaged.
         """
         split = Split.load(self.path / _SPLIT)
         if record.get("split_sha256", split.sha256) != split.sha256:
@@ -342,7 +350,7 @@ class RunDir:
         """The content of report.json.
 
         Raises:
-            StorageError: The run has not been evaluated, or with another model or split.
+            StorageError: The run has not been evaluated, or was with a different model or split.
         """
         self.evaluation()
         again = f"Evaluate again: hadahash evaluate {self.path}"
@@ -351,8 +359,7 @@ class RunDir:
         for key in ("model_id", "split_sha256"):
             if key in record and report.get(key, record[key]) != record[key]:
                 raise StorageError(
-                    f"{self.path} was evaluated with another {key.split('_')[0]} than it has now. "
-                    f"{again}"
+                    f"{self.path} was evaluated with a different {key.split('_')[0]}.  {again}"
                 )
         return report
 
@@ -363,7 +370,7 @@ class RunDir:
 
 
 def _read_object(path: Path, remedy: str) -> dict[str, Any]:
-    """The content of a JSON file that must be an object."""
+    """Read a JSON file whose content must be an object."""
     content = files.read_json(path)
     if not isinstance(content, dict):
         raise StorageError(f"{path} is damaged (not an object). {remedy}")

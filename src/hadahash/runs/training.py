@@ -52,8 +52,8 @@ def train_run(
         config: The configuration.
         spec: The data.
         out: Folder of the run.
-        resume: Continue an unfinished training; nothing to do if it is finished.
-        overwrite: Replace a run that is in the folder.
+        resume: Continue an unfinished training run; a finished one is left unchanged.
+        overwrite: Replace an existing run in the folder.
         device: "auto", "cpu" or "cuda".
         progress: Show a progress bar on stderr.
         dataset: The data set, if it is open already.
@@ -64,14 +64,14 @@ def train_run(
         The model.
 
     Raises:
-        UsageError: The folder holds a run, or a training with other settings.
+        UsageError: The folder contains a run, or an unfinished one with other settings.
         DataError: The data cannot be used.
     """
     run, processes = RunDir(out), current_processes()
     if processes.rank == 0:
         run.check_free(resume=resume, overwrite=overwrite)
     finished = resume and not run.can_resume
-    if processes.rank > 0:  # the first process downloads and writes, and speaks for all
+    if processes.rank > 0:  # only the first process downloads, writes and prints
         info = lambda text: None  # noqa: E731
         processes.barrier()
     dataset = dataset or open_dataset(spec.data, spec.root, info=info)
@@ -101,13 +101,13 @@ def train_run(
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """What a training is made of.
+    """The inputs of a training run.
 
     Attributes:
         split: The split of the data set.
         train: The training images.
         held_out: Training images that are held out for validation.
-        request: What was asked for, as JSON values, to compare a resumed training with.
+        request: The requested configuration and data as JSON values, compared on resume.
     """
 
     split: Split
@@ -132,21 +132,33 @@ def _plan(config: Config, spec: DataSpec, dataset: LabelledImages) -> _Job:
 
 def _already_finished(run: RunDir, request: dict[str, Any], device: str, info: Info) -> HashModel:
     record = run.record()
-    changed = differences(record.get("requested", request), request)
+    changed = differences(_requested(record, request), request)
     require(
         not changed,
-        f"{run.path} holds a finished run with other settings or data ({'; '.join(changed[:4])}). "
-        "Replace it with --overwrite, or choose another --out.",
+        f"{run.path} contains a finished run with other settings or data "
+        f"({'; '.join(changed[:4])}). Replace it with --overwrite, or choose another --out.",
     )
     info(f"{run.path} is trained already; nothing to do.")
     return run.model(record, device=device)
+
+
+def _requested(record: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    """What a finished training was asked for, as far as its record says so."""
+    if "requested" in record:
+        return dict(record["requested"])
+    settings = record.get("settings")  # version 0.1 recorded what ran, and named batch_size batch
+    ran = {**settings, "batch_size": settings.get("batch")} if isinstance(settings, dict) else {}
+    ran |= record | {"split": record.get("split_sha256", request["split"])}
+    if ran.get("weights") == Path(request["weights"]).name:  # the record has no folder
+        ran["weights"] = request["weights"]
+    return {key: ran.get(key, value) for key, value in request.items()}
 
 
 def _check_request(before: dict[str, Any] | None, now: dict[str, Any], run: RunDir) -> None:
     changed = differences(before or now, now)
     require(
         not changed,
-        f"{run.path} holds an unfinished training with other settings or data "
+        f"{run.path} contains an unfinished training run with other settings or data "
         f"({'; '.join(changed[:4])}). Use the same ones, or start again with --overwrite.",
     )
 
@@ -158,7 +170,7 @@ def validation_map(
     *,
     cache: FeatureCache | None = None,
 ) -> float:
-    """mAP of held-out training images searching the other training images.
+    """mAP with held-out training images as queries and the other training images as database.
 
     Args:
         model: The model.

@@ -1,4 +1,4 @@
-"""An error that is answered to the client."""
+"""Errors that are sent to the client."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from .core.service import Service
 from .http.app import create_app
 from .settings import ServeSettings
 
-_ABORT_SECONDS = 5.0  # for a client to take the rest when its connection is closed
+_ABORT_SECONDS = 5.0  # for a client to receive the remaining data when its connection is closed
 _UNROUTED = "192.0.2.1"  # an address for documentation; no packet is sent to it
 
 
@@ -30,7 +30,7 @@ def serve(config: ServeConfig, settings: ServeSettings, announce: Callable[[str]
     """Serve until SIGTERM or Ctrl-C; running requests finish first. SIGHUP reloads the index.
 
     Args:
-        config: Where the index, its model and its images are.
+        config: Locations of the index, its model and its images.
         settings: Limits.
         announce: Called with each line to show at the start.
 
@@ -117,7 +117,9 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if hasattr(signal, "SIGHUP") and not sys.stdin.isatty():  # there it means: terminal closed
+        if (
+            hasattr(signal, "SIGHUP") and not sys.stdin.isatty()
+        ):  # SIGHUP then means that the terminal was closed
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
 
     def _on_hangup(self) -> None:
@@ -177,7 +179,7 @@ class Timer:
         self._handle: asyncio.TimerHandle | None = None
 
     def start(self, seconds: float) -> None:
-        """Start the timer; one that runs already continues."""
+        """Start the timer, unless it is running."""
         if self._handle is None:
             self._handle = asyncio.get_running_loop().call_later(seconds, self._action)
 

@@ -16,7 +16,7 @@ class ServeSettings:
     """Limits of the service. Change one with `hadahash serve --set name=value`."""
 
     host: str = setting("127.0.0.1", "Address to listen on.")
-    port: int = setting(8000, "Port to listen on; 0 chooses a free one.", ge=0, le=65_535)
+    port: int = setting(8000, "Port to listen on; 0: any free port.", ge=0, le=65_535)
     read_token: str | None = setting(
         None, "Bearer token required for search requests; required unless host is loopback."
     )

@@ -1,4 +1,4 @@
-"""Checkpoints: everything needed to continue a training exactly, in one safetensors file."""
+"""Checkpoints: everything needed to resume training exactly, in one safetensors file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TrainingState:
     optimizer: torch.optim.Optimizer
     average: WeightAverage
     step: int = 0
-    seconds: float = 0.0  # training time so far, over all interrupted pieces
+    seconds: float = 0.0  # training time so far, including interrupted sessions
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors of the state by name."""
@@ -76,11 +76,12 @@ class TrainingState:
 
 @dataclass
 class Checkpoint:
-    """The checkpoint file of a training.
+    """The checkpoint file of a training run.
 
     Attributes:
         path: The file.
-        fingerprint: Configuration and data; a checkpoint with another one is refused.
+        fingerprint: Identifies configuration and data; a checkpoint with a different one is
+            refused.
         seconds: Minimum time between two checkpoints.
     """
 
@@ -124,7 +125,7 @@ class Checkpoint:
 
         Raises:
             StorageError: The checkpoint is damaged.
-            UsageError: It belongs to another configuration or other data.
+            UsageError: It belongs to a different configuration or different data.
         """
         if not self.path.exists():
             return False
@@ -150,7 +151,7 @@ class Checkpoint:
         changed = differences(saved, json.loads(json.dumps(self.fingerprint)))
         if changed:
             raise UsageError(
-                f"Cannot resume from {self.path}: it belongs to another configuration "
+                f"Cannot resume from {self.path}: it belongs to a different configuration "
                 f"({'; '.join(changed[:4])}). "
                 "Use the same settings and data, or start again with --overwrite."
             )

@@ -54,7 +54,7 @@ class ProcessGroup(Protocol):
         ...
 
     def barrier(self) -> None:
-        """Wait until all processes have arrived here."""
+        """Wait until all processes reach this point."""
         ...
 
     def broadcast(self, state: TrainingState) -> None:
@@ -75,7 +75,7 @@ class SingleProcess:
         """Do nothing."""
 
     def mean(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the values as they are."""
+        """Return the values unchanged."""
         return sums
 
     def barrier(self) -> None:

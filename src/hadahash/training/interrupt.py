@@ -27,7 +27,7 @@ class Interrupt:
     Args:
         processes: The processes that train together.
         device: Device of the network.
-        hold: Whether to defer signals at all.
+        hold: Whether to defer signals.
     """
 
     def __init__(self, processes: ProcessGroup, device: torch.device, *, hold: bool) -> None:
@@ -61,7 +61,7 @@ class Interrupt:
             self.__exit__(None, None, None)
 
     def should_stop(self) -> bool:
-        """Whether any process was asked to stop; all processes get the same answer after a step."""
+        """Whether any process received a signal; all processes agree after a step."""
         if self._processes.count == 1:
             return self._got > 0
         asked = torch.tensor(float(self._got > 0), device=self._device)

@@ -79,7 +79,7 @@ class Log:
 
 
 def _step(line: str) -> float:
-    """The step of a log line; infinity for a line that a crash cut off."""
+    """The step of a log line; infinity for a line truncated by a crash."""
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):

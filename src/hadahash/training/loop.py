@@ -1,7 +1,7 @@
-"""The training loop: the only one.
+"""The training loop of all deep methods.
 
-All random choices of a step (order, augmentation, dropout) follow from the seed and the step
-number. A killed training therefore continues from its last checkpoint exactly as if it had never
+All random choices of a step (order, augmentation, dropout) depend on the seed and the step number
+only. An interrupted run therefore resumes from its last checkpoint exactly as if it had not
 stopped.
 """
 
@@ -44,7 +44,7 @@ class TrainingSet:
 
     Attributes:
         inputs: uint8 pixels (n, 3, side, side), or float features (n, d) of a frozen backbone. They
-            may be on another device than the network, or in a memory-mapped file.
+            may be on a different device than the network, or in a memory-mapped file.
         labels: Labels of the n images; dense targets exist per batch only.
         device: Device of the network.
         on_disk: Whether the inputs are in a memory-mapped file.
@@ -91,12 +91,12 @@ class TrainingSet:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a finished training took.
+    """Statistics of a finished training run.
 
     Attributes:
         steps: Number of steps.
-        seconds: Time over all interrupted pieces.
-        images_per_second: Rate of the last piece, without its start (recording, compiling).
+        seconds: Training time, including interrupted sessions.
+        images_per_second: Rate of the last session, without its start (recording, compiling).
         precision: Effective precision of the backbone.
         batch_size: Effective batch size.
         compiled: Whether the backbone was compiled.
@@ -111,7 +111,7 @@ class TrainingResult:
 
 
 def effective_precision(config: TrainConfig, device: torch.device) -> str:
-    """The precision that "auto" stands for on this device: "bf16" on a GPU, else "fp32"."""
+    """The precision that "auto" selects on this device: "bf16" on a GPU, else "fp32"."""
     if config.precision != "auto":
         return config.precision
     return "bf16" if device.type == "cuda" else "fp32"
@@ -139,7 +139,7 @@ def train(
         preprocess: Gives the input size and the crop.
         seed: Seed of order, augmentation and dropout.
         log: Receives the losses of every epoch.
-        checkpoint: Where to save and restore the state; None: nowhere.
+        checkpoint: Saves and restores the state; None: not saved.
         processes: The processes that train together; None: this one alone.
 
     Returns:
@@ -210,7 +210,7 @@ class BatchPlan:
 
 
 class _Run:
-    """The moving parts of one training."""
+    """The state of one training run."""
 
     def __init__(
         self,
@@ -353,7 +353,7 @@ def _compiles(config: TrainConfig) -> bool:
 def _checkpoint_or_stop(
     state: TrainingState, checkpoint: Checkpoint | None, interrupt: Interrupt
 ) -> None:
-    """Save a checkpoint when it is due, or before stopping when that was asked for."""
+    """Save a checkpoint when it is due, or before stopping on a signal."""
     stop = interrupt.should_stop()
     if checkpoint is not None:
         (checkpoint.save if stop else checkpoint.save_if_due)(state)
@@ -384,12 +384,12 @@ def _isolated_randomness(device: torch.device) -> Iterator[None]:
 
 
 def _mix(seed: int, number: int) -> int:
-    """A separate seed for each pair of numbers."""
+    """Derive a seed from a pair of numbers."""
     return (seed * 1_000_003 + number) * 2_654_435_761 % (1 << 62)
 
 
 def _check_finite(network: HashNetwork) -> None:
-    """A last step may diverge after the last loss was measured."""
+    """Check the weights: the last step may diverge after the last loss was measured."""
     for name, tensor in network.state_dict().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise TrainingDivergedError(

@@ -66,7 +66,7 @@ def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
 
 
 class WeightAverage:
-    """Exponential moving average of weights and statistics, over a shorter past in early steps."""
+    """Exponential moving average of weights, with a shorter window in early steps."""
 
     def __init__(self, network: nn.Module, decay: float) -> None:
         self.decay = decay
@@ -78,7 +78,7 @@ class WeightAverage:
         self.shadow = {k: v.clone() for k, v in self.live.items()}
 
     def update(self, step: int) -> None:
-        """Average in the current weights after a step."""
+        """Update the average with the current weights after a step."""
         if self.shadow:
             decay = min(self.decay, (1 + step) / (10 + step))
             torch._foreach_lerp_(list(self.shadow.values()), list(self.live.values()), 1 - decay)

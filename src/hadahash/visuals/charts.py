@@ -1,9 +1,9 @@
 """Charts as inline SVG: arrays in, markup out.
 
 A chart is drawn 360 units wide, the width of a phone, so that its text is readable there, and
-scales with its container. Colours are CSS variables (templates/palette.css), so charts follow dark
-and light mode. Series that differ in colour also differ in dashes. The meaning of a shape is in its
-<title>, which browsers show on hover.
+scales with its container. Colors are CSS variables (templates/palette.css), so charts follow dark
+and light mode. Series that differ in color also differ in dashes. The description of a shape is in
+its <title>, which browsers show on hover.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .thumbnails import data_uri
 
-COLOURS = 6  # --c0 to --c5 in palette.css
+COLORS = 6  # --c0 to --c5 in palette.css
 _DASHES = ("none", "7 3", "2 2.5", "9 3 2 3", "4 2", "1 3")
 _WIDTH = 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 42, 12, 8, 34  # margins of a chart with axes
@@ -94,7 +94,7 @@ def dot_strip(values: ArrayLike, low: float, high: float, number: int = 0) -> Ma
         values: The values.
         low: Value at the left end.
         high: Value at the right end.
-        number: Position of the series, for its colour.
+        number: Position of the series, for its color.
 
     Returns:
         An <svg> element.
@@ -105,17 +105,17 @@ def dot_strip(values: ArrayLike, low: float, high: float, number: int = 0) -> Ma
     def position(value: float) -> float:
         return 6 + (width - 12) * (value - low) / (high - low)
 
-    colour = f"var(--c{number % COLOURS})"
+    color = f"var(--c{number % COLORS})"
     body = [_node("path", d=f"M2 {middle}H{width - 2}", stroke="var(--line)")]
     if len(points) > 1:
         mean, deviation = float(points.mean()), float(points.std(ddof=1))
         ends = [min(max(position(mean + side * deviation), 2), width - 2) for side in (-1, 1)]
         bar = f"M{_short(ends[0])} {middle}H{_short(ends[1])}"
-        body.append(_node("path", d=bar, stroke=colour, stroke_width=3, stroke_opacity=0.45))
+        body.append(_node("path", d=bar, stroke=color, stroke_width=3, stroke_opacity=0.45))
         tick = f"M{_short(position(mean))} 2v14"
-        body.append(_node("path", d=tick, stroke=colour, stroke_width=2))
+        body.append(_node("path", d=tick, stroke=color, stroke_width=2))
     for value in points.tolist():
-        dot = {"cx": position(value), "cy": middle, "r": 3, "fill": colour}
+        dot = {"cx": position(value), "cy": middle, "r": 3, "fill": color}
         body.append(_node("circle", _title(f"{value:.4f}"), **dot))
     label = ", ".join(f"{value:.4f}" for value in points.tolist())
     view = f"0 0 {width} 18"
@@ -181,14 +181,14 @@ def histogram_bars(edges: NDArray[np.float64], fractions: NDArray[np.float64]) -
 
 
 def heat_map(matrix: ArrayLike, label: str) -> Markup:
-    """A square of shades, transparent for 0 and full colour for 1.
+    """A square of shades, transparent for 0 and full color for 1.
 
-    The shades are a grey picture that masks a colour of the page, so that the map follows dark and
+    The shades are a gray picture that masks a color of the page, so that the map follows dark and
     light mode.
 
     Args:
         matrix: (n, n) in [0, 1].
-        label: Description for readers who do not see the picture.
+        label: Alternative text.
 
     Returns:
         An <svg> element.
@@ -254,8 +254,8 @@ def _rect(x: float, y: float, width: float, height: float, note: str) -> Element
 
 
 def _dot(x: float, y: float, radius: float, number: int, note: str) -> Element:
-    colour = f"var(--c{number % COLOURS})"
-    return _node("circle", _title(note), cx=x, cy=y, r=radius, fill=colour)
+    color = f"var(--c{number % COLORS})"
+    return _node("circle", _title(note), cx=x, cy=y, r=radius, fill=color)
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start") -> Element:
@@ -271,9 +271,9 @@ def _title(text: str) -> Element:
 
 
 def _stroke(number: int) -> dict[str, str]:
-    """Colour and dashes of a series: no two of the first 36 share both."""
-    dash = _DASHES[(number + number // COLOURS) % len(_DASHES)]
-    return {"stroke": f"var(--c{number % COLOURS})", "stroke_dasharray": dash}
+    """Color and dashes of a series: no two of the first 36 share both."""
+    dash = _DASHES[(number + number // COLORS) % len(_DASHES)]
+    return {"stroke": f"var(--c{number % COLORS})", "stroke_dasharray": dash}
 
 
 def _svg(body: Sequence[Element], height: int, label: str) -> Markup:
@@ -295,7 +295,7 @@ def _markup(node: Element) -> Markup:
 
 
 def _short(value: object) -> str:
-    """A number with at most one decimal, since pages hold thousands of them; text as it is."""
+    """Format a number with at most one decimal, to keep pages small; text is unchanged."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and abs(value) < 1:

@@ -21,7 +21,7 @@ _CUTS = (1, 10, 100)  # columns of precision at k
 
 @dataclass(frozen=True, eq=False)
 class DemoResult:
-    """What the demo page shows.
+    """The contents of the demo page.
 
     Attributes:
         dataset: Name of the data set.
@@ -45,7 +45,7 @@ def write_demo_page(path: str | Path, result: DemoResult) -> None:
 
     Args:
         path: The page to write.
-        result: What it shows.
+        result: Its contents.
 
     Raises:
         StorageError: If the page cannot be written.

@@ -1,7 +1,7 @@
-"""Style of the matplotlib figures: sizes, colours, line styles, and saving.
+"""Style of the matplotlib figures: sizes, colors, line styles, and saving.
 
-Widths are those of a printed column or page, and no letter is smaller than 8 points there. Colours
-are those of Okabe and Ito, which colour-blind readers can tell apart; where they are not enough,
+Widths are those of a printed column or page, and no letter is smaller than 8 points there. Colors
+are those of Okabe and Ito, which color-blind readers can tell apart; where they are not enough,
 dashes or markers differ too. No window is opened, and matplotlib is imported only when a figure is
 drawn.
 """
@@ -29,7 +29,7 @@ BLACK, ORANGE, SKY, GREEN, BLUE, RED, PINK = (
     "#d55e00",
     "#cc79a7",
 )
-_GREY, PALE, _LINE = "#7f7f7f", "#d4d4d4", "#9a9a9a"
+_GRAY, PALE, _LINE = "#7f7f7f", "#d4d4d4", "#9a9a9a"
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial"],
@@ -64,18 +64,18 @@ class LineStyle(NamedTuple):
     """How a method is drawn in every figure.
 
     Attributes:
-        colour: Colour of the line.
+        color: Color of the line.
         dashes: Line style of matplotlib.
         width: Line width in points.
     """
 
-    colour: str
+    color: str
     dashes: Any = "-"
     width: float = 1.2
 
 
 _DASH, DOT, _DASHDOT, _LONG = (0, (4, 1.6)), (0, (1, 1.3)), (0, (5, 1.4, 1, 1.4)), (0, (8, 2))
-# The method of the paper is bold, its variants share its colour, shallow methods are thin and grey.
+# The method of the paper is bold, its variants share its color, shallow methods are thin and gray.
 LINE_STYLES = {
     "hcdh": LineStyle(BLUE, "-", 2.6),
     "hcdh-h": LineStyle(BLUE, _DASH),
@@ -91,12 +91,12 @@ LINE_STYLES = {
     "orthohash": LineStyle(BLACK, _DASH),
     "classify": LineStyle(BLACK, DOT),
     "hcsdh": LineStyle(SKY, _DASH),
-    "sdh": LineStyle(_GREY, "-", 0.9),
-    "ksh": LineStyle(_GREY, _LONG, 0.9),
-    "itq": LineStyle(_GREY, _DASHDOT, 0.9),
-    "lsh": LineStyle(_GREY, DOT, 0.9),
+    "sdh": LineStyle(_GRAY, "-", 0.9),
+    "ksh": LineStyle(_GRAY, _LONG, 0.9),
+    "itq": LineStyle(_GRAY, _DASHDOT, 0.9),
+    "lsh": LineStyle(_GRAY, DOT, 0.9),
 }
-# Okabe and Ito give only eight colours, so markers differ too.
+# Okabe and Ito give only eight colors, so markers differ too.
 MARKERS = [
     (BLUE, "o"),
     (ORANGE, "s"),

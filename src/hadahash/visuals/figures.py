@@ -82,7 +82,7 @@ def precision_recall(curves: Sequence[Curve], *, title: str, legend: str) -> Fig
         line = LINE_STYLES.get(curve.method, LineStyle(BLACK, "-", 0.9))
         precision, recall = np.asarray(curve.precision), np.asarray(curve.recall)
         first = int(np.argmax(recall > 0))
-        options: Any = {"color": line.colour, "zorder": 2 + line.width + order / 100}
+        options: Any = {"color": line.color, "zorder": 2 + line.width + order / 100}
         axes.plot(
             recall[first:],
             precision[first:],
@@ -110,8 +110,8 @@ class Points(NamedTuple):
     Attributes:
         title: Title of the panel.
         xy: (n, 2).
-        names: Names of the classes in colour, at most ten.
-        classes: (n,), index of each point's class in `names`; -1: another class.
+        names: Names of the classes in color, at most ten.
+        classes: (n,), index of each point's class in `names`; -1: any other class.
     """
 
     title: str
@@ -122,7 +122,7 @@ class Points(NamedTuple):
 
 @style()
 def scatter(panels: Sequence[Points]) -> Figure:
-    """Scatter plots side by side, with one colour and marker per class.
+    """Scatter plots side by side, with one color and marker per class.
 
     Args:
         panels: The projected codes. Points of other classes are pale.
@@ -140,9 +140,9 @@ def scatter(panels: Sequence[Points]) -> Figure:
         if (numbers < 0).any():
             handles["others"] = _mark(axes, xy[numbers < 0], color=PALE, s=5)
         for number, name in enumerate(panel.names):
-            colour, mark = kinds[name]
+            color, mark = kinds[name]
             handles[name] = _mark(
-                axes, xy[numbers == number], color=colour, marker=mark, s=11 if mark in "oPX" else 9
+                axes, xy[numbers == number], color=color, marker=mark, s=11 if mark in "oPX" else 9
             )
         axes.set(title=panel.title, xticks=[], yticks=[], aspect="equal", adjustable="datalim")
         axes.grid(visible=False)
@@ -167,7 +167,7 @@ def _mark(axes: Axes, xy: np.ndarray[Any, Any], **options: Any) -> Any:
 
 @style()
 def distribution(panels: Sequence[tuple[str, str, Histogram]]) -> Figure:
-    """Histograms of outputs before binarisation, side by side on one scale.
+    """Histograms of outputs before binarization, side by side on one scale.
 
     Args:
         panels: (method, title, histogram).
@@ -177,8 +177,8 @@ def distribution(panels: Sequence[tuple[str, str, Histogram]]) -> Figure:
     """
     figure, row = make_panels(PAGE, 2.5, columns=len(panels), sharey=True)
     for axes, (method, title, found) in zip(row, panels, strict=True):
-        colour = LINE_STYLES.get(method, LineStyle(BLACK)).colour
-        axes.stairs(100 * np.asarray(found.shares), found.edges, fill=True, color=colour)
+        color = LINE_STYLES.get(method, LineStyle(BLACK)).color
+        axes.stairs(100 * np.asarray(found.shares), found.edges, fill=True, color=color)
         axes.text(
             0.5,
             0.93,
@@ -190,7 +190,7 @@ def distribution(panels: Sequence[tuple[str, str, Histogram]]) -> Figure:
         low, high = found.edges[0], found.edges[-1]
         axes.set(
             title=title,
-            xlabel="output before binarisation",
+            xlabel="output before binarization",
             xlim=(low, high),
             xticks=np.linspace(low, high, 5),
         )
@@ -214,7 +214,7 @@ def confusion_matrix(
         xlabel: Title of the x axis.
 
     Returns:
-        The figure. The colour scale is stretched for small values.
+        The figure. The color scale is stretched for small values.
     """
     from matplotlib.colors import PowerNorm
 
@@ -322,16 +322,16 @@ def sensitivity(sweeps: Sequence[Sweep], *, xlabel: str) -> Figure:
     figure, (axes,) = make_panels(COLUMN, 2.9)
     above = sorted({value for sweep in sweeps for value in sweep.values if value > 0})
     zero = np.log10(above[0]) - 0.55 if above else 0.0
-    for sweep, (colour, mark) in zip(
+    for sweep, (color, mark) in zip(
         sweeps, [(BLUE, "o"), (RED, "s"), (GREEN, "^"), *MARKERS], strict=False
     ):
         x = np.array([np.log10(value) if value > 0 else zero for value in sweep.values])
         solid, mean = np.array(sweep.values) > 0, np.array(sweep.mean)
-        axes.plot(x, mean, color=colour, ls=DOT, marker=mark, ms=4)
-        axes.plot(x[solid], mean[solid], color=colour, marker=mark, ms=4, label=sweep.label)
+        axes.plot(x, mean, color=color, ls=DOT, marker=mark, ms=4)
+        axes.plot(x[solid], mean[solid], color=color, marker=mark, ms=4, label=sweep.label)
         if any(sweep.deviation):
-            axes.errorbar(x, mean, sweep.deviation, color=colour, fmt="none", capsize=2.5, lw=1)
-        axes.plot(x[mean.argmax()], mean.max(), "o", ms=9, mfc="none", mec=colour, mew=1)
+            axes.errorbar(x, mean, sweep.deviation, color=color, fmt="none", capsize=2.5, lw=1)
+        axes.plot(x[mean.argmax()], mean.max(), "o", ms=9, mfc="none", mec=color, mew=1)
     axes.set_xticks(
         [zero, *np.log10(above)], ["0", *(f"{value:g}".removeprefix("0") for value in above)]
     )

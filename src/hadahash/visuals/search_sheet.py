@@ -1,4 +1,4 @@
-"""A page with the pictures of one search: the query and its nearest images."""
+"""An HTML page with the query image and its nearest images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIDE = 360  # pixels of a picture on the longest side
 
 
 class SheetHit(Protocol):
-    """What the sheet shows of a search result."""
+    """A search result as shown on the sheet."""
 
     @property
     def id(self) -> Any:
@@ -41,7 +41,7 @@ class SheetHit(Protocol):
 
 @dataclass(frozen=True)
 class SheetPicture:
-    """A picture on the sheet.
+    """An image on the sheet.
 
     Attributes:
         name: File name.
@@ -93,7 +93,7 @@ def write_search_sheet(
 
 
 def describe_distance(distance: int, bits: int | None = None) -> str:
-    """A Hamming distance in words.
+    """Describe a Hamming distance.
 
     Args:
         distance: Number of bits that differ.

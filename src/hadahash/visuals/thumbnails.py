@@ -1,4 +1,4 @@
-"""Small pictures that are part of a page."""
+"""Thumbnails that are embedded in a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PIXELATED = 48  # images of at most this height are enlarged without smoothing
 
 @dataclass(frozen=True, eq=False)
 class Thumbnail:
-    """A picture with its caption.
+    """A thumbnail with its caption.
 
     Attributes:
         pixels: uint8 (height, width, 3).
@@ -46,7 +46,7 @@ class Thumbnail:
 
     @property
     def alternative(self) -> str:
-        """Text for readers who do not see the picture."""
+        """Alternative text."""
         return f"{self.kind}: {self.caption}".replace("\n", ", ")
 
     @property
@@ -59,7 +59,7 @@ def data_uri(pixels: Pixels, *, photo: bool = False) -> str:
     """An image as a data URI.
 
     Args:
-        pixels: uint8 (height, width, 3), or grey (height, width).
+        pixels: uint8 (height, width, 3), or gray (height, width).
         photo: JPEG instead of PNG.
 
     Returns:
@@ -80,7 +80,7 @@ def data_uri(pixels: Pixels, *, photo: bool = False) -> str:
 
 
 def shrink(pixels: Pixels, side: int, *, square: bool = False) -> Pixels:
-    """Make an image small enough for a page; it never grows.
+    """Shrink an image for a page; it is never enlarged.
 
     Args:
         pixels: uint8 (height, width, 3).

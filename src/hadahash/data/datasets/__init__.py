@@ -1,7 +1,8 @@
-"""Data sets that are known by name.
+"""Built-in data sets.
 
 A new data set is one file here: a function that locates (or downloads) its files, a function that
-reads them, and `DATASETS.register(name)(DatasetInfo(...))`. All files of this package are imported.
+reads them, and `DATASETS.register(name)(DatasetInfo(...))`. All modules of this package are
+imported.
 """
 
 from __future__ import annotations

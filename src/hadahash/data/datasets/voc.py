@@ -4,7 +4,7 @@
     ImageSets/Main/<class>_train.txt, <class>_val.txt     one line per image: id and 1, 0 or -1
 
 1: the class is in the image; -1: it is not; 0: only objects marked as difficult are. An image has a
-class where its line says 1; 0 counts as absent. Images without any class are kept, without labels.
+class where its line has 1; 0 counts as absent. Images without any class are kept, without labels.
 The folder may be VOC2012, VOCdevkit or the one that holds VOCdevkit. Ids are train/<id> and
 val/<id>; the training set comes first.
 
@@ -118,12 +118,12 @@ def _read_part(folder: Path, part: str) -> tuple[list[str], NDArray[np.int64]]:
     columns: list[NDArray[np.int64]] = []
     for label in CLASSES:
         path = folder / f"{label}_{part}.txt"
-        own, present = _read_class(path)
-        if columns and own != names:
+        listed, present = _read_class(path)
+        if columns and listed != names:
             raise DataError(
                 f"{path} does not list the images that {CLASSES[0]}_{part}.txt lists. {AGAIN}"
             )
-        names = own
+        names = listed
         columns.append(present)
     return names, np.stack(columns, axis=1)
 

@@ -9,7 +9,7 @@ from ..local import LocalIndex
 
 @ENGINES.register("exact")
 class ExactIndex(LocalIndex):
-    """Compares every code. It needs no preparation, and runs at the speed of memory."""
+    """Compares every code. It needs no training, and its speed is bound by memory bandwidth."""
 
     engine = "exact"
 

@@ -1,13 +1,13 @@
-"""The engine beyond one machine: codes in a collection of a Milvus server.
+"""The engine for several machines: codes in a collection of a Milvus server.
 
     index = Index.build(codes, engine="milvus", uri="http://milvus:19530", collection="photos")
     index.save("photos.index")
 
-The folder only names the server and the collection. Every search returns what the default engine
-returns, including the order of ties (milvus_search.py).
+The folder stores only the address of the server and the name of the collection. Every search
+returns what the default engine returns, including the order of ties (milvus_search.py).
 
-Changes take effect batch by batch, not in one step as in a folder. A batch may be repeated: after
-an error, `update` with the same items leads to the same state.
+Changes take effect batch by batch, not atomically as in a folder. They are idempotent: after an
+error, `update` with the same items leads to the same state.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MilvusIndex(Index):
 
     Attributes:
         settings: Server, collection and options. `index_type` and `lists` are those of the
-            collection, as soon as it was used.
+            collection, after its first use.
         codewords: Packed codewords, or None. They are stored in the folder.
     """
 
@@ -113,7 +113,7 @@ class MilvusIndex(Index):
             self._revision = IndexFolder(folder).commit(state, self._revision)[1]
 
     def verify(self) -> None:
-        """Check that the collection exists and fits; the server checks its own files.
+        """Check that the collection exists and is compatible; the server checks its own files.
 
         Raises:
             StorageError: There is no such collection.
@@ -141,7 +141,7 @@ class MilvusIndex(Index):
     # ---- the collection --------------------------------------------------------------------------
 
     def _exists(self) -> bool:
-        """Whether the collection exists. It is examined once, and refused if it does not fit."""
+        """Whether the collection exists. It is checked once; an incompatible one is an error."""
         if self._stored_type is None and self._server.call("has_collection"):
             found = self._server.call("describe_collection")
             types = {each["name"]: each["type"].name for each in found["fields"]}
@@ -156,7 +156,7 @@ class MilvusIndex(Index):
                     f"{name} was not created by hadahash. Choose another name with collection=..."
                 )
             if bits != self.bits:
-                raise UsageError(f"{name} holds codes of {bits} bits, got {self.bits} bits.")
+                raise UsageError(f"{name} contains codes of {bits} bits, got {self.bits} bits.")
             self._use_index_of_collection(about)
             self._server.call("load_collection")
             self._stored_type = int if types["id"] == "INT64" else str
@@ -198,7 +198,7 @@ class MilvusIndex(Index):
             )
         except (
             StorageError
-        ):  # another process, or an attempt whose answer was lost, may have made it
+        ):  # another process, or an attempt whose response was lost, may have created it
             if not self._server.call("has_collection"):
                 raise
         self._server.call("create_index", params, sync=False)
@@ -252,29 +252,33 @@ class MilvusIndex(Index):
         if ids is None:
             rows = self._all(["id", "code"])
         else:
-            wanted = self._checked_ids(ids)
-            found = {decode_id(row["id"]): row for row in self._rows_of(wanted, ["id", "code"])}
-            check_ids_exist(wanted, np.array([each in found for each in wanted.tolist()], bool))
-            rows = [found[each] for each in wanted.tolist()]
+            requested = self._checked_ids(ids)
+            found = {decode_id(row["id"]): row for row in self._rows_of(requested, ["id", "code"])}
+            check_ids_exist(
+                requested, np.array([each in found for each in requested.tolist()], bool)
+            )
+            rows = [found[each] for each in requested.tolist()]
         content = bytearray(b"".join(map(decode_code, rows)))
         packed = np.frombuffer(content, np.uint8).reshape(-1, self._width)
         return Codes(packed, self.bits, self._id_array(rows))
 
     def has(self, ids: ArrayLike) -> Mask:
         """Which of the ids are in the index, bool (n,)."""
-        wanted = self._checked_ids(ids)
-        found = {decode_id(row["id"]) for row in self._rows_of(wanted, ["id"])}
-        return np.array([each in found for each in wanted.tolist()], bool)
+        requested = self._checked_ids(ids)
+        found = {decode_id(row["id"]) for row in self._rows_of(requested, ["id"])}
+        return np.array([each in found for each in requested.tolist()], bool)
 
     def get(self, ids: ArrayLike) -> list[Item]:
         """Id, path and labels of items; see `Engine.get`."""
-        wanted = self._checked_ids(ids)
-        found = {item.id: item for item in map(decode_item, self._rows_of(wanted, ["id", "item"]))}
-        check_ids_exist(wanted, np.array([each in found for each in wanted.tolist()], bool))
-        return [found[each] for each in wanted.tolist()]
+        requested = self._checked_ids(ids)
+        found = {
+            item.id: item for item in map(decode_item, self._rows_of(requested, ["id", "item"]))
+        }
+        check_ids_exist(requested, np.array([each in found for each in requested.tolist()], bool))
+        return [found[each] for each in requested.tolist()]
 
     def label_counts(self) -> dict[Label, int]:
-        """Number of items per label. It reads all items from the server."""
+        """Number of items per label. Reads all items from the server."""
         counts: Counter[Label] = Counter()
         for row in self._pages(["id", "item"]):
             counts.update(decode_item(row).labels)

@@ -1,4 +1,4 @@
-"""The connection to a Milvus server: settings, and calls that are retried and fail in one line."""
+"""The connection to a Milvus server: settings, and calls with retries and one-line errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CONNECTION_FAILED = 2  # error code of pymilvus
 
 @dataclass(frozen=True)
 class MilvusSettings:
-    """Where the codes are, and how the server is called. The token is never stored or shown."""
+    """Address and options of the server. The token is never stored or printed."""
 
     uri: str = setting("", "http://host:19530, or a file name that ends in .db for milvus-lite.")
     token: str = field(default="", repr=False)
@@ -60,7 +60,7 @@ def read_settings(options: dict[str, Any]) -> MilvusSettings:
     """Settings from options; address and token default to environment variables.
 
     Args:
-        options: Names and values; None stands for the default.
+        options: Names and values; None selects the default.
 
     Returns:
         The settings. The collection gets a random name, unless it is given.
@@ -84,15 +84,15 @@ def read_settings(options: dict[str, Any]) -> MilvusSettings:
         )
     if str(values["uri"]).endswith(".db"):
         values["uri"] = str(Path(values["uri"]).absolute())
-    given = {name: value for name, value in values.items() if value is not None}
-    return from_mapping(MilvusSettings, given)
+    present = {name: value for name, value in values.items() if value is not None}
+    return from_mapping(MilvusSettings, present)
 
 
 class MilvusServer:
-    """A connection that is opened when first used. Every call may safely be repeated."""
+    """A connection that is opened on first use. All calls are idempotent."""
 
     def __init__(self, settings: MilvusSettings) -> None:
-        """Take the settings; nothing is opened yet."""
+        """Store the settings; no connection is opened yet."""
         self.settings = settings
         self._client: Any = None
         self._connecting = Lock()
@@ -137,7 +137,7 @@ class MilvusServer:
         client, *_ = _libraries()
         with self._connecting:
             if self._client is None:
-                # It logs tracebacks of errors that are handled here.
+                # pymilvus logs tracebacks of errors that are handled here.
                 logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # milvus-lite imports deprecated modules
@@ -175,7 +175,7 @@ def _libraries() -> tuple[Any, Any, Any]:
 
 
 def _is_temporary(error: Any, grpc: Any) -> bool:
-    """Whether the next attempt may succeed."""
+    """Whether a retry may succeed."""
     if isinstance(error, grpc.FutureTimeoutError):
         return True
     code = error.code() if isinstance(error, grpc.RpcError) else error.code

@@ -126,8 +126,8 @@ def expressions(chosen: Filter) -> list[str]:
         return []
     labels = ""
     if chosen.labels is not None:
-        wanted = _list(sorted(map(_encode_label, chosen.labels)))
-        labels = f'json_contains_any(item["labels"], {wanted})'
+        literal = _list(sorted(map(_encode_label, chosen.labels)))
+        labels = f'json_contains_any(item["labels"], {literal})'
     if chosen.ids is None:
         return [labels]
     return [all_of(id_in(chunk), labels) for chunk in id_chunks(chosen.ids)]

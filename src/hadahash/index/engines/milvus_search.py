@@ -1,8 +1,8 @@
 """Exact search on a Milvus server.
 
-Milvus returns the k nearest, but chooses freely among the items at the k-th distance, and never
-returns more than 16,384. So a few more are requested: if the last is farther than the k-th, none
-can be missing. If not, all up to the k-th distance are fetched; beyond 16,384, distance by
+Milvus returns the k nearest, with an arbitrary choice among the items at the k-th distance, and
+never returns more than 16,384. So a few more are requested: if the last is farther than the k-th,
+none can be missing. If not, all up to the k-th distance are fetched; beyond 16,384, distance by
 distance; and where more than 16,384 are at one distance, by ranges of ids.
 """
 
@@ -16,19 +16,19 @@ from ..query import SearchRequest
 from .milvus_client import MilvusServer, MilvusSettings
 from .milvus_filter import all_of, decode_id, id_after, id_up_to
 
-PAGE = 16_384  # the most that Milvus returns at once
+PAGE = 16_384  # the maximum that Milvus returns per call
 _ROWS_PER_CALL = 32 * PAGE
 
 Candidate = tuple[int, Id]  # distance, id: in the order of hits
 
 
 class MilvusSearch:
-    """One search request: asks the server until the answer is exact."""
+    """One search request: queries the server until the result is exact."""
 
     def __init__(
         self, server: MilvusServer, settings: MilvusSettings, bits: int, request: SearchRequest
     ) -> None:
-        """Take a server and a request."""
+        """Store the server and the request."""
         self._server, self._settings, self._bits, self._request = server, settings, bits, request
         self._codes = [code.tobytes() for code in request.packed]
 
@@ -44,7 +44,7 @@ class MilvusSearch:
                 distance = hits[k - 1][0] if k <= limit else self._request.radius
                 incomplete.setdefault(distance, []).append(number)
         for distance, tied in incomplete.items():
-            answers = self._call(tied, PAGE, where, most=distance)
+            answers = self._call(tied, PAGE, where, high=distance)
             for number, hits in zip(tied, answers, strict=True):
                 found[number] = hits if len(hits) < PAGE else self._page_by_page(number, where)
         return [sorted(found[number]) for number in numbers]
@@ -52,18 +52,18 @@ class MilvusSearch:
     def _page_by_page(self, number: int, where: str) -> list[Candidate]:
         """The k nearest of one query, page after page."""
         found: list[Candidate] = []
-        least = 0
-        while len(found) < self._request.k and least <= self._request.radius:
-            (hits,) = self._call([number], PAGE, where, least)
+        low = 0
+        while len(found) < self._request.k and low <= self._request.radius:
+            (hits,) = self._call([number], PAGE, where, low)
             if len(hits) < PAGE:
                 return found + sorted(hits)
             complete = _complete(hits)
             if complete == 0:  # more than a page at one distance
                 found += self._by_id(number, hits, where)
-                least = hits[0][0] + 1
+                low = hits[0][0] + 1
             else:
                 found += sorted(hits[:complete])
-                least = hits[-1][0]
+                low = hits[-1][0]
         return found
 
     def _by_id(self, number: int, hits: list[Candidate], where: str) -> list[Candidate]:
@@ -88,14 +88,14 @@ class MilvusSearch:
         numbers: Sequence[int],
         limit: int,
         where: str,
-        least: int = 0,
-        most: int | None = None,
+        low: int = 0,
+        high: int | None = None,
     ) -> list[list[Candidate]]:
-        """The server's answer to some queries: hits at distances from `least` to `most`."""
-        most = self._request.radius if most is None else most
+        """Query the server: hits at distances from `low` to `high`."""
+        high = self._request.radius if high is None else high
         params: dict[str, Any] = {}
-        if least > 0 or most < self._bits:  # the server returns range_filter <= distance < radius
-            params = {"radius": most + 1, "range_filter": least}
+        if low > 0 or high < self._bits:  # the server returns range_filter <= distance < radius
+            params = {"radius": high + 1, "range_filter": low}
         if self._settings.index_type == "BIN_IVF_FLAT":
             lists = self._settings.lists
             params["nprobe"] = min(self._request.probes or lists, lists)
@@ -113,5 +113,5 @@ class MilvusSearch:
 
 
 def _complete(hits: list[Candidate]) -> int:
-    """The number of hits of a full answer that are nearer than the last: none can be missing."""
+    """The number of hits of a full page that are nearer than the last: none can be missing."""
     return sum(distance < hits[-1][0] for distance, _ in hits)

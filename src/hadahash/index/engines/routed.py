@@ -1,11 +1,11 @@
 """An exact engine with inverted lists, much faster than a scan where codes form clusters.
 
 Each item is stored in the list of its nearest codeword c (the centroid), ordered by its distance r
-to it. By the triangle inequality an item is at least |d(query, c) - r| from a query. So the
-nearest list is scanned first, and of the others only the blocks that may hold something nearer
-than the k-th best: with codes of a trained network that is almost nothing. The same bound, summed
-over the quarters of a code, excludes most of the nearest list too. With random codes almost
-nothing could be excluded; such a table is stored flat and scanned, as by the exact engine.
+to it. By the triangle inequality an item is at least |d(query, c) - r| from a query. So the nearest
+list is scanned first, and of the others only the blocks that may hold something nearer than the
+k-th best: with codes of a trained network that is almost nothing. The same bound, summed over the
+quarters of a code, excludes most of the nearest list too. With random codes almost nothing can be
+excluded; such a table is stored flat and scanned, as in the exact engine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MIN_CENTROIDS, _MAX_CENTROIDS = 16, 192
 class RoutedIndex(LocalIndex):
     """Inverted lists around the codewords, or without them around learned centroids.
 
-    Segments that do not gain from routing are scanned.
+    Segments that do not benefit from routing are scanned.
     """
 
     engine = "routed"

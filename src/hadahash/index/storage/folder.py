@@ -8,10 +8,10 @@
     000003-0.ordinals    routed tables: position in the order of ids of each code; .blocks and
                          .centroids: how the table is partitioned
 
-No file is ever changed. `commit` writes the new files, then replaces the manifest atomically, then
+Files are never modified. `commit` writes the new files, then replaces the manifest atomically, then
 removes the files that no manifest names: a crash or a full disk at any moment leaves the old index
-or the new one. Processes that have the old one open keep it, since POSIX keeps removed files until
-they are closed. Writers exclude each other with `flock`. POSIX systems only.
+or the new one. Processes that have the old index open can continue to use it, since POSIX keeps
+removed files until they are closed. Writers exclude each other with `flock`. POSIX systems only.
 
 `open` reads only the manifest (which has a checksum too) and compares sizes. The content of a file
 is compared with its checksum before first use. Opening a large index is as fast as opening a small
@@ -52,7 +52,7 @@ __all__ = ["MANIFEST", "IndexFolder", "IndexState", "LoadedIndex", "SavedRevisio
 
 _LOCK = ".lock"
 _TEMP_FILE = re.compile(rf"\.(index\.json|{DATA_FILE.pattern})\..*\.part")
-_OPEN_SECONDS = 30.0  # to open an index that another process replaces again and again
+_OPEN_SECONDS = 30.0  # attempts to open an index that another process keeps replacing
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class IndexState:
         engine: Name of the engine.
         bits: Length of the codes.
         codewords: Packed codewords, or None.
-        meta: Values of the owner of the index.
+        meta: JSON values of the application.
         segments: The segments, oldest first.
     """
 
@@ -105,13 +105,13 @@ class IndexFolder:
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Take a folder; nothing is read yet."""
+        """Store the path; nothing is read yet."""
         self.path = Path(path)
 
     # ---- reading ---------------------------------------------------------------------------------
 
     def open(self) -> LoadedIndex:
-        """Open the index: the old or the new one, if another process saves it meanwhile.
+        """Open the index: the old or the new version, if another process saves it at the same time.
 
         Returns:
             Manifest and segments.
@@ -151,18 +151,18 @@ class IndexFolder:
     def commit(
         self, state: IndexState, revision: SavedRevision | None
     ) -> tuple[tuple[Segment, ...], SavedRevision]:
-        """Make the folder hold this state, atomically.
+        """Save this state to the folder, atomically.
 
         Args:
             state: What to save.
             revision: Where the index came from, or None.
 
         Returns:
-            The segments, which now know their files, and the new revision.
+            The segments with the locations of their files, and the new revision.
 
         Raises:
-            StorageError: The folder cannot be written, holds other files, or was changed by another
-                process since this revision.
+            StorageError: The folder cannot be written, contains other files, or was changed by
+                another process since this revision.
         """
         with self._lock():
             generation = self._next_generation(revision)
@@ -184,7 +184,7 @@ class IndexFolder:
         return segments, SavedRevision(self.path.resolve(), generation)
 
     def _next_generation(self, revision: SavedRevision | None) -> int:
-        """One more than any before. An index from this folder must be the newest one."""
+        """The next generation number. An index opened from this folder must be the newest one."""
         current = 0
         try:
             if (self.path / MANIFEST).exists():
@@ -193,8 +193,8 @@ class IndexFolder:
             raise
         except HadaHashError:
             current = -1  # damaged: another index may replace it
-        own = revision is not None and revision.folder == self.path.resolve()
-        if revision is not None and own and revision.generation != current:
+        same_folder = revision is not None and revision.folder == self.path.resolve()
+        if revision is not None and same_folder and revision.generation != current:
             raise StorageError(
                 f"{self.path} was changed by another process since it was opened. "
                 "Open it again and repeat the change."
@@ -203,7 +203,7 @@ class IndexFolder:
         foreign = [name for name in names if not _belongs_to_an_index(name)]
         if foreign and current == 0:
             raise StorageError(
-                f"{self.path} holds other files ({foreign[0]}) and no index. "
+                f"{self.path} contains other files ({foreign[0]}) and no index. "
                 "Choose an empty or a new folder."
             )
         used = [int(match[1]) for match in map(DATA_FILE.fullmatch, names) if match]
@@ -245,7 +245,7 @@ class IndexFolder:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Exclude other writers. The system releases the lock of a process that ends."""
+        """Exclude other writers. The operating system releases the lock when the process ends."""
         try:
             files.make_folder(self.path)
             handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)

@@ -1,8 +1,8 @@
 """The items of a stored segment in SQLite.
 
-An id must be found, and the items of a few hits fetched, without reading all of them; strings,
-numbers and nulls appear side by side; and any language can read the file. Label set numbers are
-also in a file of their own (.labels), so that a filter by label reads 4 bytes per item.
+Ids are looked up, and the items of a few hits are fetched, without reading all items. Columns can
+mix strings, numbers and nulls, and SQLite files can be read from any language. Label set numbers
+are also in a file of their own (.labels), so that a filter by label reads 4 bytes per item.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ _AFTER = ("CREATE UNIQUE INDEX by_id ON items (id)", "COMMIT")
 
 
 class StoredItems:
-    """Items in SQLite. A few are fetched one by one; many by loading a column, which is then kept.
+    """Items in SQLite.
+
+    A few items are fetched one by one; many by loading a column, which is then cached.
 
     Statements use `rowid`, which is the ordinal in every format of the file.
 
@@ -89,9 +91,9 @@ class StoredItems:
         """Ordinals of these ids; -1 for unknown ids."""
         if self._is_many(len(ids)):
             return ItemTable(self.all_ids()).ordinals_of(ids)
-        wanted = [_encode(each) for each in ids.tolist()]
-        found = dict(self._rows("SELECT id, rowid FROM items WHERE id IN", wanted))
-        return np.array([found.get(each, -1) for each in wanted], np.int64)
+        requested = [_encode(each) for each in ids.tolist()]
+        found = dict(self._rows("SELECT id, rowid FROM items WHERE id IN", requested))
+        return np.array([found.get(each, -1) for each in requested], np.int64)
 
     def label_sets(self) -> Sequence[LabelSet]:
         """The distinct label sets."""

@@ -27,13 +27,13 @@ FORMAT = 2
 DATA_FILE = re.compile(
     r"(\d{6,})-\d+\.(codes|items|labels|deleted|ordinals|blocks|centroids|gone|ranks|runs|centres)"
 )
-MAX_LABEL_SETS = 1024  # in the manifest, per segment; more are read from the items
+MAX_LABEL_SETS = 1024  # maximum in the manifest, per segment; more are read from the items
 _OLD_KINDS = {"gone": "deleted", "ranks": "ordinals", "runs": "blocks", "centres": "centroids"}
 _ID_TYPES: dict[str | None, type[Id] | None] = {"int": int, "str": str, None: None}
 
 
 def damaged(path: Path, reason: str) -> StorageError:
-    """The error for a file that does not hold what it should."""
+    """Create the error for a damaged file."""
     return StorageError(f"{path} is damaged ({reason}). Restore it or build the index again.")
 
 
@@ -90,7 +90,7 @@ class Manifest:
         id_type: int or str; None for an index without segments.
         generation: Increases with every save.
         codewords: Packed codewords, uint8 (C, ceil(bits / 8)), or None.
-        meta: Values of the owner of the index.
+        meta: JSON values of the application.
         segments: The segments, oldest first.
     """
 
@@ -109,10 +109,10 @@ class Manifest:
             UsageError: `meta` holds values that JSON does not have.
             StorageError: The file cannot be written.
         """
-        try:  # the round trip gives what a reader will see: keys as strings, tuples as lists
+        try:  # normalize to what a reader will get: keys as strings, tuples as lists
             content = json.loads(json.dumps(self._as_json()))
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"index.meta must hold JSON values only: {error}.") from error
+            raise UsageError(f"index.meta must contain JSON values only: {error}.") from error
         content["crc32"] = checksum(content)
         lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
         files.write_text(folder / MANIFEST, "{\n" + ",\n".join(lines) + "\n}\n")
@@ -132,7 +132,7 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a folder, and check its checksum and every value.
+    """Read the manifest of a folder and validate its checksum and all values.
 
     Args:
         folder: The folder of an index.
@@ -148,7 +148,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         if not path.is_file():
             raise StorageError(
-                f"{folder} holds no index (no {MANIFEST}). Create one with: hadahash index build"
+                f"{folder} contains no index (no {MANIFEST}). Create one with: hadahash index build"
             )
     except OSError as error:
         raise files.storage_error("read", path, error) from error
@@ -221,7 +221,7 @@ def _segment_from_format_1(entry: Any) -> Any:
 
 
 def _parse(content: dict[str, Any]) -> Manifest:
-    """The manifest, every value checked; a ValueError says what is wrong."""
+    """Parse and validate the manifest; raises ValueError with the reason."""
     bits, id_type = content.get("bits"), content.get("id_type", "")
     _require(_is_whole(bits, 8, 512), "bits must be between 8 and 512")
     _require(isinstance(content.get("engine"), str), "the engine is missing")

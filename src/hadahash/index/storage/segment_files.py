@@ -20,7 +20,9 @@ from .manifest import FileEntry, SegmentEntry, damaged, row_width
 
 
 class MappedFile:
-    """A file of a segment, mapped into memory. Its size is checked at once, its content when used.
+    """A file of a segment, mapped into memory.
+
+    Its size is checked immediately, its content on first use.
 
     Attributes:
         path: The file. It may have been removed since; the mapping stays valid.
@@ -51,7 +53,7 @@ class MappedFile:
             raise files.storage_error("read", self.path, error) from error
 
     def content(self) -> mmap.mmap:
-        """The content, compared with its checksum the first time.
+        """The content; its checksum is verified on first use.
 
         Raises:
             StorageError: The checksum does not match.
@@ -63,7 +65,7 @@ class MappedFile:
         return self._map
 
     def verify(self) -> None:
-        """Compare the content with its checksum.
+        """Verify the checksum of the content.
 
         Raises:
             StorageError: The checksum does not match.
@@ -96,7 +98,7 @@ def open_files(folder: Path, entry: SegmentEntry) -> dict[str, MappedFile]:
 
 @dataclass(frozen=True, eq=False)
 class SavedSegment:
-    """A segment's place on disk.
+    """Location of a segment on disk.
 
     Attributes:
         folder: The folder, resolved.
@@ -111,7 +113,7 @@ class SavedSegment:
     opened: dict[str, MappedFile] = field(default_factory=dict)
 
     def verify(self) -> None:
-        """Compare all files with their checksums.
+        """Verify the checksums of all files.
 
         Raises:
             StorageError: A file is damaged, or missing.
@@ -166,10 +168,10 @@ def write_codes(folder: Path, name: str, table: Table) -> dict[str, FileEntry]:
 
 
 class StoredCodes:
-    """The codes of a stored segment. The table is made on first use."""
+    """The codes of a stored segment. The table is created on first use."""
 
     def __init__(self, entry: SegmentEntry, bits: int, opened: dict[str, MappedFile]) -> None:
-        """Take the mapped files of a segment."""
+        """Store the mapped files of a segment."""
         self._count, self._by_subdistances = entry.count, entry.by_subdistances
         self._opened, self._lock = opened, Lock()
         width = row_width(bits)

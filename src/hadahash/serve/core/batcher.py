@@ -1,4 +1,4 @@
-"""Work that arrives while a batch is running is done together in the next batch."""
+"""Dynamic batching: jobs that arrive while a batch runs form the next batch."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def admit(limiter: CapacityLimiter) -> Iterator[None]:
 
 
 class Batcher(Generic[Job, Result]):
-    """Runs jobs in a thread of its own, together with those that arrived during the previous batch.
+    """Runs jobs in a separate thread, batched with those that arrived during the previous batch.
 
     No job waits for a batch to fill: a job that arrives alone runs alone.
 
     Args:
-        work: Returns one result per job, in order. An exception in the place of a result is raised
-            for that job only; an exception that `work` raises is raised for the whole batch.
+        work: Returns one result per job, in order. An exception instead of a result is raised for
+            that job only; an exception raised by `work` is raised for all jobs of the batch.
         max_batch: Largest number of jobs per batch.
         on_batch: Called with the size of every batch.
     """
@@ -70,7 +70,7 @@ class Batcher(Generic[Job, Result]):
         return await future
 
     def close(self) -> None:
-        """Drop the jobs that have not started."""
+        """Cancel the jobs that have not started."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
@@ -88,7 +88,7 @@ class Batcher(Generic[Job, Result]):
 def _resolve(
     task: asyncio.Future[Sequence[Result | Exception]], futures: list[asyncio.Future[Result]]
 ) -> None:
-    """Pass each result to its caller, unless the caller has gone."""
+    """Pass each result to its caller, unless the caller was cancelled."""
     error = task.exception()
     results = [error] * len(futures) if error is not None else task.result()
     for result, future in zip(results, futures, strict=True):

@@ -1,4 +1,4 @@
-"""What is served: an index, the model that encodes its queries, and the folders of its images."""
+"""A collection: an index, the model that encodes its queries, and the folders of its images."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _LOOKUP_ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """Where the index, its model and its images are.
+    """Locations of the index, its model and its images.
 
     Attributes:
         index: Folder of the index.
-        run: Run that holds the model; None: the one that the index names.
+        run: Run folder of the model; None: the one recorded in the index.
         images: Only images in these folders are shown.
     """
 
@@ -43,7 +43,7 @@ class ServeConfig:
 def resolve_config(
     index: Path, run: Path | None = None, images: Sequence[Path] = ()
 ) -> ServeConfig:
-    """Check the paths, and take from the index what is not given.
+    """Validate the paths; missing ones are taken from the index.
 
     Args:
         index: Folder of the index.
@@ -60,7 +60,7 @@ def resolve_config(
     meta = Index.open(index).meta
     if run is None and "run" not in meta:
         raise UsageError(
-            f"{index} does not name the model of its codes. "
+            f"{index} does not record the model of its codes. "
             f"Give its run: hadahash serve {index} --run RUN"
         )
     for folder in images:
@@ -80,7 +80,7 @@ class Neighbor(NamedTuple):
 
 
 class Collection:
-    """An open index with its model. Its index changes in place; another program's changes do not.
+    """An open index with its model. Changes by other processes are not visible.
 
     Args:
         index: The index.
@@ -97,7 +97,7 @@ class Collection:
         """Open the index, and its model unless `model` made the index.
 
         Args:
-            config: Where everything is.
+            config: Locations of index, model and images.
             device: Device of the model.
             model: A model that is loaded already.
 
@@ -130,24 +130,24 @@ class Collection:
 
     def find(self, given: Id) -> tuple[Item, Packed] | None:
         """Return the item with an id that a client sent, and its code; None if there is none."""
-        wanted = self.parse_id(given)
-        return None if wanted is None else self.lookup([wanted]).get(wanted)
+        item_id = self.parse_id(given)
+        return None if item_id is None else self.lookup([item_id]).get(item_id)
 
     def lookup(self, ids: Ids) -> dict[Id, tuple[Item, Packed]]:
-        """Return items and codes by id, without those that were removed meanwhile."""
-        wanted = id_array(ids)
+        """Return items and codes by id, without those that have been removed."""
+        requested = id_array(ids)
         for _ in range(_LOOKUP_ATTEMPTS):
-            if not len(wanted):
+            if not len(requested):
                 break
             try:
-                items, codes = self.index.get(wanted), self.index.codes(wanted).packed
+                items, codes = self.index.get(requested), self.index.codes(requested).packed
                 return {item.id: (item, code) for item, code in zip(items, codes, strict=True)}
             except UsageError:  # an item was removed after it was found
-                wanted = wanted[self.index.has(wanted)]
+                requested = requested[self.index.has(requested)]
         return {}
 
     def neighbors(self, ids: Sequence[Id], distances: Sequence[int]) -> list[Neighbor]:
-        """Return search results with their items, without those that were removed meanwhile."""
+        """Return search results with their items, without those that have been removed."""
         found = self.lookup(ids)
         neighbors = []
         for each, distance in zip(ids, distances, strict=True):

@@ -1,4 +1,4 @@
-"""A pool of decoder processes. One that takes too long or dies is replaced."""
+"""A pool of decoder processes. A process that times out or crashes is replaced."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ class DecodePool:
             try:
                 answer, result = await self._attempt(worker, request)
             except (asyncio.IncompleteReadError, OSError):
-                # The process may have died before it got the image: try once more with a new one.
+                # The process may have ended before it received the image: retry once with a new
+                # one.
                 answer, result = await self._attempt(worker, request)
         except (asyncio.IncompleteReadError, OSError):
             raise _undecodable("The image crashed the decoder.") from None
@@ -134,13 +135,13 @@ class DecodePool:
             message = f"Decoding the image took more than {seconds:g} s."
             raise _undecodable(message) from None
         finally:
-            if not done:  # its state is unknown
+            if not done:  # the state of the process is unknown
                 self.replaced += 1
                 await worker.stop()
 
 
 class Worker:
-    """One decoder process, started on first use and again after it ended.
+    """One decoder process, started on first use and restarted after it ended.
 
     Args:
         command: Program and arguments.

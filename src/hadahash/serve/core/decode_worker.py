@@ -1,9 +1,9 @@
 """A process that decodes images: `python -m hadahash.serve.core.decode_worker`.
 
-Whatever a file does to this process, the service continues. The process sends a message when it is
-ready, then reads tasks from standard input and writes answers to standard output until the input
-ends. A message is a JSON object after its length (4 bytes, big-endian), followed by the number of
-bytes that its "bytes" field gives.
+A crash of this process does not affect the service. The process sends a message when it is ready,
+then reads tasks from standard input and writes answers to standard output until the input ends. A
+message is a JSON object after its length (4 bytes, big-endian), followed by the number of bytes
+that its "bytes" field gives.
 
     square      decode an image to the input of the network: uint8 (side, side, 3)
     thumbnail   decode a file to a JPEG or PNG of at most `side` pixels, without metadata
@@ -33,10 +33,12 @@ _PNG_PIXELS = 128 * 128  # smaller images are sent as PNG: JPEG would blur them 
 
 
 def main() -> None:
-    """Answer tasks until standard input ends. Arguments: memory limit in bytes, niceness."""
+    """Process tasks until standard input ends. Arguments: memory limit in bytes, niceness."""
     memory, niceness = (int(argument) for argument in sys.argv[1:3])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the group; the service decides
-    warnings.simplefilter("ignore")  # a file could fill the log with them
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is sent to the whole process group; only the service handles it
+    warnings.simplefilter("ignore")  # a file could fill the log with warnings
     _limit_memory(memory)
     with suppress(OSError, AttributeError):
         os.nice(niceness)

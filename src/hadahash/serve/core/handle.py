@@ -1,4 +1,4 @@
-"""The one open index of the service, and its only writer."""
+"""The open index of the service, and its only writer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .collection import Collection, Packed, ServeConfig, stamp_of
 from .names import Id, from_json
 
 LOG = logging.getLogger(__name__)
-_COUNT_SECONDS = 30.0  # how long a count is used; other programs can change a Milvus collection
+_COUNT_SECONDS = 30.0  # lifetime of a cached count; other processes can change a Milvus collection
 
 
 class Add(NamedTuple):
@@ -31,15 +31,15 @@ class Add(NamedTuple):
 
     def apply(self, collection: Collection) -> Id:
         """Add the item and return its id."""
-        wanted = collection.parse_id(self.id)
-        if wanted is None:
+        item_id = collection.parse_id(self.id)
+        if item_id is None:
             raise invalid("id: the ids of this index are integers.", "Send a 64-bit integer.")
-        if collection.lookup([wanted]):
+        if collection.lookup([item_id]):
             hint = "Choose another id, or delete the item first."
             raise Problem(409, "known_id", "The index already has an item with this id.", hint)
-        codes = Codes(packed=self.packed[None], bits=collection.bits, ids=np.array([wanted]))
+        codes = Codes(packed=self.packed[None], bits=collection.bits, ids=np.array([item_id]))
         collection.index.add(codes, [[from_json(label) for label in self.labels]])
-        return wanted
+        return item_id
 
 
 class Remove(NamedTuple):
@@ -59,10 +59,10 @@ class Remove(NamedTuple):
 class IndexHandle:
     """Opens the index, applies changes to it, and reopens it when another program changed it.
 
-    Changes that wait are saved together. Readers use `current` and never wait for a writer.
+    Pending changes are saved together. Readers use `current` and are never blocked by a writer.
 
     Args:
-        config: Where the index, its model and its images are.
+        config: Locations of the index, its model and its images.
         device: Device of the model.
         max_batch: Largest number of changes that are saved together.
         on_batch: Called with the size of every batch.
@@ -87,7 +87,7 @@ class IndexHandle:
 
     @property
     def current(self) -> Collection:
-        """The collection that is served.
+        """The open collection.
 
         Raises:
             Problem: 503, before the index is open.
@@ -143,7 +143,7 @@ class IndexHandle:
         with self._lock:
             stamp = stamp_of(self._config.index)
             if stamp is None:
-                raise StorageError(f"{self._config.index} holds no index any more.")
+                raise StorageError(f"{self._config.index} no longer contains an index.")
             if stamp != self._stamp:
                 self._open()
                 return True
@@ -152,7 +152,9 @@ class IndexHandle:
         return False
 
     def _open(self) -> None:
-        stamp = stamp_of(self._config.index)  # first: a change while opening is then noticed
+        stamp = stamp_of(
+            self._config.index
+        )  # read before opening, so that a change in between is detected
         model = None if self._collection is None else self._collection.model
         self._collection = Collection.open(self._config, device=self._device, model=model)
         self._stamp = stamp

@@ -24,7 +24,7 @@ class ImageFile(NamedTuple):
 
 
 class Media:
-    """Renders images, and keeps thumbnails in memory.
+    """Renders images and caches thumbnails in memory.
 
     Args:
         pool: Decoder processes.
@@ -41,9 +41,9 @@ class Media:
         """Find the file of an item.
 
         Args:
-            collection: What is served.
+            collection: The collection.
             given: Id that a client sent.
-            thumbnail: Whether the small image is wanted.
+            thumbnail: Whether to return the thumbnail instead of the image.
 
         Returns:
             The file.
@@ -58,7 +58,7 @@ class Media:
 
         Args:
             file: The file.
-            thumbnail: Whether the small image is wanted.
+            thumbnail: Whether to return the thumbnail instead of the image.
 
         Returns:
             A JPEG or PNG.

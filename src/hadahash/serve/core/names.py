@@ -1,8 +1,8 @@
 """Ids and labels as JSON values, and back.
 
-File names that are not valid UTF-8 contain lone surrogates in Python, which JSON cannot carry.
-Each of them is written as U+FFFD followed by its code point in four hexadecimal digits, and so is
-a U+FFFD that the name itself contains. The form is reversible. Other names do not change.
+File names that are not valid UTF-8 contain lone surrogates in Python, which JSON cannot carry. Each
+of them is written as U+FFFD followed by its code point in four hexadecimal digits, and so is a
+U+FFFD that the name itself contains. The encoding is reversible. Other names are unchanged.
 
 Integers from 2**53 on are written as text, because JavaScript would round them.
 """
@@ -51,7 +51,7 @@ def parse_id(value: Id, id_type: type[Id] | None) -> Id | None:
         id_type: Type of the ids of the index; None if the index is empty.
 
     Returns:
-        The id, or None if no id of this type is written like that.
+        The id, or None if the value is not a valid id of this type.
 
     >>> parse_id("77", int), parse_id(" 77 ", int), parse_id(77, str)
     (77, None, '77')
@@ -65,7 +65,7 @@ def parse_id(value: Id, id_type: type[Id] | None) -> Id | None:
 
 
 def parse_labels(texts: list[str]) -> list[Id]:
-    """Return labels that a client sent as the index may hold them: "3" is also the number 3.
+    """Return the labels that a client's values may refer to: "3" also matches the integer 3.
 
     >>> parse_labels(["cat", "7"])
     ['cat', '7', 7]

@@ -25,7 +25,7 @@ _RETRY_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Overview:
-    """What the page shows of the whole collection. Ids and labels are JSON values.
+    """Summary of the collection for the page. Ids and labels are JSON values.
 
     Attributes:
         labels: The most frequent labels with their counts.
@@ -56,7 +56,7 @@ def build_overview(collection: Collection, *, points: int, max_labels: int) -> O
     """Compute the overview of a collection.
 
     Args:
-        collection: What is served.
+        collection: The collection.
         points: Largest number of items on the map.
         max_labels: Largest number of labels listed.
 
@@ -90,7 +90,7 @@ def build_overview(collection: Collection, *, points: int, max_labels: int) -> O
 
 
 class OverviewCache:
-    """Keeps an overview that is computed again, in the background, after the collection changed.
+    """Caches the overview and recomputes it in the background after the collection changed.
 
     Args:
         build: Computes an overview; called in a thread.
@@ -103,7 +103,7 @@ class OverviewCache:
         self._stale, self._tried = asyncio.Event(), asyncio.Event()
 
     def invalidate(self) -> None:
-        """Compute the overview again soon."""
+        """Schedule a recomputation."""
         self._stale.set()
 
     async def get(self) -> Overview:
@@ -135,5 +135,5 @@ class OverviewCache:
             await asyncio.sleep(pause)
 
     def close(self) -> None:
-        """Drop an overview that has not started."""
+        """Cancel a pending computation."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -15,7 +15,7 @@ def project(codes: Codes) -> NDArray[np.float64]:
     """Project codes to their first two principal components.
 
     Items with the same code would hide each other. They are placed on a small spiral around their
-    common point, so that each can be clicked and the area shows their number.
+    common point, so that each can be selected and the area shows their number.
 
     Args:
         codes: n codes.
@@ -45,7 +45,7 @@ def _principal_components(
     covariance = (centered * weights[:, None]).T @ centered
     axes = np.linalg.eigh(covariance)[1][:, :-3:-1]
     largest = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
-    axes *= np.where(largest < 0, -1, 1)  # eigh leaves the sign open
+    axes *= np.where(largest < 0, -1, 1)  # the signs of eigh are arbitrary
     return np.asarray(centered @ axes)
 
 

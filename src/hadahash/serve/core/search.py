@@ -53,7 +53,7 @@ def run_jobs(jobs: Sequence[SearchJob]) -> list[SearchResult | Exception]:
 
 
 def _search_group(jobs: Sequence[SearchJob]) -> list[SearchResult]:
-    """Search once with the largest k; the nearest k are the first k of the nearest more."""
+    """Search once with the largest k and truncate the results of each job."""
     first = jobs[0]
     packed, k = np.stack([job.packed for job in jobs]), max(job.k for job in jobs)
     hits = first.collection.index.search(packed, k, radius=first.radius, labels=first.labels)

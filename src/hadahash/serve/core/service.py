@@ -1,4 +1,4 @@
-"""Everything that a request needs, without HTTP."""
+"""The service, independent of HTTP."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Service:
     """The service.
 
     Args:
-        config: Where the index, its model and its images are.
+        config: Locations of the index, its model and its images.
         settings: Limits.
     """
 
@@ -155,7 +155,7 @@ class Service:
             self._fail(_RELOAD_FAILED, error)
 
     def _fail(self, problem: str, error: Exception) -> None:
-        """Make an error visible; one that repeats is logged once. Its paths stay in the log."""
+        """Report an error; repeated ones are logged once. File paths appear in the log only."""
         self.problem = f"{problem}. See the log of the service."
         if self._reported != repr(error):
             self._reported = repr(error)
@@ -170,7 +170,7 @@ class Service:
         self._lookups.shutdown(wait=False, cancel_futures=True)
 
     def require_ready(self) -> Collection:
-        """Return the collection that is served.
+        """Return the open collection.
 
         Raises:
             Problem: 503, before the service has started.
@@ -213,7 +213,7 @@ class Service:
             timer: Records the stages.
 
         Returns:
-            The query as it was understood, and the results.
+            The resolved query and the results.
 
         Raises:
             Problem: If the parameters are not valid, or the image cannot be decoded.

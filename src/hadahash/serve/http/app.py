@@ -30,7 +30,7 @@ def create_app(
 ) -> FastAPI:
     """Create the application.
 
-    It answers at once. /readyz answers 200 when the model and the index are open.
+    It accepts requests immediately. /readyz returns 200 when the model and the index are loaded.
 
     Args:
         service: Answers the requests.

@@ -124,7 +124,7 @@ async def _read_body(request: Request, limit: int, service: Service) -> bytes:
 def _body_parts(
     request: Request, limit: int, service: Service
 ) -> Iterator[AsyncGenerator[bytes, None]]:
-    """The body in parts. What has arrived counts against the memory of all bodies."""
+    """The body in parts. Received bytes count against the memory limit of all bodies."""
     received = 0
 
     async def counted() -> AsyncGenerator[bytes, None]:
@@ -143,7 +143,7 @@ def _body_parts(
 
 
 async def _limited(request: Request, limit: int, seconds: float) -> AsyncGenerator[bytes, None]:
-    """The body in parts; an error as soon as it is too long or too slow."""
+    """The body in parts; raises as soon as it is too long or too slow."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
@@ -181,7 +181,7 @@ def _parse_json(body: bytes) -> Any:
 
 
 def _collect_params(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Pairs to parameters. A repeated parameter that is no list becomes one, and is refused."""
+    """Collect pairs; a repeated parameter becomes a list, which validation may refuse."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in _LISTS:

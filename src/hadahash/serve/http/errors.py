@@ -43,7 +43,7 @@ def bad_parameters(errors: list[Any]) -> Problem:
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error of the application in the same form."""
+    """Register handlers that return every error in the same form."""
 
     @app.exception_handler(Problem)
     async def answer_problem(request: Request, error: Problem) -> JSONResponse:

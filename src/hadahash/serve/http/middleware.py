@@ -1,4 +1,4 @@
-"""What applies to every request: host and origin checks, security headers, errors, metrics."""
+"""Middleware for every request: host and origin checks, security headers, errors, metrics."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _LINGER_SECONDS, _LINGER_BYTES = 2.0, 20_000_000
 class SecurityMiddleware:
     """Refuses other hosts and origins, and completes every response.
 
-    Starlette's TrustedHostMiddleware is not used: it answers plain text, and does not know that
-    all of 127.0.0.0/8 and [::1] are this machine.
+    Starlette's TrustedHostMiddleware is not used: it responds with plain text, and does not treat
+    all of 127.0.0.0/8 and [::1] as loopback.
 
     Args:
         app: The application.
@@ -66,7 +66,7 @@ class SecurityMiddleware:
         try:
             await self._app(scope, wrapper.receive, wrapper.send)
             return
-        except asyncio.CancelledError:  # the time to finish requests at shutdown is over
+        except asyncio.CancelledError:  # the shutdown timeout has expired
             problem = busy("The service is shutting down.")
         except Exception:
             LOG.exception("%s %s failed.", scope["method"], scope["path"])
@@ -87,7 +87,7 @@ class SecurityMiddleware:
 
 
 def _host_name(headers: Headers) -> str:
-    """Host of the request without its port. A web page can let any other name point here."""
+    """Host of the request without its port. Any other name may be DNS rebinding."""
     host = headers.get("host", "").lower()
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
@@ -151,7 +151,7 @@ class _ResponseWrapper:
             headers["Connection"] = "close"
 
     async def _lingering_close(self) -> None:
-        """Read on for a moment: closing while a client still sends would lose it the response."""
+        """Keep reading briefly: closing while a client still sends would discard the response."""
         loop, read = asyncio.get_running_loop(), 0
         deadline = loop.time() + _LINGER_SECONDS
         while not self._complete and read < _LINGER_BYTES:

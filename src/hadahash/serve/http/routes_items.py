@@ -1,4 +1,4 @@
-"""Changes of the index."""
+"""Routes that change the index."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def item_routes(service: Service) -> APIRouter:
 
     @router.post("/reload")
     async def reload() -> schema.Reloaded:
-        """Open the index again. The service does so itself when the index on disk has changed."""
+        """Open the index again. Happens automatically when the index on disk changes."""
         service.require_ready()
         with admit(service.writes):
             return schema.Reloaded(items=await service.reload())

@@ -1,4 +1,4 @@
-"""Images of the collection."""
+"""Routes for images of the collection."""
 
 from __future__ import annotations
 

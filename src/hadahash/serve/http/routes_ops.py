@@ -1,4 +1,4 @@
-"""Statistics, map, health and metrics."""
+"""Routes for statistics, map, health and metrics."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def overview_routes(service: Service) -> APIRouter:
 
     @router.get("/stats")
     async def stats() -> schema.Stats:
-        """What is served, and its limits."""
+        """The index, the model and the limits."""
         service.require_ready()
         return _stats(service, await service.overview.get())
 

@@ -1,4 +1,4 @@
-"""Search and encode."""
+"""Routes for search and encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters and answers, as OpenAPI describes them."""
+"""Parameters and responses, as described by OpenAPI."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Parameters(BaseModel):
 
 
 class SearchParameters(_Parameters):
-    """What to search for, unless an image is uploaded, and how."""
+    """Parameters of a search; `id` and `code` are not needed if an image is uploaded."""
 
     id: Id | None = Field(None, description="Search from an item of the index.")
     code: Code | None = Field(
@@ -75,7 +75,7 @@ class Hit(BaseModel):
 
 
 class Query(BaseModel):
-    """The query as it was understood."""
+    """The resolved query."""
 
     id: Id | None
     name: str | None
@@ -133,7 +133,7 @@ class Limits(BaseModel):
 
 
 class Stats(BaseModel):
-    """What is served, and its limits."""
+    """The index, the model and the limits."""
 
     version: str
     items: int
@@ -165,7 +165,9 @@ class Health(BaseModel):
     """State of the service."""
 
     status: str
-    problem: str | None = Field(None, description="What does not work, if the service runs on.")
+    problem: str | None = Field(
+        None, description="Current problem, if the service continues with limitations."
+    )
 
 
 class ErrorDetail(BaseModel):
@@ -177,7 +179,7 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """The answer to a request that failed."""
+    """The response to a failed request."""
 
     error: ErrorDetail
 

@@ -1,4 +1,4 @@
-// Requests to the service. An error has a message for people, and the HTTP status.
+// Requests to the service. An error has a human-readable message and the HTTP status.
 
 let token = sessionStorage.getItem("token");
 

@@ -78,7 +78,7 @@ function searchFromFile(file) {
   if (narrow.matches) $("results").scrollIntoView();
 }
 
-// Show what the address and the history entry stand for.
+// Restore the page from the address and the history entry.
 function showAddress() {
   const id = idOf(location.hash);
   const upload = uploads.get(history.state?.upload);
@@ -111,7 +111,7 @@ function showUpload(upload) {
   showPreview("The uploaded image");
   if (upload.file.size > state.stats?.limits.max_bytes) {
     const limit = (state.stats.limits.max_bytes / 1e6).toFixed(0);
-    showError(new Error(`This image has ${(upload.file.size / 1e6).toFixed(1)} MB; at most ${limit} MB are allowed.`));
+    showError(new Error(`This image is ${(upload.file.size / 1e6).toFixed(1)} MB; the limit is ${limit} MB.`));
     return;
   }
   search();
@@ -278,9 +278,9 @@ function fillLabels(labels) {
     chip.setAttribute("aria-pressed", "false");
     chip.append(labelMark(state.numbers.get(label) ?? -1), create("span", "", label));
     chip.addEventListener("click", () => {
-      const wanted = !state.labels.delete(label);
-      if (wanted) state.labels.add(label);
-      chip.setAttribute("aria-pressed", String(wanted));
+      const selected = !state.labels.delete(label);
+      if (selected) state.labels.add(label);
+      chip.setAttribute("aria-pressed", String(selected));
       search();
     });
     return chip;

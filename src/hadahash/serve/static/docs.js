@@ -1,4 +1,4 @@
-// The API reference, generated from its OpenAPI description.
+// The API reference, generated from the OpenAPI description.
 
 const theme = localStorage.getItem("theme");
 if (theme) document.documentElement.dataset.theme = theme;

@@ -1,10 +1,10 @@
 // Drawings: the bits of a code, and the mark of a label.
 
-// The colours of Okabe and Ito, safe for colour-blind people, and three more; neighbours also differ in shape.
-const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#a89a00", "#8a8f94", "#8f63c8", "#9c6b4a"];
+// The colors of Okabe and Ito, safe for color-blind people, and three more; neighbors also differ in shape.
+const COLORS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#a89a00", "#8a8f94", "#8f63c8", "#9c6b4a"];
 const SHAPES = ["circle", "square", "triangle", "diamond"];
 
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export function bitsOf(hex, bits) {
   const found = [];
@@ -36,7 +36,7 @@ export function drawBits(canvas, hex, bits, other = hex) {
   const rows = Math.ceil(bits / columns);
   canvas.style.height = `${rows * high}px`;
   const pen = prepare(canvas, width, rows * high);
-  const [on, off, unlike] = ["--bit-on", "--bit-off", "--bit-diff"].map(colour);
+  const [on, off, unlike] = ["--bit-on", "--bit-off", "--bit-diff"].map(color);
   mine.forEach((bit, at) => {
     const [x, y] = [(at % columns) * step, Math.floor(at / columns) * high];
     const [w, h] = [step - 1.5, high - 4];
@@ -53,7 +53,7 @@ export function drawBits(canvas, hex, bits, other = hex) {
 }
 
 export function mark(pen, number, x, y, size) {
-  pen.fillStyle = number < 0 ? colour("--soft") : COLOURS[number % COLOURS.length];
+  pen.fillStyle = number < 0 ? color("--soft") : COLORS[number % COLORS.length];
   const shape = SHAPES[Math.max(number, 0) % SHAPES.length];
   pen.beginPath();
   if (shape === "circle") pen.arc(x, y, size, 0, 7);

@@ -1,7 +1,7 @@
 // The map of the collection, for mouse, touch and arrow keys.
 
 import { show } from "./api.js";
-import { colour, mark, prepare } from "./draw.js";
+import { color, mark, prepare } from "./draw.js";
 
 export class CollectionMap {
   constructor(canvas, tip, live, choose) {
@@ -48,8 +48,8 @@ export class CollectionMap {
     pen.globalAlpha = 1;
     for (const point of chosen) mark(pen, point.label, ...this.place(point), size + 1.4);
     const at = this.places?.get(this.query);
-    if (at !== undefined) this.ring(pen, this.points[at], 9, colour("--bit-diff"));
-    if (this.at >= 0) this.ring(pen, this.points[this.at], 7, colour("--ink"));
+    if (at !== undefined) this.ring(pen, this.points[at], 9, color("--bit-diff"));
+    if (this.at >= 0) this.ring(pen, this.points[this.at], 7, color("--ink"));
   }
 
   ring(pen, point, size, tone) {

@@ -13,7 +13,7 @@ from ...runs import EvaluatedRun, RunDir, find_run_data, read_evaluated_run
 from ..templating import write_page
 from .groups import Comparison, compare
 from .measures import Measured, measure
-from .neighbours import Pictures
+from .neighbors import Pictures
 from .sections import comparison_content, settings_content, table_of_contents
 from .summary import summarize
 
@@ -33,13 +33,13 @@ def write_report(
     Args:
         runs: Folders of the runs.
         out: The page to write.
-        data: Where the images are now, if they have moved since training. Runs whose images are
-            not found are shown without pictures.
+        data: Location of the images, if they were moved after training. Runs whose images are not
+            found are shown without thumbnails.
         root: Folder with the files of named data sets; None: as in training.
         seed: Random seed of the queries shown besides the hardest.
 
     Returns:
-        The numbers on the page, as JSON can hold them.
+        The numbers on the page as JSON values.
 
     Raises:
         UsageError: If no run is given.

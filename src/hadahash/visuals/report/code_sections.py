@@ -126,7 +126,7 @@ def distance_card(run: EvaluatedRun, figures: CodeFigures) -> Content:
 
 
 def outputs_content(groups: Sequence[Group]) -> Content:
-    """Distribution of outputs before binarisation.
+    """Distribution of outputs before binarization.
 
     Args:
         groups: The groups of one comparison.

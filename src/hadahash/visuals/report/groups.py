@@ -1,7 +1,7 @@
-"""Which runs belong together.
+"""Grouping of runs.
 
 Runs that differ only in their seed are one group; its numbers are means over its runs. Groups with
-the same images, protocol and depth of mAP can be compared and share charts.
+the same images, protocol and rank cut-off of mAP can be compared and share charts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Group:
 
     Attributes:
         name: Method and bits, plus the settings that distinguish it from other groups.
-        settings: What was chosen, except the seed.
+        settings: All settings except the seed.
         runs: The runs, ordered by seed.
         reports: Their evaluations, in the same order.
     """
@@ -84,7 +84,7 @@ class Comparison:
 
 
 def settings_of(run: EvaluatedRun) -> Settings:
-    """Everything that was chosen for a run except its seed.
+    """All settings of a run except its seed.
 
     Args:
         run: The run.
@@ -125,7 +125,7 @@ def differing(several: Sequence[Settings]) -> list[str]:
 
 
 def compare(runs: Sequence[EvaluatedRun]) -> list[Comparison]:
-    """Put runs into groups and groups into comparisons.
+    """Collect runs into groups and groups into comparisons.
 
     Args:
         runs: Evaluated runs.
@@ -151,7 +151,7 @@ def compare(runs: Sequence[EvaluatedRun]) -> list[Comparison]:
 
 
 def format_setting(value: object) -> str:
-    """The value of a setting as a person writes it.
+    """Format the value of a setting for display.
 
     Args:
         value: The value.
@@ -186,7 +186,7 @@ def _seed(run: EvaluatedRun) -> int:
 
 
 def _comparison_key(run: EvaluatedRun) -> tuple[str, ...]:
-    """What must agree for a comparison: images, protocol and depth of mAP."""
+    """Key of runs that can be compared: images, protocol and rank cut-off of mAP."""
     record, depth = run.record, run.report["depth"]
     names = ("dataset", "protocol", "ids_sha256")
     return (*(str(record.get(name, "")) for name in names), str(depth))

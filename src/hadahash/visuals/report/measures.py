@@ -135,7 +135,7 @@ def bounded(values: NDArray[np.float16]) -> bool:
     """Whether all outputs lie in [-1, 1], as those of tanh do.
 
     Args:
-        values: Outputs before binarisation.
+        values: Outputs before binarization.
 
     Returns:
         True if they do.
@@ -147,7 +147,7 @@ def saturated(values: NDArray[np.float16]) -> float | None:
     """Fraction of outputs beyond +-0.9.
 
     Args:
-        values: Outputs before binarisation.
+        values: Outputs before binarization.
 
     Returns:
         The fraction; None if outputs are not bounded by 1, where 0.9 means nothing.

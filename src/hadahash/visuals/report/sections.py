@@ -18,9 +18,12 @@ from .code_sections import bits_content, distances_content, outputs_content
 from .formatting import Content, mean_text, named, run_title
 from .groups import Comparison, Group, differing, format_setting
 from .measures import Measured
-from .neighbours import NEIGHBOURS, Pictures, choose, neighbour_rows
+from .neighbors import NEIGHBORS, Pictures, choose, neighbor_rows
 
-FEW_CLASSES, ENDS = 20, 10  # more classes than this: only so many at both ends are open
+FEW_CLASSES, ENDS = (
+    20,
+    10,
+)  # with more than FEW_CLASSES classes, only the first and last ENDS are shown
 SHEETS = 8  # groups with pictures: about 0.6 MB each
 _RUN_COLUMNS = (
     *("seed", "queries", "database", "train_images", "train_seconds"),
@@ -55,7 +58,7 @@ _TITLES = {
     "classes": "Classes",
     "bits": "Bits: balance and independence",
     "distances": "Distances between classes",
-    "outputs": "Outputs before binarisation",
+    "outputs": "Outputs before binarization",
     "queries": "Queries and their nearest images",
 }
 
@@ -272,13 +275,13 @@ def _queries(groups: Sequence[Group], pictures: Pictures | str, seed: int) -> Co
         sheets.append(
             {
                 "title": run_title(group),
-                "hardest": neighbour_rows(run, pictures, hardest, ap),
-                "random": neighbour_rows(run, pictures, drawn, ap),
+                "hardest": neighbor_rows(run, pictures, hardest, ap),
+                "random": neighbor_rows(run, pictures, drawn, ap),
             }
         )
     return {
         "problem": "",
-        "neighbours": NEIGHBOURS,
+        "neighbors": NEIGHBORS,
         "sheets": sheets,
         "left_out": len(groups[SHEETS:]),
     }

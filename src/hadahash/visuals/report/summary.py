@@ -1,4 +1,4 @@
-"""The numbers of a report page, for programs."""
+"""The numbers of a report page as JSON."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .measures import CodeFigures, Measured, saturated
 
 
 def summarize(out: str | Path, comparisons: list[Comparison], measured: Measured) -> dict[str, Any]:
-    """The numbers on the page, as JSON can hold them.
+    """Return the numbers on the page as JSON values.
 
     Args:
         out: The page.
-        comparisons: What it compares.
+        comparisons: The comparisons on the page.
         measured: Statistics of the codes of each run.
 
     Returns:

@@ -13,16 +13,16 @@ from ...errors import ImageError
 from ...runs import EvaluatedRun
 from ..thumbnails import Pixels, Thumbnail, shrink
 
-NEIGHBOURS = 10
+NEIGHBORS = 10
 _SIDE = 96  # pixels of a thumbnail
 _MAX_LABELS = 3  # in a caption
 
 
 class Pictures:
-    """Small pictures of the images of a data set, by id."""
+    """Thumbnails of a data set, by id."""
 
     def __init__(self, dataset: LabelledImages, *, photo: bool = True) -> None:
-        """Remember where each image is.
+        """Index the images by id.
 
         Args:
             dataset: The images with their ids.
@@ -33,7 +33,7 @@ class Pictures:
         self._row_of = {name: row for row, name in enumerate(dataset.ids.tolist())}
 
     def get(self, name: object) -> Pixels:
-        """The picture of an image, grey if it is missing or cannot be read.
+        """The picture of an image, gray if it is missing or cannot be read.
 
         Args:
             name: Id of the image.
@@ -76,7 +76,7 @@ def choose(
     return order[:hardest].tolist(), rest[drawn].tolist()
 
 
-def neighbour_rows(
+def neighbor_rows(
     run: EvaluatedRun,
     pictures: Pictures,
     rows: Iterable[int],
@@ -112,7 +112,7 @@ def _row(run: EvaluatedRun, pictures: Pictures, row: int, ap: float) -> list[Thu
 
 def _nearest(distances: NDArray[np.int32], ids: NDArray[np.str_]) -> list[int]:
     """Rows of the nearest items: by distance, then by id."""
-    count = min(NEIGHBOURS, len(distances))
+    count = min(NEIGHBORS, len(distances))
     near = np.flatnonzero(distances <= np.partition(distances, count - 1)[count - 1])
     chosen: list[int] = near[np.lexsort((ids[near], distances[near]))][:count].tolist()
     return chosen
