@@ -22,6 +22,12 @@ from hadahash.runs.evaluation import _write_evaluation
 CLASSES = ("ant", "bee", "cow")
 
 
+def _record(cell: Cell) -> dict[str, Any]:
+    """The fields of run.json that every run has."""
+    sizes = {"queries": 90, "database": 90}
+    return {"seed": cell.seed, "method": cell.method, "bits": cell.bits, "data": "x", **sizes}
+
+
 class Study:
     """Fabricated cells with their results and runs."""
 
@@ -69,7 +75,7 @@ class Study:
                 CLASSES,
                 values.astype(np.float16),
             )
-            files.write_json(folder / "run.json", {"seed": cell.seed})
+            files.write_json(folder / "run.json", _record(cell))
             report.to_json(folder / "evaluation" / "report.json")
         return result
 
@@ -80,6 +86,11 @@ class Study:
         paths = draw_figure(name, self.cells, **places, info=self.messages.append)
         assert all(path.stat().st_size for path in paths)
         return json.loads(paths[0].read_text()) if paths else {}
+
+
+def _record(cell: Cell) -> dict[str, Any]:
+    facts = {"seed": cell.seed, "method": cell.method, "bits": cell.bits, "data": cell.dataset}
+    return facts | {"queries": 90, "database": 90}
 
 
 @pytest.fixture
@@ -127,7 +138,7 @@ def test_missing_results_are_reported_in_one_line(study: Study) -> None:
 def test_a_run_without_evaluation_is_reported_and_omitted(study: Study) -> None:
     study.measure(study.cell())
     half = study.cell("mihash")
-    files.write_json(half.folder(study.runs) / "run.json", {})
+    files.write_json(half.folder(study.runs) / "run.json", _record(half))
     assert list(study.draw("fig-distribution")["series"]) == ["hcdh"]
     assert any("hadahash evaluate" in line for line in study.messages)
 

@@ -102,7 +102,7 @@ def test_no_cell_is_started_that_would_end_too_late(ran, tmp_path):
     said = []
     collected = Collected(tmp_path / "none")
     count = run_plan(ran[0], context(tmp_path, info=said.append), collected, workers=0, seconds=1.0)
-    assert count == 0 and "time is used up" in said[0]
+    assert count == 0 and "time budget is used up" in said[0]
 
 
 def test_an_unexpected_error_is_recorded_and_ends_no_plan(ran, tmp_path, monkeypatch):

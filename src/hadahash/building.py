@@ -81,7 +81,7 @@ def build_network(
         classes: Number of classes.
         multilabel: Whether images have several labels.
         train_images: Number of training images.
-        device: Where to put the network.
+        device: Device of the network.
         create: Search the codebook and initialize; False: empty modules on the CPU, for
             `assign_state`.
 

@@ -65,27 +65,29 @@ def fill_network(network: HashNetwork, stored: StoredModel, device: torch.device
     Args:
         network: The network, with uninitialized tensors.
         stored: The saved model.
-        device: Where the tensors go.
+        device: Device of the tensors.
 
     Returns:
         Whether the file holds exactly the tensors of the network, so that their digests agree.
 
     Raises:
-        DamagedModelError: A tensor is missing, unexpected or of another shape.
+        DamagedModelError: A tensor is missing, unexpected or of a different shape.
     """
     tensors = network.upgrade_state(dict(stored.tensors))
-    wanted = network.state_dict()
+    current = network.state_dict()
     for name, _ in network.named_buffers():  # version 0.1 saved buffers that only training needs
-        if name not in wanted:
+        if name not in current:
             tensors.pop(name, None)
     shapes = {key: value.shape for key, value in tensors.items()}
-    expected = {key: value.shape for key, value in wanted.items()}
+    expected = {key: value.shape for key, value in current.items()}
     wrong = sorted(key for key in {*shapes, *expected} if shapes.get(key) != expected.get(key))
     if wrong:
         raise stored.damaged(
-            f"{len(wrong)} tensors are missing, unexpected or of another shape: "
+            f"{len(wrong)} tensors are missing, unexpected or of a different shape: "
             f"{', '.join(wrong[:5])}"
         )
     assign_state(network, tensors, device)
-    given = stored.tensors
-    return given.keys() == tensors.keys() and all(given[key] is tensors[key] for key in given)
+    original = stored.tensors
+    return original.keys() == tensors.keys() and all(
+        original[key] is tensors[key] for key in original
+    )

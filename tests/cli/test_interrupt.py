@@ -82,7 +82,9 @@ def test_an_interrupted_training_run_resumes_exactly(
     text: str,
 ) -> None:
     done = _interrupt(photos, tmp_path / "run", number)
-    assert (done.returncode, done.stderr, done.stdout) == (code, text, "")
+    described, _, rest = done.stderr.partition("\n")
+    assert described.startswith("44 training images of 4 classes: ")
+    assert (done.returncode, rest, done.stdout) == (code, text, "")
     staging = tmp_path / "run" / ".training"
     assert len((staging / "log.jsonl").read_text().splitlines()) < EPOCHS
     assert (staging / "checkpoint.safetensors").exists()

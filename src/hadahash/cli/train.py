@@ -50,7 +50,7 @@ def train(
         weights=weights,
         seed=seed,
         split_seed=split_seed,
-        plugins=[*context.obj, *(plugin or [])],
+        plugins=[*(context.obj or []), *(plugin or [])],
         settings=_read_settings(config, set_ or []) | ({"frozen": True} if frozen else {}),
     )
     spec = DataSpec(data, str(data_root) if data_root else None, protocol, validation)

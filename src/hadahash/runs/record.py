@@ -113,8 +113,8 @@ def data_digests(dataset: LabelledImages) -> dict[str, str | None]:
     """Digests of the ids, labels, class names and files of a data set.
 
     Files are represented by their sizes and a sample of their bytes, which survive a copy; images
-    in memory by their pixels. Images of another kind have no such digest, because computing it
-    would read all of them.
+    in memory by their pixels. Other images have no such digest, because computing it would read all
+    of them.
     """
     classes = hashlib.sha256("\0".join(dataset.classes).encode("utf-8", "surrogateescape"))
     return {

@@ -359,7 +359,7 @@ class RunDir:
         for key in ("model_id", "split_sha256"):
             if key in record and report.get(key, record[key]) != record[key]:
                 raise StorageError(
-                    f"{self.path} was evaluated with a different {key.split('_')[0]}.  {again}"
+                    f"{self.path} was evaluated with a different {key.split('_')[0]}. {again}"
                 )
         return report
 
