@@ -91,3 +91,13 @@ def test_the_leaderboard_lists_every_arm_with_its_interval(records, tmp_path):
     assert (first["mean"], first["seeds"], first["bits"]) == (0.81, 3, 64)
     assert first["low"] < 0.8 and first["high"] > 0.82
     assert first["command"] == "hadahash reproduce check factorial/cifar10/hcdh-64-s0-paper"
+
+
+def test_the_leaderboard_lists_the_seeds_of_tuned_methods(tmp_path):
+    found = [record("hashnet", None, seed, 0.7 + seed / 1000) for seed in (40, 41, 42)]
+    for own in found:
+        own |= {"backbone": "net", "preprocess": {"train_size": 128}}
+    paths = leaderboard.write_leaderboard([], [], tmp_path / "results", tmp_path, found)
+    first = next(e for e in json.loads(paths[1].read_text()) if e["measure"] == "mAP@all")
+    assert (first["source"], first["method"], first["seeds"]) == ("seeds", "HashNet", 3)
+    assert first["command"] == "hadahash reproduce check seeds/cifar10/hashnet-64-s40-None"

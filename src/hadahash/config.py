@@ -29,7 +29,11 @@ class TrainConfig(Checked):
     )
     batch_size: int = setting(128, "Images per step.", ge=1)
     lr: float = setting(0.1, "Learning rate of the head.", gt=0)
-    backbone_lr: float = setting(0.2, "Learning rate of the backbone, as a multiple of lr.", ge=0)
+    backbone_lr: float = setting(
+        0.2,
+        "Learning rate of the backbone, as a multiple of lr; 0 is the same as frozen.",
+        ge=0,
+    )
     schedule: Literal["onecycle", "paper"] = setting(
         "onecycle",
         "Learning rate schedule: linear warm-up and cosine decay, or halved every 50 epochs.",
@@ -37,6 +41,15 @@ class TrainConfig(Checked):
     warmup: float = setting(0.15, "Fraction of the steps used for warm-up (onecycle).", ge=0, le=1)
     momentum: float = setting(0.9, "Nesterov momentum of SGD.", ge=0, lt=1)
     weight_decay: float = setting(5e-4, "Weight decay; not applied to biases and norms.", ge=0)
+    clip_grad: float = setting(
+        0.0, "Maximum norm of the gradient of a step; 0 turns clipping off.", ge=0
+    )
+    sampler: Literal["random", "balanced"] = setting(
+        "random", "Images of a batch: a random order, or as many of each of some classes."
+    )
+    classes_per_batch: int = setting(
+        32, "Classes in a batch (balanced); at most as many as there are.", ge=1
+    )
     ema: float = setting(
         0.998,
         "Decay of the moving average of the weights that is kept; 0 turns it off.",
@@ -64,6 +77,11 @@ class TrainConfig(Checked):
     checkpoint_seconds: float = setting(
         60.0, "Minimum time between two checkpoints; one is also written on Ctrl-C.", ge=0
     )
+
+    @property
+    def fixed_backbone(self) -> bool:
+        """Whether only the head is trained, on features without augmentation."""
+        return self.frozen or self.backbone_lr == 0
 
 
 @dataclass(frozen=True)

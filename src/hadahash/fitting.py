@@ -144,7 +144,7 @@ def _read_inputs(
 ) -> _Inputs:
     """Features where the backbone stays fixed, else pixels."""
     config_train = cast(TrainConfig, config.train)
-    if isinstance(network.method, ShallowMethod) or config_train.frozen:
+    if isinstance(network.method, ShallowMethod) or config_train.fixed_backbone:
         precision = effective_precision(config_train, network.device)
         encoder = Encoder(network, preprocess, precision)
         found = (cache or FeatureCache()).get(encoder, as_images(data), backbone_key(config))
@@ -231,11 +231,12 @@ def _resolve(
         facts["precision"] = result.precision
         facts["batch_size"] = result.batch_size
         facts["compile"] = result.compiled
-    frozen = cast(TrainConfig, config.train).frozen
+    fixed = cast(TrainConfig, config.train).fixed_backbone
+    facts["frozen"] = fixed
     return config.resolve(
         method_settings=cast(Any, network.method).settings,
         trained=result is not None,
-        augmented=result is not None and not frozen,
+        augmented=result is not None and not fixed,
         **facts,
     )
 

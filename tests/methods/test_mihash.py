@@ -18,7 +18,7 @@ from losses import (
     through,
 )
 
-from hadahash.methods import mihash
+from hadahash.methods import Task, mihash
 from hadahash.methods.mihash import entropy, mutual_information
 
 
@@ -184,3 +184,10 @@ def test_the_loss_decreases_when_the_information_increases():
 
 def test_bfloat16_does_not_touch_the_distances():
     assert_full_precision(deep_method("mihash", bits=100), random_batch(1, count=8))
+
+
+@pytest.mark.parametrize(("bits", "count"), [(64, 32), (16, 8), (1, 1)])
+def test_zero_bins_are_half_the_code_length(bits, count):
+    task = Task(bits, classes=3, features=6)
+    method = mihash.MIHash(task, mihash.MIHashSettings(mihash_bins=0))
+    assert len(method.centers) == count + 1 and method.centers[-1] == bits

@@ -437,6 +437,18 @@ def test_beta_grows_with_the_root_of_the_steps_every_200():
     assert method.beta.item() == pytest.approx(math.sqrt(50))
 
 
+@pytest.mark.parametrize("steps", [1, 90, 10_000])
+def test_the_final_beta_does_not_depend_on_the_number_of_steps(steps):
+    method = deep_method("hashnet", hashnet_beta=7.0)
+    method.before_step(0, steps)
+    assert method.beta.item() == 1
+    if steps > 1:
+        method.before_step((steps - 1) // 2, steps)
+        assert method.beta.item() == pytest.approx(5, abs=0.05)
+        method.before_step(steps - 1, steps)
+        assert method.beta.item() == pytest.approx(7)
+
+
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_gradients_of_hashnet(multilabel):
     method = deep_method("hashnet", multilabel=multilabel)

@@ -87,6 +87,21 @@ def test_a_bit_of_ssdh_is_1_where_its_activity_is_at_least_a_half():
 # ------------------------------------------------------------------ classify, then encode
 
 
+@pytest.mark.parametrize("name", ["ssdh", "classify", "hcdh-c", "hcdh"])
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_the_classification_loss_can_be_summed_over_the_classes_of_multi_label_images(
+    name, multilabel
+):
+    batch = random_batch(0, multilabel=multilabel)
+    mean, total = (
+        deep_method(name, multilabel=multilabel, multilabel_loss=reduction).loss(batch)
+        for reduction in ("mean", "sum")
+    )
+    factor = CLASSES if multilabel else 1
+    torch.testing.assert_close(total["classification"], factor * mean["classification"])
+    assert all(torch.equal(mean[key], total[key]) for key in mean if key != "classification")
+
+
 @pytest.mark.parametrize("multilabel", [False, True])
 def test_classify_loss_matches_the_formula(multilabel):
     for seed in range(100):

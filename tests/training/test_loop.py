@@ -174,6 +174,20 @@ def test_training_matches_a_slow_loop(frozen):
     assert not fast.training
 
 
+def test_gradients_are_clipped_to_the_norm():
+    network, norms = _network(), []
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    options = {"epochs": 1, "batch_size": 20, "lr": 1.0, "backbone_lr": 1.0, "warmup": 0.0}
+    plain = {"momentum": 0.0, "weight_decay": 0.0}
+    for limit in (1e-3, 1e9, 0.0):
+        network = _network()
+        _train(network, _data(20), clip_grad=limit, **options, **plain)
+        moved = [p.detach() - before[name] for name, p in network.named_parameters()]
+        norms.append(math.sqrt(sum(float(change.square().sum()) for change in moved)))
+    assert norms[0] == pytest.approx(1e-3, rel=1e-3)
+    assert norms[1] == norms[2] > 1e-2
+
+
 def test_the_average_matches_a_slow_loop_and_zero_turns_it_off():
     torch.manual_seed(0)
     layer = torch.nn.BatchNorm1d(3)
@@ -404,6 +418,16 @@ def test_frozen_training_leaves_the_backbone_alone():
     )
     assert not torch.equal(network.method.head.hash.weight, head)
     assert all(p.grad is None for p in network.backbone.parameters())
+
+
+def test_a_backbone_rate_of_zero_is_frozen():
+    models = [
+        tiny_hasher(**options).fit(*make_toy(40, seed=0)).model_
+        for options in ({"backbone_lr": 0}, {"frozen": True})
+    ]
+    assert models[0].weights_sha256 == models[1].weights_sha256
+    assert models[0].fixed_backbone and models[0].config.augment is None
+    assert models[0].config.train.frozen
 
 
 @pytest.mark.parametrize("frozen", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Optional
@@ -15,6 +16,8 @@ from ..reproduce.check import check_cell
 from ..reproduce.collected import Collected
 from ..reproduce.plans import PLANS, read_plan, take_shard
 from ..reproduce.runner import run_plan, select
+from ..reproduce.tuning import NAME as TUNING
+from ..reproduce.tuning import load_choices
 from . import options, output
 
 Names = Annotated[
@@ -98,7 +101,10 @@ def reproduce(
     is_selected = _filter(dataset, only, bits, seed)
     plans = [name for name in names or [] if name in PLANS or name.endswith(".json")]
     for name in plans:
-        _run_plan(name, context, cell or [], is_selected, seconds, shard, revision)
+        if run:
+            _run_plan(name, context, cell or [], is_selected, seconds, shard, revision)
+        if name == TUNING:
+            _show_choices(context.results, dataset, only)
     rest = [name for name in names or [] if name not in plans]
     if rest or not plans:
         paths = targets.run_all(
@@ -128,12 +134,33 @@ def _run_plan(
     shard: str,
     revision: str | None,
 ) -> None:
-    plan = read_plan(name, context.results)
-    cells = take_shard(select(plan.cells, names, is_selected), parse_shard(shard))
+    """Run a plan, and then the cells that its own results add to it."""
     suffix = "" if shard == "1/1" else f"-{shard.replace('/', 'of')}"
-    collected = Collected(context.results / plan.name, suffix)
-    count = run_plan(cells, context, collected, seconds=seconds, revision=revision)
-    output.result(f"{count} cells run, {len(collected.missing(cells))} missing")
+    deadline = None if seconds is None else time.monotonic() + seconds
+    seen: dict[targets.Cell, None] = {}
+    total = 0
+    while True:
+        plan = read_plan(name, context.results)
+        cells = take_shard(select(plan.cells, names, is_selected), parse_shard(shard))
+        collected = Collected(context.results / plan.name, suffix)
+        left = None if deadline is None else deadline - time.monotonic()
+        fresh = [cell for cell in cells if cell not in seen]
+        count = run_plan(fresh, context, collected, seconds=left, revision=revision)
+        seen |= dict.fromkeys(fresh)
+        total += count
+        if not count:
+            break
+    for text in plan.notes:
+        output.info(text)
+    output.result(f"{total} cells run, {len(collected.missing(cells))} missing")
+
+
+def _show_choices(results: Path, datasets: list[str] | None, methods: list[str] | None) -> None:
+    """Show the best point of each method, and the grids that must be extended."""
+    for choice in load_choices(results):
+        in_dataset = not datasets or choice.dataset in datasets
+        if in_dataset and (not methods or choice.method in methods):
+            output.result(str(choice))
 
 
 def _filter(

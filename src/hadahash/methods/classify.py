@@ -9,6 +9,7 @@ one fixed random vector.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,9 @@ class ClassifySettings(Checked):
     """Settings of classify-then-encode."""
 
     codebook: str = setting("far", "Codebook design: far, paper, csq or random.")
+    multilabel_loss: Literal["mean", "sum"] = setting(
+        "mean", "Binary cross entropy of a multi-label image: mean or sum over the classes."
+    )
 
 
 @METHODS.register("classify")
@@ -49,4 +53,7 @@ class ClassifyThenEncode(CodewordMethod, DeepMethod):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the cross entropy of the classifier ("classification")."""
         scores = self.classifier(batch.features)
-        return {"classification": classification_loss(scores, batch.targets, self.task.multilabel)}
+        loss = classification_loss(
+            scores, batch.targets, self.task.multilabel, self.settings.multilabel_loss
+        )
+        return {"classification": loss}

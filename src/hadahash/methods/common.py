@@ -48,19 +48,23 @@ class CenteredLinear(nn.Linear):
         return super().forward((features - mean) / spread)
 
 
-def classification_loss(scores: Tensor, targets: Tensor, multilabel: bool) -> Tensor:
+def classification_loss(
+    scores: Tensor, targets: Tensor, multilabel: bool, reduction: str = "mean"
+) -> Tensor:
     """Compute the cross entropy, or the binary one over the classes for multi-label images.
 
     Args:
         scores: Logits (n, classes).
         targets: Float (n, classes).
         multilabel: Whether an image can have any number of labels.
+        reduction: Over the classes of multi-label images: "mean" or "sum".
 
     Returns:
-        A scalar in the type of the targets.
+        A scalar in the type of the targets, the mean over the images.
     """
     if multilabel:
-        return F.binary_cross_entropy_with_logits(scores.to(targets.dtype), targets)
+        loss = F.binary_cross_entropy_with_logits(scores.to(targets.dtype), targets)
+        return loss * targets.shape[1] if reduction == "sum" else loss
     return F.cross_entropy(scores.to(targets.dtype), targets)
 
 

@@ -11,7 +11,9 @@ Deviations from the authors' code:
 * It pairs the images of two batches; here all pairs of one batch are used.
 * The Caffe code has a constant 5 instead of |S|/|S1| and the squared cosine of the labels instead
   of c_ij; the PyTorch code has no weights. Here they are those of the paper.
-* beta depends on the number of steps: 7 after the authors' 10,000. A shorter run ends nearer to 1.
+* beta depends on the number of steps: 7 after the authors' 10,000. A shorter run ends nearer to 1,
+  unless `hashnet_beta` sets the value at the end: then beta = sqrt(1 + (hashnet_beta^2 - 1) p) at a
+  fraction p of the training, updated in every step.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ class HashNetSettings(Checked):
     hashnet_alpha: float = setting(10.0, "Scale of the inner products, times the bits.", gt=0)
     hashnet_gamma: float = setting(0.005, "Growth of beta = sqrt(1 + gamma * step).", ge=0)
     hashnet_refresh: int = setting(200, "Steps between two updates of beta.", ge=1)
+    hashnet_beta: float | None = setting(
+        None, "Beta at the end of training, whatever its length; none: as gamma gives.", ge=1
+    )
 
 
 @METHODS.register("hashnet")
@@ -58,6 +63,11 @@ class HashNet(DeepMethod):
 
     def before_step(self, step: int, steps: int) -> None:
         """Update beta."""
+        final = self.settings.hashnet_beta
+        if final is not None:
+            progress = step / max(1, steps - 1)
+            self.beta.fill_((1 + (final**2 - 1) * progress) ** 0.5)
+            return
         started = step - step % self.settings.hashnet_refresh
         self.beta.fill_((1 + self.settings.hashnet_gamma * started) ** 0.5)
 

@@ -67,6 +67,9 @@ class HCDHSettings(Checked):
     multilabel_target: Literal["sign", "masked", "mean", "sum"] = setting(
         "sign", "Target of a multi-label image, made of the codewords of its labels."
     )
+    multilabel_loss: Literal["mean", "sum"] = setting(
+        "mean", "Binary cross entropy of a multi-label image: mean or sum over the classes."
+    )
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,9 @@ class HCDH(CodewordMethod, DeepMethod):
         values, scores = self.head(batch.features)
         parts = {"hadamard": self.hadamard_loss(values, batch.targets)}
         if scores is not None:
-            loss = classification_loss(scores, batch.targets, self.task.multilabel)
+            loss = classification_loss(
+                scores, batch.targets, self.task.multilabel, self.settings.multilabel_loss
+            )
             parts["classification"] = self.settings.lam * loss
         return parts
 

@@ -9,9 +9,9 @@ without a negative have weight 0.
 
 Deviations from the authors:
 
-* Their default is n = K / 2 bins. Here n = 16 for every K, as in their runs on NUS-WIDE and
-  ImageNet-100 (12 and 32 on CIFAR-10), so that a bin holds as many pairs of a batch at every K and
-  the histograms (batch x batch x (n + 1)) do not grow with it. Both agree at 32 bits.
+* Their default is n = K / 2 bins (`mihash_bins=0`). Here n = 16 for every K, as in their runs on
+  NUS-WIDE and ImageNet-100 (12 and 32 on CIFAR-10), so that a bin holds as many pairs of a batch at
+  every K and the histograms (batch x batch x (n + 1)) do not grow with it. Both agree at 32 bits.
 * The slope a = 5 lies between their 1 and 30, which they choose per data set.
 """
 
@@ -31,7 +31,7 @@ from .common import products, share_a_label
 class MIHashSettings(Checked):
     """Settings of MIHash."""
 
-    mihash_bins: int = setting(16, "Steps n of the histograms.", ge=1)
+    mihash_bins: int = setting(16, "Steps n of the histograms; 0: half the code length.", ge=0)
     mihash_slope: float = setting(5.0, "Slope a of tanh(a u / 2).", gt=0)
 
 
@@ -45,7 +45,8 @@ class MIHash(DeepMethod):
     def __init__(self, task: Task, settings: MIHashSettings) -> None:
         super().__init__(task, settings)
         self.hash = nn.Linear(task.features, task.bits)
-        self.register_buffer("centers", torch.linspace(0, task.bits, settings.mihash_bins + 1))
+        bins = settings.mihash_bins or max(1, task.bits // 2)
+        self.register_buffer("centers", torch.linspace(0, task.bits, bins + 1))
 
     def values(self, features: Tensor) -> Tensor:
         """Compute the hash layer u, (n, bits)."""

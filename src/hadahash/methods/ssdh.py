@@ -15,6 +15,7 @@ Deviations from the authors:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,9 @@ class SSDHSettings(Checked):
 
     ssdh_binary: float = setting(1.0, "Weight of the term that drives outputs to 0 or 1.", ge=0)
     ssdh_balance: float = setting(1.0, "Weight of the term that balances each code.", ge=0)
+    multilabel_loss: Literal["mean", "sum"] = setting(
+        "mean", "Binary cross entropy of a multi-label image: mean or sum over the classes."
+    )
 
 
 @METHODS.register("ssdh")
@@ -57,8 +61,11 @@ class SSDH(DeepMethod):
         active = torch.sigmoid(self.hash(batch.features))
         scores = self.classifier(active)
         active = active.to(batch.targets.dtype)
+        classification = classification_loss(
+            scores, batch.targets, self.task.multilabel, self.settings.multilabel_loss
+        )
         return {
-            "classification": classification_loss(scores, batch.targets, self.task.multilabel),
+            "classification": classification,
             "binary": -self.settings.ssdh_binary * (active - 0.5).square().mean() / 2,
             "balance": self.settings.ssdh_balance * (active.mean(1) - 0.5).square().mean() / 2,
         }

@@ -18,6 +18,7 @@ from .page import write_page
 from .recipes import Cell, Recipe, list_recipes, read_recipe
 from .smoke import shrink
 from .tables import write_tables
+from .tuning import choose, read_tuning, write_tuning
 
 
 def list_targets() -> list[str]:
@@ -93,7 +94,12 @@ def _write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Pat
     for recipe in known:
         written += write_tables(recipe, results, docs / "tables")
     records = Collected(results / "factorial").records()
-    written += write_leaderboard(known, records, results, docs)
+    seeds = Collected(results / "seeds").records()
+    written += write_leaderboard(known, records, results, docs, seeds)
+    tried = Collected(results / "tuning").records()
+    if tried:
+        grids = read_tuning()
+        written += write_tuning(choose(grids, tried), grids.content["bits"], docs)
     return written + (write_factorial(records, docs) if records else [])
 
 

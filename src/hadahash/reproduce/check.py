@@ -28,7 +28,7 @@ class Check:
 
     Attributes:
         name: The cell.
-        stored: mAP of the stored result.
+        stored: mAP in the result; of a trial, on its held-out images.
         repeated: mAP of the repetition.
         same_model: Whether the weights are equal to the bit; None if no digest is stored.
         differences: What differs between the two besides the mAP.
@@ -79,11 +79,15 @@ def check_cell(name: str, context: RunContext) -> Check:
     known = before.get("model_sha256")
     return Check(
         name,
-        float(stored["map"]),
-        float(measure(coded)["map"]),
+        _score(stored),
+        _score(measure(coded)),
         None if known is None else known == after["model_sha256"],
         tuple(differences),
     )
+
+
+def _score(record: dict[str, Any]) -> float:
+    return float(record["map"] if "map" in record else record["validation_map"])
 
 
 def find_result(name: str, results: Path) -> dict[str, Any]:
@@ -103,7 +107,9 @@ def find_result(name: str, results: Path) -> dict[str, Any]:
     if plan in PLANS:
         records = Collected(results / plan).records()
         known = {
-            f"{record['dataset']}/{record['name']}": record for record in records if "map" in record
+            f"{record['dataset']}/{record['name']}": record
+            for record in records
+            if "map" in record or "validation_map" in record
         }
         if rest not in known:
             raise unknown("cell", rest, known)
@@ -135,5 +141,6 @@ def cell_of(stored: dict[str, Any]) -> Cell:
         protocol=stored["protocol"],
         settings={key: value for key, value in settings.items() if value is not None},
         choose=False,
+        validation=stored.get("validation", 0.0),
         recipe="check",
     )

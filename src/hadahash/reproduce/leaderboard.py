@@ -24,7 +24,11 @@ _MEASURES = {"mAP@all": "all", "mAP@1000": "1000_found"}
 
 
 def write_leaderboard(
-    recipes: Sequence[Recipe], records: Sequence[Record], results: Path, docs: Path
+    recipes: Sequence[Recipe],
+    records: Sequence[Record],
+    results: Path,
+    docs: Path,
+    seeds: Sequence[Record] = (),
 ) -> list[Path]:
     """Write docs/leaderboard.html and docs/tables/leaderboard.json.
 
@@ -33,11 +37,16 @@ def write_leaderboard(
         records: Records of the factorial.
         results: Folder of the results.
         docs: Folder of the documents.
+        seeds: Records of the plan seeds.
 
     Returns:
         The files that were written.
     """
-    entries = [*_of_recipes(recipes, results), *_of_factorial(records)]
+    entries = [
+        *_of_recipes(recipes, results),
+        *_of_plan("factorial", records),
+        *_of_plan("seeds", seeds),
+    ]
     paths = [docs / "leaderboard.html", docs / "tables" / "leaderboard.json"]
     data = json.dumps(entries, ensure_ascii=False, indent=0)
     page = (resources.files(__package__) / "leaderboard.html").read_text("utf-8")
@@ -71,7 +80,7 @@ def _of_recipes(recipes: Sequence[Recipe], results: Path) -> list[Entry]:
     return entries
 
 
-def _of_factorial(records: Sequence[Record]) -> list[Entry]:
+def _of_plan(plan: str, records: Sequence[Record]) -> list[Entry]:
     groups: dict[tuple[str, str, int, str], list[Record]] = defaultdict(list)
     for record in records:
         arm = set(record["varied"]) <= {"codebook"} and "-repeat" not in record["name"]
@@ -84,9 +93,9 @@ def _of_factorial(records: Sequence[Record]) -> list[Entry]:
     entries = []
     for (dataset, row, bits, measure), own in groups.items():
         values = [record["maps"][_MEASURES[measure]] for record in own]
-        name = f"factorial/{dataset}/{own[0]['name']}"
+        name = f"{plan}/{dataset}/{own[0]['name']}"
         about = {
-            "source": "factorial",
+            "source": plan,
             "backbone": own[0]["backbone"],
             "pixels": own[0]["preprocess"]["train_size"],
         }

@@ -38,6 +38,7 @@ class Coded:
         prefixes: Shorter code lengths that are measured too.
         depth: Depth of the main measure; None: the whole ranking.
         rankings: Tables of ties and hits of other rankings, see `rankings.Ranked`.
+        trial: Whether the queries are held-out training images.
     """
 
     bits: int
@@ -50,6 +51,7 @@ class Coded:
     prefixes: tuple[int, ...] = ()
     depth: int | None = None
     rankings: Mapping[str, tuple[Counts, Counts]] = field(default_factory=dict)
+    trial: bool = False
 
     def part(self, rows: Rows, *, threshold: str = "zero", bits: int | None = None) -> Codes:
         """Select codes.
@@ -76,8 +78,11 @@ def measure(coded: Coded) -> dict[str, Any]:
         coded: The codes of all images, the labels, and the parts of the split.
 
     Returns:
-        JSON values by name. All mean average precisions are exact expectations over ties.
+        JSON values by name. All mean average precisions are exact expectations over ties. A trial
+        has few measures, and `validation_map` instead of `map`.
     """
+    if coded.trial:
+        return _measure_trial(coded)
     total, relevant = _counts(coded, coded.database)
     ap = _average_precision(total, relevant, coded.depth)
     whole = _average_precision(total, relevant, None)
@@ -112,6 +117,18 @@ def measure(coded: Coded) -> dict[str, Any]:
         table = ties.astype(np.int64), hits.astype(np.int64)
         found.setdefault("rankings", {})[name] = _rounded(_average_precision(*table, 1000).mean())
     return found
+
+
+def _measure_trial(coded: Coded) -> dict[str, Any]:
+    total, relevant = _counts(coded, coded.database)
+    return {
+        "validation_map": _rounded(_average_precision(total, relevant, coded.depth).mean()),
+        "depth": coded.depth,
+        "denominator": "found",
+        "maps": _maps(total, relevant),
+        "train_map": training_map(coded.part(coded.train), coded.labels[coded.train]),
+        "distinct_codes": len(np.unique(coded.part(coded.database).packed, axis=0)),
+    }
 
 
 def training_map(codes: Codes, labels: NDArray[Any]) -> float:

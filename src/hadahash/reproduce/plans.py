@@ -1,6 +1,6 @@
 """Plans: ordered lists of cells that are run in one process and collected in one file per data set.
 
-A plan is the name of a built-in one ("factorial") or a JSON file:
+A plan is the name of a built-in one ("factorial", "tuning", "seeds") or a JSON file:
 
     {"name": "small", "cells": [
         {"dataset": "digits", "method": "hcdh", "bits": 16, "backbone": "test_efficientnet",
@@ -19,9 +19,11 @@ from typing import Any
 from .. import files
 from ..data import find_dataset
 from ..errors import DataError, UsageError, unknown
+from . import tuning
+from .collected import Collected
 from .recipes import Cell, mark_of, read_recipe
 
-PLANS = ("factorial",)
+PLANS = ("factorial", "tuning", "seeds")
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,12 @@ class Plan:
     Attributes:
         name: Name of the plan.
         cells: Its cells.
+        notes: Why further cells cannot be run yet, and what is doubtful about others.
     """
 
     name: str
     cells: list[Cell]
+    notes: tuple[str, ...] = ()
 
 
 def read_plan(source: str | Path, results: Path) -> Plan:
@@ -42,7 +46,8 @@ def read_plan(source: str | Path, results: Path) -> Plan:
 
     Args:
         source: Name of a built-in plan, or path of a JSON file.
-        results: Folder of the results; its trials choose the settings of a built-in plan.
+        results: Folder of the results; its trials choose the settings of a built-in plan. Results
+            of tuning add cells to the plans "tuning" and "seeds".
 
     Returns:
         The plan, with the settings of every cell complete.
@@ -52,7 +57,7 @@ def read_plan(source: str | Path, results: Path) -> Plan:
         DataError: If the file does not contain a plan.
     """
     if source in PLANS:
-        return _factorial(results)
+        return {"factorial": _factorial, "tuning": _tuning, "seeds": _seeds}[str(source)](results)
     path = Path(source)
     if path.suffix != ".json":
         raise unknown("plan", str(source), PLANS)
@@ -114,6 +119,51 @@ def _cells_of(content: dict[str, Any], dataset: str, results: Path) -> Iterator[
             for number in range(1, own["deterministic"] + 1):
                 exact = {**varied, "deterministic": True}
                 yield cell(own["method"], own["bits"], seed, exact, f"repeat{number}")
+
+
+def _tuning(results: Path) -> Plan:
+    records = Collected(results / tuning.NAME).records()
+    return Plan(tuning.NAME, tuning.trials(tuning.read_tuning(), records))
+
+
+def _seeds(results: Path) -> Plan:
+    """All methods of one seed before the next; a method is there when its tuning is complete."""
+    content = files.read_toml(resources.files(__package__) / "seeds.toml")
+    grids = tuning.read_tuning()
+    choices = {(choice.dataset, choice.method): choice for choice in tuning.load_choices(results)}
+    methods = [name for name in content["methods"] if name in grids.methods]
+    order = product(grids.content["datasets"], content["seeds"], methods, content["bits"])
+    cells = [
+        Cell(
+            dataset=dataset,
+            method=method,
+            bits=bits,
+            backbone=grids.content["backbone"],
+            seed=seed,
+            protocol=find_dataset(dataset).protocol,
+            mark=grids.content["mark"],
+            settings={**grids.content["settings"], **(choices[dataset, method].point or {})},
+            choose=False,
+            recipe="seeds",
+        )
+        for dataset, seed, method, bits in order
+        if choices[dataset, method].complete
+    ]
+    notes = tuple(
+        _note(choice)
+        for choice in choices.values()
+        if choice.method in methods and (choice.extend or not choice.complete)
+    )
+    return Plan("seeds", cells, notes)
+
+
+def _note(choice: tuning.Choice) -> str:
+    name = f"{choice.dataset} {choice.method}"
+    if choice.missing:
+        return f"{name} waits for tuning: {len(choice.missing)} trials missing."
+    if not choice.complete:
+        return f"{name} waits for tuning: all trials diverged."
+    return f"{name}: the chosen point is at an edge of its grid: extend {', '.join(choice.extend)}."
 
 
 def _chosen(content: dict[str, Any], dataset: str, method: str, results: Path) -> dict[str, Any]:

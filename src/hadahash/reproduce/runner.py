@@ -23,7 +23,8 @@ from .recipes import Cell
 from .trainer import Trainer
 
 MAX_FAILURES = 3  # unexpected errors in a row that end a run: the device or the data is broken
-_FIRST_GUESS = 20.0  # seconds that a cell may take before one of its data set has been timed
+_FIRST_GUESS = 20.0  # seconds that a cell may take before one of its kind has been timed
+_USUAL_EPOCHS = 18
 
 
 def run_plan(
@@ -53,13 +54,14 @@ def run_plan(
     Raises:
         HadaHashError: If several cells in a row failed with an unexpected error.
     """
-    start, latest = clock(), dict[str, float]()
+    start, latest = clock(), dict[tuple[Any, ...], float]()
     count = failures = 0
     with _Measurer(collected, workers, context.info) as measurer:
         trainer = Trainer(context, source_revision(revision))
         for cell in collected.missing(cells):
             began = clock()
-            expected = latest.get(cell.dataset, _FIRST_GUESS)
+            kind, guess = _kind(cell), _guess(cell)
+            expected = latest.get(kind, guess)
             if seconds is not None and began - start + expected > seconds:
                 context.info(
                     f"Stopped before {cell.dataset} {cell.name}: the time budget is used up."
@@ -71,8 +73,18 @@ def run_plan(
             failures = failures + 1 if "failed" in record else 0
             if failures == MAX_FAILURES:
                 raise HadaHashError(f"{failures} cells in a row failed: {record['failed']}")
-            latest[cell.dataset] = min(clock() - began, 3 * _FIRST_GUESS)  # the first one compiles
+            latest[kind] = min(clock() - began, 3 * guess)  # the first one compiles
     return count
+
+
+def _kind(cell: Cell) -> tuple[Any, ...]:
+    """Cells of one kind take about the same time."""
+    fixed = cell.settings.get("backbone_lr") == 0
+    return cell.dataset, cell.settings.get("epochs"), fixed, cell.validation
+
+
+def _guess(cell: Cell) -> float:
+    return _FIRST_GUESS * max(1.0, float(cell.settings.get("epochs", 1)) / _USUAL_EPOCHS)
 
 
 class _Measurer:
@@ -109,7 +121,7 @@ class _Measurer:
             record["rankings"][name]["1000_found"] = value
         record |= measured
         self._collected.append(record)
-        score = f"mAP {record['map']:.4f}" if "map" in record else "failed"
+        score = _score(record)
         self._info(f"{record['dataset']} {record['name']}: {score} ({record['seconds']})")
 
     def __exit__(self, *error: object) -> None:
@@ -117,6 +129,14 @@ class _Measurer:
             self._finish()
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def _score(record: Record) -> str:
+    if "map" in record:
+        return f"mAP {record['map']:.4f}"
+    if "validation_map" in record:
+        return f"validation mAP {record['validation_map']:.4f}"
+    return "diverged" if "diverged" in record else "failed"
 
 
 def select(

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from ..building import make_config
 from ..config import Config
-from ..data import LabelledImages, Split, find_dataset, make_split
+from ..data import LabelledImages, Split, find_dataset, make_split, validation_split
 from ..data.pixel_store import PixelStore
 from ..data.preprocess import Preprocess, center_view
-from ..encoding import backbone_kernels
+from ..encoding import FeatureCache, backbone_kernels
 from ..environment import versions
 from ..errors import TrainingDivergedError
 from ..fitting import LOG, fit_model, weights_digest
@@ -60,6 +60,7 @@ class Trainer:
         self.context, self.revision = context, revision
         self._datasets = DatasetCache(context)
         self._resident: dict[str, _Resident] = {}
+        self._features = FeatureCache()  # of trials with a fixed backbone
 
     def run(self, cell: Cell) -> tuple[Record, Coded | None]:
         """Train and encode a cell. Errors are recorded, not raised.
@@ -87,6 +88,7 @@ class Trainer:
         return record, coded
 
     def _request(self, cell: Cell) -> Record:
+        validation = {"validation": cell.validation} if cell.validation else {}
         return {
             "dataset": cell.dataset,
             "name": cell.name,
@@ -95,6 +97,7 @@ class Trainer:
             "backbone": cell.backbone,
             "seed": cell.seed,
             "protocol": cell.protocol,
+            **validation,
             "asked": {**cell.settings, **cell.varied},
             "varied": cell.varied,
             "revision": self.revision,
@@ -106,22 +109,31 @@ class Trainer:
 
     def _train(self, cell: Cell, record: Record) -> Coded:
         data = self._datasets.get(cell)
-        split = make_split(data, cell.protocol, seed=cell.seed)
+        split = split_of(cell, data)
         with tempfile.TemporaryDirectory(prefix="hadahash-") as folder:
-            fitted = fit_model(
-                self._config(cell),
-                data.take(split.train),
-                device=self.context.device,
-                folder=Path(folder),
-            )
-            record["log"] = _read_log(Path(folder) / LOG)
+            try:
+                fitted = fit_model(
+                    self._config(cell),
+                    data.take(split.train),
+                    device=self.context.device,
+                    folder=Path(folder),
+                    cache=self._features if cell.validation else None,
+                )
+            finally:
+                record["log"] = _read_log(Path(folder) / LOG)
         model, began = fitted.model, time.perf_counter()
         resident = self._on_device(cell, data, model)
         record |= _facts(model, split, resident)
         deterministic = bool(record["settings"].get("deterministic"))
-        values = encode_all(model, resident.pixels, deterministic=deterministic)
+        if cell.validation:
+            values = _encode_parts(model, resident.pixels, split, deterministic=deterministic)
+        else:
+            values = encode_all(model, resident.pixels, deterministic=deterministic)
         encoded = time.perf_counter()
-        coded = _prepare(cell, split, data, model, values, record)
+        if cell.validation:
+            coded = _prepare_trial(cell, split, data, values)
+        else:
+            coded = _prepare(cell, split, data, model, values, record)
         record["seconds"] = {
             "train": record["train_seconds"],
             "encode": round(encoded - began, 2),
@@ -149,6 +161,26 @@ class Trainer:
         return known
 
 
+def split_of(cell: Cell, data: LabelledImages) -> Split:
+    """The split of a cell.
+
+    Args:
+        cell: The cell.
+        data: Its data set.
+
+    Returns:
+        The split of its protocol and seed. That of a trial lies inside the training part: held-out
+        training images search the others, which are trained on.
+    """
+    split = make_split(data, cell.protocol, seed=cell.seed)
+    if not cell.validation:
+        return split
+    train, held = validation_split(
+        split.train, data.labels, fraction=cell.validation, seed=cell.seed
+    )
+    return Split(f"{split.name}-validation", split.seed, held, train, train)
+
+
 @torch.no_grad()
 def encode_all(model: HashModel, pixels: Tensor, *, deterministic: bool = False) -> Tensor:
     """Compute the values of images whose pixels are on the device.
@@ -171,6 +203,15 @@ def encode_all(model: HashModel, pixels: Tensor, *, deterministic: bool = False)
                 features = (features + network.backbone(view.flip(-1))) / 2
         parts.append(network.values(features))
     return torch.cat(parts)
+
+
+def _encode_parts(model: HashModel, pixels: Tensor, split: Split, *, deterministic: bool) -> Tensor:
+    """The values of the images of a split; 0 for the others."""
+    rows = torch.from_numpy(np.union1d(split.query, split.database)).to(pixels.device)
+    found = encode_all(model, pixels[rows], deterministic=deterministic)
+    values = torch.zeros(len(pixels), found.shape[1], device=found.device)
+    values[rows] = found
+    return values
 
 
 @contextmanager
@@ -281,6 +322,19 @@ def _prepare(
         prefixes=tuple(bits for bits in (16, 32) if bits < cell.bits),
         depth=find_dataset(cell.dataset).depth,
         rankings={name: (own.ties, own.hits) for name, own in ranked.items()},
+    )
+
+
+def _prepare_trial(cell: Cell, split: Split, data: LabelledImages, values: Tensor) -> Coded:
+    return Coded(
+        bits=cell.bits,
+        codes={"zero": np.packbits((values >= 0).cpu().numpy(), axis=1)},
+        labels=data.labels.array,
+        query=split.query,
+        database=split.database,
+        train=split.train,
+        depth=find_dataset(cell.dataset).depth,
+        trial=True,
     )
 
 

@@ -32,6 +32,7 @@ from .graph import Step, record
 from .interrupt import Interrupt
 from .log import Log
 from .optim import WeightAverage, make_optimizer, rate_factor, set_rates
+from .sampling import draw_order
 from .targets import BatchTargets
 
 StepInputs = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -171,7 +172,8 @@ class BatchPlan:
     """Which images each step sees, and their augmentation: a function of seed and step number.
 
     Images that do not fill the last batch of an epoch are left out of that epoch; the order changes
-    every epoch.
+    every epoch. Balanced batches may repeat images of small classes and leave out those of large
+    ones.
     """
 
     def __init__(
@@ -187,6 +189,8 @@ class BatchPlan:
         self.steps_per_epoch = self.count // self.batch_size
         self.steps = config.epochs * self.steps_per_epoch
         self._augmentation, self._crop, self._seed = augmentation, crop, seed
+        self._labels = data.labels
+        self._classes = config.classes_per_batch if config.sampler == "balanced" else None
         self._epoch = -1
 
     def at(self, step: int) -> tuple[Tensor, Tensor]:
@@ -194,12 +198,15 @@ class BatchPlan:
         epoch, batch = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(_mix(self._seed, epoch) + 1)
-            self._order = torch.randperm(self.count, generator=generator).to(self.device)
+            sizes = self.steps_per_epoch, self.batch_size
+            order = draw_order(self._labels, *sizes, self._classes, generator)
             drawn = sample_augmentations(self.count, self._augmentation, self._crop, generator)
-            self._augmentations = drawn.to(self.device)
+            if self._classes is None:
+                drawn = drawn[order]
+            self._order, self._augmentations = order.to(self.device), drawn.to(self.device)
             self._epoch = epoch
-        rows = self._order[batch * self.batch_size : (batch + 1) * self.batch_size]
-        return rows, self._augmentations[rows]
+        places = slice(batch * self.batch_size, (batch + 1) * self.batch_size)
+        return self._order[places], self._augmentations[places]
 
 
 class _Run:
@@ -259,6 +266,8 @@ class _Run:
             self._running = time.perf_counter()
         parts = self._step_once(*given)
         self.processes.average_gradients(self.network)
+        if self.config.clip_grad:  # outside the recorded graph, whose replay overwrites gradients
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip_grad)
         self.optimizer.step()
         state.average.update(state.step)
         state.step += 1

@@ -258,7 +258,8 @@ def _fetch_official(folder: Path) -> Path:
 
 def _download(url: str, path: Path) -> None:
     deadline = time.monotonic() + _TOTAL_SECONDS
-    with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as answer, path.open("wb") as file:  # noqa: S310 (https)
+    request = urllib.request.urlopen(url, timeout=_CONNECT_SECONDS)  # noqa: S310 (https)
+    with request as answer, path.open("wb") as file:
         while block := answer.read1(1 << 20):
             file.write(block)
             if file.tell() > _ARCHIVE_BYTES:

@@ -111,7 +111,8 @@ def read_nuswide21(root: str | Path) -> LabelledImages:
     root = Path(root)
     found = read_lists(root)
     photos = _photos(root)
-    there = np.array([os.path.isfile(photos / name) for name in found.ids], bool)  # noqa: PTH113 (200,000 of them)
+    # (200,000 of them)
+    there = np.array([os.path.isfile(photos / name) for name in found.ids], bool)  # noqa: PTH113
     if not there.any():
         none = f"None of the {len(there):,} listed images is in {photos}"
         raise DataError(f"{none}, for example {found.ids[0]}. {_EXPECTED}")

@@ -1,0 +1,270 @@
+"""Tuning: trials inside the training part, the choice of settings, and the seeds that follow it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from hadahash.building import make_config
+from hadahash.cli.app import app
+from hadahash.data import make_split, open_dataset
+from hadahash.reproduce import list_recipes, read_recipe, tuning
+from hadahash.reproduce.all import run_all
+from hadahash.reproduce.cells import RunContext
+from hadahash.reproduce.check import check_cell
+from hadahash.reproduce.collected import Collected
+from hadahash.reproduce.measures import Coded, measure
+from hadahash.reproduce.plans import read_plan
+from hadahash.reproduce.runner import run_plan
+from hadahash.reproduce.trainer import split_of
+from hadahash.reproduce.tuning import Tuning, choose, edges_to_extend, read_tuning, trials
+
+RESULTS = Path(__file__).parents[1] / "results"
+SMALL = {
+    "backbone": "test_efficientnet",
+    "mark": "",
+    "seed": 30,
+    "share": 0.2,
+    "bits": [64, 16],
+    "finalists": 2,
+    "datasets": ["digits"],
+    "settings": {"batch_size": 64, "size": 32},
+    "points": {
+        "hcdh": {
+            "settings": ["lr", "backbone_lr", "epochs", "lam"],
+            "rows": [[0.1, 0, 1, 0.1], [0.3, 0, 1, 0.1], [0.1, 0.2, 1, 1.0], [1e20, 0.2, 1, 1.0]],
+        },
+        "hashnet": {
+            "settings": ["lr", "backbone_lr", "epochs", "hashnet_beta", "sampler"],
+            "rows": [[0.1, 0, 1, 7.0, "random"], [0.1, 0, 1, 7.0, "balanced"]],
+        },
+    },
+}
+
+
+# ------------------------------------------------------------------ the grids
+
+
+def test_every_method_has_the_same_number_of_points_on_every_data_set():
+    grids = read_tuning()
+    counts = Counter(len(grids.points(*key)) for key in grids.keys)
+    extended = grids.content.get("more", {})
+    assert counts == {12: 3 * 13} or extended
+    assert len(grids.methods) == 13
+
+
+@pytest.mark.parametrize("key", read_tuning().keys, ids=" ".join)
+def test_the_points_of_a_method_are_valid_and_have_the_same_kinds_of_settings(key):
+    grids = read_tuning()
+    points = grids.points(*key)
+    cells = [grids.trial(*key, 64, point) for point in points]
+    assert len({cell.name for cell in cells}) == len(cells)
+    for cell in cells:
+        make_config(cell.method, bits=cell.bits, backbone=cell.backbone, settings=cell.settings)
+    assert sum(point["backbone_lr"] == 0 for point in points) >= 3
+    assert {point["epochs"] for point in points} >= {18, 60}
+    for name in points[0]:
+        values = {point[name] for point in points}
+        assert len(values) > 1, name
+        if name not in (*grids.content["unordered"], "epochs") and not isinstance(
+            points[0][name], str
+        ):
+            assert len(values) > 2, f"{name}: each value is at an edge"
+
+
+def test_the_seeds_were_used_nowhere_else():
+    used = {cell.seed for name in list_recipes() for cell in read_recipe(name).cells}
+    used |= {cell.seed for cell in read_plan("factorial", RESULTS).cells}
+    assert read_tuning().content["seed"] not in used
+    assert not used & set(range(40, 45))
+
+
+def test_edges_name_where_a_grid_must_be_extended():
+    points = [
+        {"lr": lr, "backbone_lr": rate, "lam": lam, "epochs": 18}
+        for lr, rate, lam in [(1, 0, 1), (3, 0, 1), (10, 0, 1), (0.1, 0.2, 1), (0.3, 0.2, 0)]
+    ]
+    assert list(edges_to_extend(points, points[0])) == ["lr below 1", "lam above 1"]
+    assert list(edges_to_extend(points, points[1])) == ["lam above 1"]
+    assert list(edges_to_extend(points, points[4])) == ["lr above 0.3", "backbone_lr above 0.2"]
+    assert "lam above 1" not in list(edges_to_extend(points, points[1], unordered=["lam"]))
+
+
+def test_rates_of_points_with_other_options_do_not_hide_an_edge():
+    points = [{"lr": lr, "loss": "sum"} for lr in (0.1, 0.3, 1.0)] + [{"lr": 3.0, "loss": "mean"}]
+    assert list(edges_to_extend(points, points[2])) == ["lr above 1"]
+    assert list(edges_to_extend(points, points[1])) == []
+    assert list(edges_to_extend(points, points[3])) == ["lr above 3"]
+
+
+def test_points_can_be_added_for_one_data_set():
+    row = [0.5, 0.2, 1, 0.1]
+    grids = Tuning({**SMALL, "more": {"digits": {"hcdh": [row]}}})
+    assert len(grids.points("digits", "hcdh")) == 5
+    assert grids.points("digits", "hcdh")[-1]["lr"] == 0.5
+    assert len(grids.points("digit-pairs", "hcdh")) == 4
+
+
+# ------------------------------------------------------------------ the choice
+
+
+def _records(grids, scores, bits=64, method="hcdh"):
+    points = grids.points("digits", method)
+    for point, score in zip(points, scores, strict=False):
+        if score is None:
+            continue
+        cell = grids.trial("digits", method, bits, point)
+        found = {"diverged": "loss"} if score == "diverged" else {"validation_map": score}
+        yield {"dataset": "digits", "name": cell.name, "asked": cell.settings, **found}
+
+
+def test_the_best_mean_over_both_lengths_of_the_best_two_is_chosen():
+    grids = Tuning(SMALL)
+    first = list(_records(grids, [0.5, 0.8, 0.79, "diverged"]))
+    some = choose(grids, first[:3])[0]
+    assert not some.complete and len(some.missing) == 1 and some.point["lr"] == 0.3
+    own = choose(grids, first)[0]
+    assert [cell.bits for cell in own.missing] == [16, 16] and not own.complete
+    assert [cell.bits for cell in trials(grids, first)] == [64] * 6 + [16] * 2
+    own = choose(grids, [*first, *_records(grids, [None, 0.6, 0.7], bits=16)])[0]
+    assert own.complete and own.point["lam"] == 1.0 and own.scores == {64: 0.79, 16: 0.7}
+    assert (own.trials, own.diverged, own.best_frozen) == (6, 1, 0.8)
+    assert "lam above 1" in own.extend and "EDGE: extend" in str(own)
+
+
+def test_a_method_whose_trials_all_diverged_is_not_complete():
+    grids = Tuning(SMALL)
+    failed = [*_records(grids, ["diverged"] * 4), *_records(grids, ["diverged"] * 2, bits=16)]
+    own = choose(grids, failed)[0]
+    assert not own.missing and not own.complete
+
+
+def test_a_failed_trial_is_missing_and_one_with_other_settings_too():
+    grids = Tuning(SMALL)
+    records = list(_records(grids, [0.5, 0.8, 0.7, 0.6]))
+    records[0] |= {"failed": "device lost"}
+    records[1]["asked"] = records[1]["asked"] | {"batch_size": 32}
+    assert len(choose(grids, records)[0].missing) == 2
+
+
+# ------------------------------------------------------------------ small trials, end to end
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """All trials of the small grids, run by the command line in two calls."""
+    folder = tmp_path_factory.mktemp("tuning")
+    command = ["reproduce", "tuning", "--results", str(folder), "--weights", "none"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "read_tuning", lambda: Tuning(SMALL))
+        patch.setattr("hadahash.cli.reproduce.run_plan", partial(run_plan, workers=0))
+        before = read_plan("seeds", folder)
+        outputs = [
+            CliRunner().invoke(app, [*command, "--device", "cpu", *options])
+            for options in (["--only", "hcdh"], [], [], ["--no-run"])
+        ]
+        after = read_plan("seeds", folder)
+    assert all(own.exit_code == 0 for own in outputs), outputs[0].output
+    records = Collected(folder / "tuning").records()
+    return folder, records, [own.output for own in outputs], (before, after)
+
+
+def test_trials_at_the_second_length_follow_in_the_same_call(ran):
+    _, records, outputs, _ = ran
+    counts = Counter((record["method"], record["bits"]) for record in records)
+    expected = {("hcdh", 64): 4, ("hcdh", 16): 2, ("hashnet", 64): 2, ("hashnet", 16): 2}
+    assert counts == expected
+    ends = ("6 cells run, 0 missing", "4 cells run, 0 missing", "0 cells run, 0 missing")
+    assert all(end in text for end, text in zip(ends, outputs, strict=False))
+    assert "digits hcdh: lr" in outputs[3] and "cells run" not in outputs[3]
+
+
+def test_a_trial_has_what_a_choice_needs(ran):
+    for record in ran[1]:
+        assert record["seconds"]["total"] > 0 and record["validation"] == 0.2
+        if record["asked"]["lr"] == 1e20:
+            assert "diverged" in record and "validation_map" not in record
+            continue
+        assert 0 < record["validation_map"] <= 1 and 0 < record["train_map"] <= 1
+        assert record["maps"]["all"] == record["validation_map"] and record["depth"] is None
+        assert "map" not in record and "ap" not in record
+        assert [line["epoch"] for line in record["log"]] == [1]
+        settings = record["settings"]
+        assert settings["frozen"] == (record["asked"]["backbone_lr"] == 0)
+        assert settings["sampler"] == record["asked"].get("sampler", "random")
+
+
+@pytest.mark.parametrize("name", ["digits", "digit-pairs"])
+def test_a_trial_stays_inside_the_training_part(name):
+    data = open_dataset(name)
+    cell = Tuning(SMALL).trial(name, "hcdh", 64, {"lr": 0.1})
+    whole, own = make_split(data, cell.protocol, seed=30), split_of(cell, data)
+    assert np.array_equal(np.union1d(own.query, own.train), whole.train)
+    assert not len(np.intersect1d(own.query, own.database))
+    assert np.array_equal(own.train, own.database)
+    assert len(own.query) / len(whole.train) == pytest.approx(0.2, abs=0.01)
+
+
+@pytest.mark.parametrize("depth", [None, 1000])
+def test_a_trial_is_measured_as_the_data_set_is_reported(depth):
+    rng = np.random.default_rng(0)
+    coded = Coded(
+        bits=16,
+        codes={"zero": rng.integers(0, 256, (2600, 2), dtype=np.uint8)},
+        labels=rng.integers(0, 5, 2600),
+        query=np.arange(100),
+        database=np.arange(100, 2600),
+        train=np.arange(100, 2600),
+        depth=depth,
+        trial=True,
+    )
+    found, whole = measure(coded), measure(replace(coded, trial=False))
+    assert found["validation_map"] == whole["map"] and found["depth"] == depth
+    assert found["validation_map"] == found["maps"]["1000_found" if depth else "all"]
+    assert found["maps"] == whole["maps"] and found["train_map"] == whole["train_map"]
+
+
+def test_seeds_wait_for_tuning_and_take_its_choice(ran):
+    _, records, _, (before, after) = ran
+    assert not before.cells and len(before.notes) == 2
+    assert "digits hcdh waits for tuning: 4 trials missing." in before.notes
+    assert len(after.notes) == 1 and "digits hcdh: the chosen point is at an edge" in after.notes[0]
+    assert len(after.cells) == 5 * 2 * 2
+    chosen = {own.method: own.point for own in choose(Tuning(SMALL), records)}
+    for cell in after.cells:
+        assert cell.settings == SMALL["settings"] | chosen[cell.method]
+        assert cell.seed in range(40, 45) and not cell.validation and not cell.varied
+
+
+@pytest.mark.parametrize("method", ["hcdh-c", "mihash", "dsdh"])
+def test_trials_of_multi_label_images(method, tmp_path):
+    point = {"epochs": 1, "lr": 0.1, "backbone_lr": 0.2, "sampler": "balanced", "clip_grad": 1.0}
+    cell = Tuning(SMALL).trial("digit-pairs", method, 16, point)
+    collected = Collected(tmp_path / "tuning")
+    context = RunContext(tmp_path, tmp_path / "runs", weights="none", device="cpu")
+    assert run_plan([cell], context, collected, workers=0) == 1
+    (record,) = collected.records()
+    assert 0 < record["validation_map"] <= 1 and record["settings"]["clip_grad"] == 1.0
+
+
+def test_a_trial_can_be_repeated(ran):
+    folder, records, *_ = ran
+    context = RunContext(folder, folder / "runs", weights="none", device="cpu")
+    record = next(own for own in records if "validation_map" in own)
+    found = check_cell(f"tuning/digits/{record['name']}", context)
+    assert found.passed and found.same_model and not found.differences
+    assert record["command"] == f"hadahash reproduce check tuning/digits/{record['name']}"
+
+
+def test_the_page_of_tuning_lists_choices_and_edges(ran, tmp_path, monkeypatch):
+    monkeypatch.setattr("hadahash.reproduce.all.read_tuning", lambda: Tuning(SMALL))
+    context = RunContext(ran[0], tmp_path / "runs")
+    assert tmp_path / "tables" / "tuning.md" in run_all(["table2"], context, tmp_path, run=False)
+    text = (tmp_path / "tables" / "tuning.md").read_text("utf-8")
+    assert "| digits | HCDH | 6 | 1 | lr" in text and "lam" in text
