@@ -116,7 +116,8 @@ def _read(labels: LabelsLike, count: int, side: str) -> LabelArray | list[Hashab
     if array.ndim == 2:
         return _matrix(array, side)
     if array.dtype.kind in "USO":
-        values = array.tolist() if isinstance(raw, np.ndarray) else list(raw)  # type: ignore[arg-type]
+        is_array = isinstance(raw, np.ndarray)
+        values = array.tolist() if is_array else list(raw)  # type: ignore[arg-type]
         return _hashable(values, side)
     return _class_numbers(array, side)
 
