@@ -620,6 +620,6 @@ def test_a_hasher_can_be_copied_and_pickled_before_it_is_fitted():
     assert pickle.loads(pickle.dumps(hasher)).get_params() == hasher.get_params()
 
 
-def test_a_loaded_hasher_can_be_fitted_again(fitted, saved, toy):
+def test_a_loaded_hasher_can_be_fitted_again(saved, toy):
     again = Hasher.load(saved, device="cpu").fit(*toy)
-    assert tensor_bytes(again) == tensor_bytes(fitted)
+    assert tensor_bytes(again) == tensor_bytes(tiny_hasher(epochs=8).fit(*toy))

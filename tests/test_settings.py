@@ -123,8 +123,8 @@ def test_parse_into_gives_each_dataclass_its_own_values():
 def test_parse_into_and_from_mapping_refuse_unknown_keys_with_a_suggestion():
     with pytest.raises(UsageError, match=r"Unknown setting 'widht'. Did you mean 'width'"):
         parse_into({"widht": 3}, Shape, Paint)
-    with pytest.raises(UsageError, match=r"Unknown setting 'color'. Did you mean 'color'"):
-        from_mapping(Paint, {"color": "blue"})
+    with pytest.raises(UsageError, match=r"Unknown setting 'colour'. Did you mean 'color'"):
+        from_mapping(Paint, {"colour": "blue"})
 
 
 def test_fields_of_gives_the_dataclass_of_each_field():

@@ -46,7 +46,7 @@ Run = Callable[..., tuple[int, str, str]]
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"),
             "error: Out of memory (DefaultCPUAllocator: can't allocate memory: 9 bytes). "
-            "Ask for less at once, or use a larger machine.",
+            "Use a smaller batch or a larger machine.",
             1,
         ),
         (
