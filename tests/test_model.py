@@ -122,13 +122,13 @@ def test_an_invalid_learning_rate_is_refused_before_training(lr):
 # ------------------------------------------------------------------ loading
 
 
-def test_loading_searches_no_codebook(saved, monkeypatch):
+def test_loading_searches_no_codebook(fitted, saved, monkeypatch):
     def search(*_args, **_options):
         raise AssertionError("a codebook was searched")
 
     for name in ("codebook", "codebooks.codebook", "methods.codewords.codebook"):
         monkeypatch.setattr(f"hadahash.{name}", search, raising=False)
-    HashModel.load(saved, device="cpu")
+    assert HashModel.load(saved, device="cpu").id == fitted.model_.id
 
 
 @pytest.mark.parametrize("method", ["hcdh", "csq", "orthohash", "ssdh"])

@@ -130,7 +130,8 @@ def test_seeds_out_of_range_are_refused(seed, method):
 
 
 def test_the_largest_seed_works(toy_folder, tmp_path):
-    train_run(_config(seed=2**63 - 1), DataSpec(str(toy_folder)), tmp_path / "run")
+    model = train_run(_config(seed=2**63 - 1), DataSpec(str(toy_folder)), tmp_path / "run")
+    assert model.config.seed == 2**63 - 1
 
 
 def test_the_seed_of_the_split_is_separate(toy_folder, tmp_path):
