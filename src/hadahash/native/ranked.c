@@ -240,12 +240,20 @@ INLINE int may_reach(const ranked_t *query, const uint8_t *code, int64_t width, 
     return 1;
 }
 
-INLINE int64_t loss(const int64_t *losses, const uint8_t *a, const uint8_t *b, int64_t width)
+INLINE int64_t loss_width(const int64_t *losses, const uint8_t *a, const uint8_t *b,
+                          int64_t width)
 {
     int64_t sum = 0;
     for (int64_t i = 0; i < width; i++)
         sum += losses[256 * i + (a[i] ^ b[i])];
     return sum;
+}
+
+INLINE int64_t loss(const int64_t *losses, const uint8_t *a, const uint8_t *b, int64_t width)
+{
+    return width == 8    ? loss_width(losses, a, b, 8)
+           : width == 16 ? loss_width(losses, a, b, 16)
+                         : loss_width(losses, a, b, width);
 }
 
 INLINE int64_t ordinal_at(const table_t *table, int64_t position)
@@ -284,28 +292,27 @@ INLINE void offer(const items_t *items, const search_t *search, int64_t position
 
 /* ---- filters over a chunk -------------------------------------------------------------------- */
 
-/* Add the planes of `count` codes to `sums`. */
-INLINE void add_planes_width(const planes_t *planes, const uint8_t *query, const uint8_t *codes,
-                             int64_t count, int64_t width, uint64_t *sums)
+/* Sums of `used` planes, from `first` on, over `count` codes; added to `sums` or replacing them. */
+INLINE void sum_planes_width(const planes_t *planes, int64_t first, int64_t used, int add,
+                             const uint8_t *query, const uint8_t *codes, int64_t count,
+                             int64_t width, uint64_t *sums)
 {
-    for (int64_t p = 0; p < planes->count; p++) {
-        const uint8_t *mask = planes->masks + p * width;
-        uint64_t shift = (uint64_t)planes->shifts[p];
-        if (width == 4) {
-            uint32_t target = *(const uint32_t *)query, chosen = *(const uint32_t *)mask;
-            for (int64_t i = 0; i < count; i++)
-                sums[i] += (uint64_t)POPCOUNT32((((const uint32_t *)codes)[i] ^ target) & chosen)
-                           << shift;
-            continue;
-        }
-        const uint64_t *target = (const uint64_t *)query, *chosen = (const uint64_t *)mask;
-        for (int64_t i = 0; i < count; i++) {
-            uint64_t sum = 0;
+    const uint8_t *masks = planes->masks + first * width;
+    const int64_t *shifts = planes->shifts + first;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t sum = 0;
+        for (int64_t p = 0; p < used; p++) {
+            uint64_t bits = 0;
+            if (width == 4)
+                bits = POPCOUNT32((((const uint32_t *)codes)[i] ^ *(const uint32_t *)query) &
+                                  ((const uint32_t *)masks)[p]);
             for (int64_t w = 0; w < width / 8; w++)
-                sum += POPCOUNT((((const uint64_t *)codes)[i * (width / 8) + w] ^ target[w]) &
-                                chosen[w]);
-            sums[i] += sum << shift;
+                bits += POPCOUNT((((const uint64_t *)codes)[i * (width / 8) + w] ^
+                                  ((const uint64_t *)query)[w]) &
+                                 ((const uint64_t *)masks)[p * (width / 8) + w]);
+            sum += bits << shifts[p];
         }
+        sums[i] = add ? sums[i] + sum : sum;
     }
 }
 
@@ -319,10 +326,25 @@ INLINE void add_planes_width(const planes_t *planes, const uint8_t *query, const
     default: { int64_t W = width; call; }                                                         \
     }
 
-INLINE void add_planes(const planes_t *planes, const uint8_t *query, const uint8_t *codes,
-                       int64_t count, int64_t width, uint64_t *sums)
+/* Sums of all planes over a chunk; added to `sums` or replacing them. */
+INLINE void sum_planes(const planes_t *planes, int add, const uint8_t *query,
+                       const uint8_t *codes, int64_t count, int64_t width, uint64_t *sums)
 {
-    FOR_WIDTH(width, add_planes_width(planes, query, codes, count, W, sums))
+    int64_t first = 0;
+#define PLANES(used, add)                                                                         \
+    FOR_WIDTH(width, sum_planes_width(planes, first, used, add, query, codes, count, W, sums))
+    if (!add && planes->count >= 4) {
+        PLANES(4, 0)
+        first = 4;
+    } else if (!add) {
+        PLANES(1, 0)
+        first = 1;
+    }
+    for (; first + 4 <= planes->count; first += 4)
+        PLANES(4, 1)
+    for (; first < planes->count; first++)
+        PLANES(1, 1)
+#undef PLANES
 }
 
 /* Bit i is set where sums[i] <= bound, for CHUNK sums. */
@@ -411,27 +433,23 @@ INLINE uint64_t filter_chunk(const items_t *items, const search_t *search, int64
     const table_t *table = items->table;
     const ranked_t *query = search->query;
     const uint8_t *codes = table->codes + first * table->width;
-    uint64_t which = count < CHUNK ? ((uint64_t)1 << count) - 1 : ~(uint64_t)0, sums[CHUNK] = {0};
+    uint64_t which = count < CHUNK ? ((uint64_t)1 << count) - 1 : ~(uint64_t)0, sums[CHUNK];
     hit_t worst = search->heap[0];
     int64_t late = !table->ordinals && first > worst.ordinal; /* a tie does not suffice */
     int64_t slack = query->start + query->most - worst.points - late;
+    uint64_t bound = (uint64_t)(slack / query->unit);
     if (table->allowed)
         which &= which_allowed(table->allowed, first);
     if (!which || slack < 0)
         return 0;
-    if (query->balls >= 0) {
+    if (query->balls >= 0)
         which &= which_in_balls(query, codes, count, table->width, sums);
-        if (!which)
-            return 0;
-        memset(sums, 0, sizeof sums);
-    }
-    uint64_t bound = (uint64_t)(slack / query->unit);
-    if (query->planes.count) {
-        add_planes(&query->planes, query->code, codes, count, table->width, sums);
+    if (which && query->planes.count) {
+        sum_planes(&query->planes, 0, query->code, codes, count, table->width, sums);
         which &= which_below(sums, bound);
     }
     if (query->content_planes.count && !table->ordinals && POPCOUNT(which) > CHUNK / 8) {
-        add_planes(&query->content_planes, query->content,
+        sum_planes(&query->content_planes, query->planes.count > 0, query->content,
                    items->content + first * items->content_width, count, items->content_width,
                    sums);
         which &= which_below(sums, bound);
