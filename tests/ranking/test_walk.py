@@ -54,11 +54,11 @@ def test_the_walk_equals_a_sort(rng, kind, rank, strings):
 
 
 def test_few_items_are_fetched_where_codes_are_clustered(rng):
-    ranking = Ranking(rng.choice([-1, 1], (9, 64)), sharpness=12.0)
+    ranking = Ranking(hh.codebook(40, 64), sharpness=12.0)
     rows, content = make_items(rng, 5000, 64, 64, ranking.codewords, flips=0.02)
-    queries = hh.Queries(0.9 * ranking.codewords, content=rng.normal(size=(9, 64)))
+    queries = hh.Queries(0.9 * ranking.codewords, content=rng.normal(size=(40, 64)))
     packed, stored = packed_of(rows, 64), packed_of(content, 64)
-    for rank, most in (("class", 700), ("photo", 1000)):
+    for rank, most in (("class", 200), ("photo", 600)):
         prepared = prepare(queries, ranking, rank)
         for row in range(len(queries)):
             log = []
