@@ -20,7 +20,7 @@ to the sum of precisions, with s = (r-1)/(n-1) and H(x) = 1 + 1/2 + ... + 1/x.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,11 +228,36 @@ def harmonic_difference(start: NDArray[np.int64], count: NDArray[np.int64]) -> R
     return np.asarray(near + far)
 
 
+def tie_sum(n: Any, r: Any, before: Any, hits_before: Any, taken: Any, harmonic: Any) -> Any:
+    """Expected sum of precisions at the relevant items among the first `taken` of each tie.
+
+    The closed form of this module. It uses operators alone, so that arrays of numpy and tensors of
+    torch, on any device, share it.
+
+    Args:
+        n: Sizes of the ties.
+        r: Number of relevant items in each.
+        before: Number of items that precede each tie.
+        hits_before: Number of relevant items that precede each tie.
+        taken: Number of positions of each tie that count.
+        harmonic: H(before + taken) - H(before).
+
+    Returns:
+        One sum per tie; 0 for an empty tie.
+
+    Example:
+        >>> one, two, none = np.array(1.0), np.array(2.0), np.array(0.0)
+        >>> float(tie_sum(two, one, none, none, two, np.array(1.5)))  # (1/1 + 1/2) / 2
+        0.75
+    """
+    s = ((r > 0) * (r - 1)) / ((n > 1) * (n - 1) + (n <= 1))
+    inner = taken * s + (hits_before + 1 - (before + 1) * s) * harmonic
+    return r / (n + (n < 1)) * inner
+
+
 def _tie_sum(n: Counts, r: Counts, before: Counts, hits_before: Counts, taken: Counts) -> Reals:
-    """Expected sum of precisions at the relevant items among the first `taken` of each tie."""
-    s = np.maximum(r - 1, 0) / np.maximum(n - 1, 1)
-    inner = taken * s + (hits_before + 1 - (before + 1) * s) * harmonic_difference(before, taken)
-    return np.asarray(r / np.maximum(n, 1) * inner)
+    harmonic = harmonic_difference(before, taken)
+    return np.asarray(tie_sum(n, r, before, hits_before, taken, harmonic))
 
 
 def _cut_tie(known: float, n: int, r: int, m: int, before: int, hits_before: int) -> float:

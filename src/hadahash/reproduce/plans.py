@@ -1,6 +1,6 @@
 """Plans: ordered lists of cells that are run in one process and collected in one file per data set.
 
-A plan is the name of a built-in one ("factorial", "tuning", "seeds") or a JSON file:
+A plan is the name of a built-in one (`PLANS`) or a JSON file:
 
     {"name": "small", "cells": [
         {"dataset": "digits", "method": "hcdh", "bits": 16, "backbone": "test_efficientnet",
@@ -23,7 +23,7 @@ from . import tuning
 from .collected import Collected
 from .recipes import Cell, mark_of, read_recipe
 
-PLANS = ("factorial", "tuning", "seeds")
+PLANS = ("factorial", "tuning", "seeds", "content")
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,9 @@ def read_plan(source: str | Path, results: Path) -> Plan:
         UsageError: If there is no such plan.
         DataError: If the file does not contain a plan.
     """
+    built_in = {"factorial": _factorial, "tuning": _tuning, "seeds": _seeds, "content": _content}
     if source in PLANS:
-        return {"factorial": _factorial, "tuning": _tuning, "seeds": _seeds}[str(source)](results)
+        return built_in[str(source)](results)
     path = Path(source)
     if path.suffix != ".json":
         raise unknown("plan", str(source), PLANS)
@@ -155,6 +156,36 @@ def _seeds(results: Path) -> Plan:
         if choice.method in methods and (choice.extend or not choice.complete)
     )
     return Plan("seeds", cells, notes)
+
+
+def _content(results: Path) -> Plan:
+    """The trials that choose the weights, then all cells of a data set, seed by seed."""
+    content = files.read_toml(resources.files(__package__) / "content.toml")
+    common = files.read_toml(resources.files(__package__) / "factorial.toml")
+    keys = list(product(content["datasets"], content["methods"]))
+    chosen = {key: _chosen(common, key[0], content["settings_of"], results) for key in keys}
+
+    def cell(dataset: str, method: str, bits: int, seed: int, validation: float = 0.0) -> Cell:
+        return Cell(
+            dataset=dataset,
+            method=method,
+            bits=bits,
+            backbone=common["backbone"],
+            seed=seed,
+            protocol=find_dataset(dataset).protocol,
+            mark=common["mark"],
+            settings={**common["settings"], **chosen[dataset, method]},
+            choose=False,
+            validation=validation,
+            recipe="content",
+            content=True,
+        )
+
+    lengths, trial = content["bits"], content["trials"]
+    cells = [cell(*key, bits, trial["seed"], trial["share"]) for key in keys for bits in lengths]
+    order = product(content["datasets"], content["seeds"], content["methods"], lengths)
+    cells += [cell(dataset, method, bits, seed) for dataset, seed, method, bits in order]
+    return Plan("content", cells)
 
 
 def _note(choice: tuning.Choice) -> str:
