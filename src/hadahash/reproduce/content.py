@@ -4,7 +4,9 @@ Content bits are ITQ codes of the features of the original backbone. They are fi
 images. The rankings of a database with K class bits s and K2 content bits t per image:
 
     hamming           -d(sgn v, s): the paper's ranking
-    class             P(same class), see `rankings`; the real-valued query without codewords
+    class             P(same class), see `hadahash.ranking`; the query's class probabilities are
+                      those of its classifier (single-label), or follow from v
+    class-real        the same, always from v
     features          cosine of the original float features, nothing binary: a reference
     content-K2        -d(sgn z, t): content bits alone
     weighted-K2-a     -(a d(sgn v, s) + d(sgn z, t)): Hamming, the class bits stored a times
@@ -27,13 +29,15 @@ from torch import Tensor
 from ..evaluation import metrics
 from ..evaluation.known_item import KnownItem, measure_places
 from ..methods.itq import find_rotation
-from .rankings import RankingInputs, same_class
+from ..ranking import fit_ranking
+from .rankings import RankingInputs, shares_none
 
 BITS = (64, 128)
 WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)
 CLASS_WEIGHTS = (1, 2, 4)
 SAMPLE = 500  # database images that are altered and searched
 QUERIES = 2000  # queries of the class mAP, evenly spaced
+_FITTED = 5000  # training images on which the class probabilities are fitted
 _ITERATIONS = 50
 _BLOCK = 256  # queries ranked at once
 _DEPTH = 1000
@@ -48,16 +52,19 @@ class Encoded:
     Attributes:
         real: float (n, bits), real-valued codes in [-1, 1].
         features: float (n, d), features of the original backbone.
+        classes: float (n, C), class probabilities of the classifier, or None.
     """
 
     real: Tensor
     features: Tensor
+    classes: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.real)
 
     def __getitem__(self, rows: Any) -> Encoded:
-        return Encoded(self.real[rows], self.features[rows])
+        classes = None if self.classes is None else self.classes[rows]
+        return Encoded(self.real[rows], self.features[rows], classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,12 +150,49 @@ def measure_content(inputs: ContentInputs) -> dict[str, Any]:
     for alteration, part in inputs.altered.items():
         for name, measured in _known_items(inputs, scorer, part):
             found[name].setdefault("known_item", {})[alteration] = measured.to_dict()
+    ranking = scorer.same_class.ranking
     return {
         "queries": len(queries),
+        "sharpness": None if ranking.multilabel else _short(ranking.sharpness),
         "known_items": len(inputs.items),
         "bits": [projection.bits for projection in scorer.projections],
         "rankings": found,
     }
+
+
+class _SameClass:
+    """Scores of the database by class: the formulas of `hadahash.ranking`, on the device."""
+
+    def __init__(self, inputs: RankingInputs) -> None:
+        rows = slice(None, None, max(1, -(-len(inputs.train) // _FITTED)))
+        words = None if inputs.codewords is None else inputs.codewords.cpu().numpy()
+        train, targets = (own[rows].cpu().numpy() for own in (inputs.train, inputs.train_targets))
+        self.ranking = fit_ranking(train, targets, words, multilabel=inputs.multilabel)
+        self._stored = self._probabilities(inputs.database, binary=True)
+
+    def __call__(self, part: Encoded, *, classifier: bool) -> Tensor:
+        """float64 (q, n): P(same class), or <v, s> without codewords."""
+        own = part.classes if classifier and not self.ranking.multilabel else None
+        own = self._probabilities(part.real) if own is None else own.double()
+        if self.ranking.codewords is None or not self.ranking.multilabel:
+            return own @ self._stored.T
+        return -torch.expm1(-shares_none(own, self._stored))
+
+    def _probabilities(self, values: Tensor, *, binary: bool = False) -> Tensor:
+        """float64 (n, C) of codes or real-valued queries; without codewords the values."""
+        ranking = self.ranking
+        if ranking.codewords is None:
+            return values.double()
+        words = torch.from_numpy(ranking.codewords).to(values.device).double()
+        agreement = values.double() @ words.T / words.shape[1]
+        if not ranking.multilabel:
+            return (ranking.sharpness * agreement).softmax(1)
+        kind = "" if binary else "query_"
+        slope, offset = (
+            torch.from_numpy(getattr(ranking, f"{kind}{name}")).to(values.device)
+            for name in ("slope", "offset")
+        )
+        return torch.sigmoid(agreement * slope + offset)
 
 
 class _Scorer:
@@ -156,29 +200,35 @@ class _Scorer:
 
     def __init__(self, inputs: ContentInputs) -> None:
         self.projections = inputs.projections
-        self._same_class = same_class(inputs.ranking)
+        self.same_class = _SameClass(inputs.ranking)
         self._signs = _signs(inputs.database.real)
         self._units = _units(inputs.database.features)
         self._content = [_signs(p.values(inputs.database.features)) for p in self.projections]
 
     def scores(self, part: Encoded) -> Iterator[tuple[str, Tensor]]:
         """Name and scores float64 (q, n) of each ranking, on the grid."""
-        bits = self._signs.shape[1]
         distance = _distance(part.real, self._signs)
         yield "hamming", -distance
-        same = self._same_class(part.real)
+        same = self.same_class(part, classifier=True)
         yield "class", _on_grid(same)
+        yield "class-real", _on_grid(self.same_class(part, classifier=False))
         yield "features", _on_grid(_units(part.features) @ self._units.T)
-        evidence = same.clamp(min=1e-300).log() if self._same_class.is_probability else same / bits
         for projection, stored in zip(self.projections, self._content, strict=True):
             z, own = projection.values(part.features), projection.bits
             apart = _distance(z, stored)
             yield f"content-{own}", -apart
             for weight in CLASS_WEIGHTS:
                 yield f"weighted-{own}-{weight}", -(weight * distance + apart)
-            match = z.double() @ stored.double().T / own
+            match, evidence = z.double() @ stored.double().T / own, self._evidence(same, own)
             for factor in WEIGHTS:
                 yield f"photo-{own}-{factor:g}", _on_grid(evidence + factor * match)
+
+    def _evidence(self, same: Tensor, content_bits: int) -> Tensor:
+        """The class term of `photo`."""
+        ranking = self.same_class.ranking
+        if ranking.codewords is None:
+            return ranking.class_weight * same / content_bits
+        return same.clamp(min=1e-300).log()
 
     def nearest(self, part: Encoded, count: int) -> Tensor:
         """Rows of the images that are nearest by features."""
@@ -210,16 +260,16 @@ def _class_measures(
 def _measured(scores: Tensor, relevant: Tensor, nearest: Tensor) -> Tensor:
     """float64 (q, 6): the class measures of each query."""
     ordered, order = scores.neg().sort(dim=1)
-    hit = relevant.gather(1, order)
     group = torch.zeros_like(order)
     group[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(1)
-    n = torch.zeros_like(scores).scatter_add_(1, group, torch.ones_like(scores))
-    r = torch.zeros_like(scores).scatter_add_(1, group, hit)
+    empty = scores.new_zeros(len(scores), int(group.max()) + 1)
+    n = empty.scatter_add(1, group, torch.ones_like(scores))
+    r = empty.scatter_add(1, group, relevant.gather(1, order))
     count = nearest.shape[1]
     above, equal = _places(ordered, -scores.gather(1, nearest))
     columns = (
-        _precision(n, r, None),
-        _precision(n, r, _DEPTH),
+        _precision(n, r),
+        _precision_at_depth(n, r, _DEPTH),
         _hits(n, r, 1),
         _hits(n, r, count) / count,
         (n[:, 0] >= count).double(),
@@ -228,32 +278,35 @@ def _measured(scores: Tensor, relevant: Tensor, nearest: Tensor) -> Tensor:
     return torch.stack(columns, dim=1)
 
 
-def _precision(n: Tensor, r: Tensor, depth: int | None) -> Tensor:
-    """Average precision (q,), divided by the relevant items found within `depth`."""
+def _precision(n: Tensor, r: Tensor) -> Tensor:
+    """Average precision (q,) of the whole ranking."""
     before, hits_before = n.cumsum(1) - n, r.cumsum(1) - r
-    taken = n if depth is None else torch.minimum((depth - before).clamp(min=0), n)
     harmonic = torch.zeros(int(n.sum(1).max()) + 1, dtype=torch.float64, device=n.device)
     harmonic[1:] = (1 / torch.arange(1, len(harmonic), device=n.device).double()).cumsum(0)
-    difference = harmonic[(before + taken).long()] - harmonic[before.long()]
-    sums = metrics.tie_sum(n, r, before, hits_before, taken, difference)
-    whole = taken == n
-    found: Tensor = (sums * whole).sum(1) / (r * whole).sum(1).clamp(min=1)
-    cut = torch.nonzero((~whole & (taken > 0)).any(1))[:, 0]
+    difference = harmonic[(before + n).long()] - harmonic[before.long()]
+    sums: Tensor = metrics.tie_sum(n, r, before, hits_before, n, difference)
+    return sums.sum(1) / r.sum(1).clamp(min=1)
+
+
+def _precision_at_depth(n: Tensor, r: Tensor, depth: int) -> Tensor:
+    """Average precision (q,), divided by the relevant items found within `depth`."""
+    if n[0].sum() <= depth:
+        return _precision(n, r)
+    n, r = n[:, :depth], r[:, :depth]  # a tie has at least one item
+    before = n.cumsum(1) - n
+    kept = (before + n <= depth).double()
+    found = _precision(n * kept, r * kept)
+    cut = torch.nonzero(((before < depth) & (before + n > depth)).any(1))[:, 0]
     if len(cut):  # the number found is random: the exact expectation, on the CPU
-        width = int((before < depth).sum(1).max()) if depth else n.shape[1]
-        tables = (_table(own[cut], width) for own in (n, r))
+        tables = (own[cut].long().cpu().numpy() for own in (n, r))
         exact = metrics.average_precision(*tables, depth=depth)
         found[cut] = torch.from_numpy(np.nan_to_num(exact)).to(found.device)
     return found
 
 
-def _table(counts: Tensor, width: int) -> metrics.Counts:
-    rest = counts[:, width:].sum(1, keepdim=True)
-    return torch.cat([counts[:, :width], rest], 1).long().cpu().numpy()
-
-
 def _hits(n: Tensor, r: Tensor, k: int) -> Tensor:
     """Expected number of relevant items among the first `k`."""
+    n, r = n[:, :k], r[:, :k]
     taken = torch.minimum((k - (n.cumsum(1) - n)).clamp(min=0), n)
     return (taken * r / n.clamp(min=1)).sum(1)
 

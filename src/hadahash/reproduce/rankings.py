@@ -102,56 +102,6 @@ def rank_all(inputs: RankingInputs) -> dict[str, Ranked]:
 
 
 @dataclass(frozen=True, eq=False)
-class SameClass:
-    """Scores of a database for real-valued queries: the probability of sharing a class.
-
-    Without codewords: the dot product of the real-valued query and the code.
-
-    Attributes:
-        inputs: Outputs, labels and codewords.
-        items: float64 (n, C), class probabilities of the database; without codewords its codes.
-        fitted: Slope and offset of the class probabilities of multi-label queries.
-    """
-
-    inputs: RankingInputs
-    items: Tensor
-    fitted: tuple[Tensor, Tensor] | None = None
-
-    @property
-    def is_probability(self) -> bool:
-        """Whether the scores are probabilities."""
-        return self.inputs.codewords is not None
-
-    def __call__(self, values: Tensor) -> Tensor:
-        """Scores float64 (q, n) of real-valued queries (q, bits)."""
-        if self.inputs.codewords is None:
-            return values.double() @ self.items.T
-        if self.fitted is None:
-            return _class_probabilities(values, self.inputs.codewords) @ self.items.T
-        slope, offset = self.fitted
-        queries = torch.sigmoid(values.double() @ _scaled(self.inputs) * slope + offset)
-        return -torch.expm1(-_union(queries, self.items))
-
-
-def same_class(inputs: RankingInputs) -> SameClass:
-    """Prepare the scores of a database.
-
-    Args:
-        inputs: Outputs, labels and codewords.
-
-    Returns:
-        A function of the queries.
-    """
-    if inputs.codewords is None:
-        return SameClass(inputs, inputs.database.double())
-    if inputs.multilabel:
-        train = _signs(inputs.train)
-        items = _label_probabilities(inputs, train, inputs.database)
-        return SameClass(inputs, items, _fitted(inputs, inputs.train))
-    return SameClass(inputs, _class_probabilities(inputs.database, inputs.codewords))
-
-
-@dataclass(frozen=True, eq=False)
 class _Groups:
     codes: Tensor  # float (u, bits): distinct codes
     member: Tensor  # int64 (n,): group of each item
@@ -194,19 +144,11 @@ def _class_probabilities(values: Tensor, codewords: Tensor) -> Tensor:
 
 def _label_probabilities(inputs: RankingInputs, train: Tensor, values: Tensor) -> Tensor:
     """float64 (n, C): sigmoid of an affine function of <s, w_c> / bits, fitted on `train`."""
-    slope, offset = _fitted(inputs, train)
-    return torch.sigmoid(values.double() @ _scaled(inputs) * slope + offset)
-
-
-def _fitted(inputs: RankingInputs, train: Tensor) -> tuple[Tensor, Tensor]:
-    return _logistic(train.double() @ _scaled(inputs), inputs.train_targets.double())
-
-
-def _scaled(inputs: RankingInputs) -> Tensor:
-    """float64 (bits, C): the codewords, divided by their length."""
     if inputs.codewords is None:
         raise ValueError("Class probabilities need codewords.")
-    return inputs.codewords.double().T / inputs.codewords.shape[1]
+    words = inputs.codewords.double().T / inputs.codewords.shape[1]
+    slope, offset = _logistic(train.double() @ words, inputs.train_targets.double())
+    return torch.sigmoid(values.double() @ words * slope + offset)
 
 
 def _logistic(x: Tensor, y: Tensor, steps: int = 25, ridge: float = 1e-3) -> tuple[Tensor, Tensor]:
@@ -248,12 +190,20 @@ def _slices(count: int) -> Iterator[slice]:
 
 
 def _scores(queries: Tensor, items: Tensor, independent: bool) -> Tensor:
-    scores = _union(queries, items) if independent else queries @ items.T
+    scores = shares_none(queries, items) if independent else queries @ items.T
     return (scores * 1e9).round()  # equal up to rounding errors is equal
 
 
-def _union(queries: Tensor, items: Tensor) -> Tensor:
-    """-log of the probability that no class is shared, (q, n)."""
+def shares_none(queries: Tensor, items: Tensor) -> Tensor:
+    """-log of the probability that no class is shared, with independent classes.
+
+    Args:
+        queries: float64 (q, C), class probabilities.
+        items: float64 (n, C).
+
+    Returns:
+        float64 (q, n).
+    """
     scores = torch.zeros(len(queries), len(items), dtype=torch.float64, device=queries.device)
     for c in range(queries.shape[1]):
         scores -= torch.log1p(-queries[:, c, None] * items[None, :, c] * (1 - 1e-12))

@@ -342,21 +342,35 @@ def _real(model: HashModel, values: Tensor) -> Tensor:
 def _content_inputs(
     split: Split, data: LabelledImages, model: HashModel, values: Tensor, original: Original
 ) -> ContentInputs:
-    real = _real(model, values).clamp(-1, 1)
-    whole = Encoded(real, original.features)
-    copies = {name: encode_all(model, own) for name, own in original.pixels.items()}
-    altered = {
-        name: Encoded(_real(model, own).clamp(-1, 1), original.altered[name])
-        for name, own in copies.items()
-    }
+    ranking = _ranking_inputs(split, data, model, _real(model, values).clamp(-1, 1))
+
+    def encoded(values: Tensor, features: Tensor) -> Encoded:
+        real = _real(model, values).clamp(-1, 1)
+        scores = _class_scores(model, real) if ranking.class_scores is not None else None
+        return Encoded(real, features, None if scores is None else scores.softmax(1))
+
+    whole = encoded(values, original.features)
     return ContentInputs(
-        ranking=_ranking_inputs(split, data, model, real),
+        ranking=ranking,
         query=whole[split.query],
         database=whole[split.database],
-        altered=altered,
-        items=torch.from_numpy(original.items).to(real.device),
+        altered={
+            name: encoded(encode_all(model, own), original.altered[name])
+            for name, own in original.pixels.items()
+        },
+        items=torch.from_numpy(original.items).to(values.device),
         projections=original.projections,
     )
+
+
+@torch.no_grad()
+def _class_scores(model: HashModel, real: Tensor) -> Tensor | None:
+    """Scores of the classifier of the method, if it has one."""
+    method = model.method
+    if isinstance(method, HCDH) and method.head.classifier is not None and method.streams == 1:
+        found: Tensor = method.head.classifier(real)
+        return found
+    return None
 
 
 def _ranking_inputs(
@@ -365,10 +379,7 @@ def _ranking_inputs(
     method = model.method
     known = len(model.classes) == len(data.classes)  # classes without training images are dropped
     targets = data.labels.targets(torch.arange(len(data)), real.device)
-    scores = None
-    if isinstance(method, HCDH) and method.head.classifier is not None and method.streams == 1:
-        with torch.no_grad():
-            scores = method.head.classifier(real[split.query])
+    scores = _class_scores(model, real[split.query])
     return RankingInputs(
         query=real[split.query],
         database=torch.where(real[split.database] >= 0, 1.0, -1.0),
