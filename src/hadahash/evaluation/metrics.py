@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Counts = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -98,6 +98,54 @@ def expected_hits(total: Counts, relevant: Counts, k: int) -> Reals:
     return np.asarray((taken * (relevant / np.maximum(total, 1))).sum(axis=1))
 
 
+def hits_at(total: Counts, relevant: Counts, cuts: ArrayLike) -> Reals:
+    """Expected number of relevant items among the first k, for several k.
+
+    Inside a tie the expectation grows linearly.
+
+    Args:
+        total: int64 (q, ties), number of items in each tie, best first.
+        relevant: int64 (q, ties), number of relevant items in each tie.
+        cuts: (m,) values of k.
+
+    Returns:
+        float (q, m).
+
+    Example:
+        >>> hits_at(np.array([[1, 4]]), np.array([[1, 1]]), [1, 3, 5]).tolist()
+        [[1.0, 1.5, 2.0]]
+    """
+    wanted = np.asarray(cuts, np.float64)
+    ends, hits = (np.cumsum(np.pad(own, ((0, 0), (1, 0))), axis=1) for own in (total, relevant))
+    rows = [np.interp(wanted, end, hit) for end, hit in zip(ends, hits, strict=True)]
+    return np.asarray(rows).reshape(len(total), len(wanted))
+
+
+def shorten(total: Counts, relevant: Counts, depth: int) -> tuple[Counts, Counts]:
+    """Join all ties that begin after `depth` to one, which changes no measure up to that depth.
+
+    Args:
+        total: int64 (q, ties), number of items in each tie, best first.
+        relevant: int64 (q, ties), number of relevant items in each tie.
+        depth: Rank cut-off.
+
+    Returns:
+        The shorter tables.
+
+    Example:
+        >>> shorten(np.array([[1, 2, 3, 4]]), np.array([[1, 0, 0, 1]]), 2)
+        (array([[1, 2, 7]]), array([[1, 0, 1]]))
+    """
+    width = int((_before(total) < depth).sum(axis=1).max())
+    if width >= total.shape[1] - 1:
+        return total, relevant
+    joined = (
+        np.append(own[:, :width], own[:, width:].sum(axis=1, keepdims=True), axis=1)
+        for own in (total, relevant)
+    )
+    return next(joined), next(joined)
+
+
 def precision_at(total: Counts, relevant: Counts, k: int) -> float:
     """Mean expected precision among the first `k` items, or among all if there are fewer.
 
@@ -151,17 +199,18 @@ def nonempty_within(total: Counts, radius: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PrecisionRecall:
-    """Precision and recall of all items within each Hamming radius.
+    """Precision and recall of all items within each Hamming radius, or of the first results.
 
     An empty ball has precision 0. Macro values are means over queries (recall: over queries that
     have a relevant item); micro values are pooled over queries.
 
     Attributes:
-        radius: int64 (K + 1,), 0..K.
+        radius: int64 (K + 1,), 0..K; or the number of first results.
         precision: float (K + 1,), macro.
         recall: float (K + 1,), macro.
         micro_precision: float (K + 1,).
         micro_recall: float (K + 1,).
+        by: "radius", or "results" for a ranking by score.
     """
 
     radius: NDArray[np.int64]
@@ -169,6 +218,7 @@ class PrecisionRecall:
     recall: Reals
     micro_precision: Reals
     micro_recall: Reals
+    by: str = "radius"
 
 
 def precision_recall(total: Counts, relevant: Counts) -> PrecisionRecall:
