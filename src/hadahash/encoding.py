@@ -23,10 +23,12 @@ from torch import Tensor
 from .codes import Codes, pack
 from .data.base import Images
 from .data.decode import decode, to_skipped
+from .data.embeddings import Embeddings
 from .data.preprocess import Preprocess, center_view
 from .data.sources import ImageSource
 from .errors import StorageError, UsageError
 from .files import read_json, write_json
+from .networks import EMBEDDINGS, Backbone
 from .networks.hash_network import HashNetwork
 
 PART = 8192  # images per part of a long job
@@ -97,14 +99,24 @@ class Encoder:
     def _stream(self, images: Images, progress: Progress | None) -> Iterator[Outputs]:
         """The features of all images, batch by batch."""
         self.network.eval()
+        check_input(self.network.backbone, images)
+        read = self._given(images) if isinstance(images, Embeddings) else self._computed(images)
+        for part in read:
+            yield part
+            if progress is not None:
+                progress(len(part.rows) + len(part.failed))
+
+    def _computed(self, images: Images) -> Iterator[Outputs]:
         batch_size = self.batch_size or (500 if self.network.device.type == "cuda" else 64)
         for part in decode(images, self.preprocess, batch_size=batch_size):
             features = torch.empty(0, self.network.backbone.features)
             if len(part.rows):
                 features = self._forward(torch.from_numpy(part.pixels)).float().cpu()
             yield Outputs(features, part.rows, part.failed)
-            if progress is not None:
-                progress(len(part.rows) + len(part.failed))
+
+    def _given(self, embeddings: Embeddings) -> Iterator[Outputs]:
+        for part in embeddings.batches(self.batch_size):
+            yield Outputs(torch.from_numpy(part.vectors), part.rows, part.failed)
 
     def _forward(self, pixels: Tensor) -> Tensor:
         """The features of uint8 squares (n, 3, side, side); halves the batch if memory runs out."""
@@ -121,6 +133,26 @@ class Encoder:
         torch.cuda.empty_cache()
         half = len(pixels) // 2
         return torch.cat([self._forward(pixels[:half]), self._forward(pixels[half:])])
+
+
+def check_input(backbone: Backbone, images: Images) -> None:
+    """Refuse images for a model on embeddings, embeddings for a network, and another width.
+
+    Args:
+        backbone: The backbone of the model.
+        images: What it is to encode.
+
+    Raises:
+        UsageError: The model does not take them.
+    """
+    expected = backbone.features if backbone.name == EMBEDDINGS else None
+    got = images.width if isinstance(images, Embeddings) else None
+    if expected == got:
+        return
+    text = [
+        "images" if each is None else f"embeddings of {each:,} floats" for each in (expected, got)
+    ]
+    raise UsageError(f"This model takes {text[0]}, got {text[1]}.")
 
 
 class FeatureCache:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from .codes import Skipped
 from .config import Config, TrainConfig
 from .data.base import LabelledImages
 from .data.decode import to_skipped
+from .data.embeddings import FIT_ROWS, Embeddings, are_embeddings, sample_rows
 from .data.pixel_store import PixelStore
 from .data.preprocess import Preprocess, choose_preprocess
 from .data.sources import as_images
@@ -25,8 +26,9 @@ from .encoding import Encoder, FeatureCache
 from .environment import hardware
 from .errors import DataError, TrainingDivergedError
 from .messages import counts_text
-from .methods import ShallowMethod
+from .methods import METHODS, ShallowMethod
 from .model import HashModel
+from .networks import EMBEDDINGS, Backbone, GivenFeatures
 from .networks.hash_network import HashNetwork
 from .settings import require
 from .training import Checkpoint, Log, TrainingResult, TrainingSet, current_processes, train
@@ -90,17 +92,15 @@ def fit_model(
     processes = current_processes()  # must come first: it selects the GPU of this process
     single = processes.count == 1  # in distributed training only rank 0 has a folder
     require(not (resume and single and folder is None), "To resume, give --out.")
+    data, config = prepare(data, config)
     where, config_train = choose_device(device), cast(TrainConfig, config.train)
-    data = data.used_classes()
-    if len(data.classes) < 2:
-        raise DataError(f"Training needs at least 2 classes with images, got {len(data.classes)}.")
-    backbone = initial_backbone(config)
+    backbone = _backbone(config, data)
     preprocess = choose_preprocess(data.images, backbone.size, config.input)
     network = build_network(
         config,
         backbone,
         classes=len(data.classes),
-        multilabel=data.labels.multilabel,
+        multilabel=data.multilabel,
         train_images=len(data),
         device=where,
         create=True,
@@ -122,13 +122,49 @@ def fit_model(
     facts = _facts(config_train, result, where, train_images=len(inputs.rows))
     precision = effective_precision(config_train, where)
     model = HashModel(
-        network, preprocess, data.classes, data.labels.multilabel, resolved, facts, precision
+        network, preprocess, data.classes, data.multilabel, resolved, facts, precision
     )
     return FitResult(model, inputs.skipped)
 
 
+def prepare(data: LabelledImages, config: Config) -> tuple[LabelledImages, Config]:
+    """Check the classes, choose the rows to fit on, and the backbone of embeddings.
+
+    Embeddings for a method without gradients, and data without labels, are sampled by the seed.
+
+    Args:
+        data: The training data.
+        config: The requested configuration.
+
+    Returns:
+        The data to fit on, without unused classes, and the configuration to run.
+
+    Raises:
+        DataError: The method learns from labels, and there are fewer than 2 classes.
+    """
+    kind, given = METHODS.get(config.method), are_embeddings(data)
+    data = data.used_classes()
+    if kind.uses_labels and len(data.classes) < 2:
+        raise DataError(f"Training needs at least 2 classes with images, got {len(data.classes)}.")
+    if not data.classes or (given and issubclass(kind, ShallowMethod)):
+        rows = sample_rows(len(data), FIT_ROWS, config.seed)
+        data = data.take(rows) if len(rows) < len(data) else data
+    if given:
+        frozen = replace(cast(TrainConfig, config.train), frozen=True)
+        config = replace(config, backbone=EMBEDDINGS, weights="none", train=frozen)
+    return data, config
+
+
+def _backbone(config: Config, data: LabelledImages) -> Backbone:
+    if isinstance(data.images, Embeddings):
+        return GivenFeatures(data.images.width)
+    return initial_backbone(config)
+
+
 def _describe(data: LabelledImages) -> str:
     """What is learned from: a folder of albums or cameras is noticed here."""
+    if not data.classes:
+        return f"{len(data):,} training images without labels"
     counts = dict(zip(data.classes, map(int, data.labels.class_counts()), strict=True))
     return f"{len(data):,} training images of {len(counts):,} classes: {counts_text(counts)}"
 

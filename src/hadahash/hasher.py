@@ -9,10 +9,11 @@ from typing import Any
 from .building import DEFAULT_METHOD, choose_device, make_config
 from .codes import Codes, Skipped
 from .config import Config
-from .data.sources import as_labelled
+from .data.sources import as_training
 from .encoding import FeatureCache, Progress
 from .errors import UsageError
 from .fitting import fit_model
+from .methods import METHODS
 from .model import HashModel
 
 
@@ -135,7 +136,7 @@ class Hasher:
         """
         result = fit_model(
             self.config,
-            as_labelled(data, labels),
+            as_training(data, labels, need_labels=METHODS.get(self.method).uses_labels),
             device=self.device,
             progress=progress,
             cache=cache,

@@ -90,6 +90,7 @@ class Method(nn.Module, ABC):
     """
 
     Settings: ClassVar[type[Any]] = NoSettings
+    uses_labels: ClassVar[bool] = True  # False: it can be fitted on data without labels
 
     def __init__(self, task: Task, settings: Any) -> None:
         super().__init__()

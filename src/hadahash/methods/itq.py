@@ -30,6 +30,7 @@ class ITQ(ShallowMethod):
     """ITQ: principal directions, rotated to minimize the quantization error."""
 
     Settings = ITQSettings
+    uses_labels = False
     mean: Tensor
     directions: Tensor
 
@@ -38,16 +39,16 @@ class ITQ(ShallowMethod):
         require(
             task.bits <= task.features,
             f"bits must be <= {task.features} for itq, the number of features, got {task.bits}. "
-            "Use fewer bits or a wider backbone.",
+            "Use fewer bits, a wider backbone, or lsh.",
         )
         self.register_buffer("mean", torch.zeros(task.features))
         self.register_buffer("directions", torch.zeros(task.features, task.bits))
 
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
         """Find principal directions and rotation; the targets are not used."""
-        X = features.double()
-        mean = X.mean(0)
-        centered = X - mean
+        centered = features.to(torch.float64, copy=True)
+        mean = centered.mean(0)
+        centered -= mean
         P = torch.linalg.eigh(centered.T @ centered).eigenvectors.flip(1)[:, : self.task.bits]
         R = find_rotation(centered @ P, self.settings.itq_iterations, generator)
         self.mean.copy_(mean)
