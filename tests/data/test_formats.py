@@ -120,7 +120,7 @@ def test_tags_of_an_avif_that_claim_gigabytes_are_not_read():
     found = subprocess.run(
         [sys.executable, "-c", code], input=data, capture_output=True, timeout=60, check=True
     )
-    assert found.stdout.decode().split() == "(40, 56, 3) (40, 56)".split()
+    assert found.stdout.decode().split() == ["(40,", "56,", "3)", "(40,", "56)"]
 
 
 @avif

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import DataError
 from .catalog import FileStat
-from .scan import Photo
+from .scan import Photo, ScanOptions
 
 _MANY_DELETED = 0.5  # fraction of the known files
 
@@ -26,6 +26,7 @@ class SyncPlan:
         known: Number of files on disk that are in the catalog.
         home: The folder or table that was compared; None for single files.
         folders: The folders that contain the files.
+        options: How the files were found.
     """
 
     encode: list[Photo]
@@ -37,6 +38,7 @@ class SyncPlan:
     known: int = 0
     home: Path | None = None
     folders: list[Path] = field(default_factory=list)
+    options: ScanOptions = field(default_factory=ScanOptions)
 
     def __str__(self) -> str:
         relabelled = f"{len(self.relabelled):,} relabelled, " if self.relabelled else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..data.folder import Listing
 
 _MANY_FOLDERS = 64
+_TABLES = (".csv", ".tsv", ".parquet")
 
 
 class Photo(NamedTuple):
@@ -64,6 +65,7 @@ class Scan:
         links: Number of symbolic links that were not followed.
         home: The folder, table or data set, if all of one was scanned.
         labelled: Whether labels come from elsewhere than the paths, and may change.
+        options: How the sources were scanned.
     """
 
     photos: list[Photo] = field(default_factory=list)
@@ -73,6 +75,7 @@ class Scan:
     links: int = 0
     home: Path | None = None
     labelled: bool = False
+    options: ScanOptions = field(default_factory=ScanOptions)
 
     @property
     def notice(self) -> str | None:
@@ -92,12 +95,16 @@ class Scan:
         >>> Scan([Photo("b/1.jpg", Path("/a/b/1.jpg"), Path("/a"))]).folders
         [PosixPath('/a')]
         """
-        tops = {
-            photo.root
-            if photo.path.is_relative_to(photo.root) and not photo.path.is_symlink()
-            else Path(os.path.realpath(photo.path)).parent
-            for photo in self.photos
-        }
+        real: dict[Path, Path] = {}
+        tops = set()
+        for photo in self.photos:
+            parent = photo.path.parent
+            if photo.path.is_symlink():
+                place = _real(photo.path).parent
+            else:
+                place = real.get(parent) or real.setdefault(parent, _real(parent))
+            root = photo.root.parent if photo.root.suffix.lower() in _TABLES else photo.root
+            tops.add(root if place.is_relative_to(root) else place)
         return outermost(tops)
 
 
@@ -165,10 +172,10 @@ def scan_folder(
     Raises:
         DataError: The folder cannot be read.
     """
-    root = _resolve(folder)
+    root, options = _resolve(folder), options or ScanOptions()
     listing = _list(root, options)
     photos = [_photo(path, root, prefix) for path in listing.images]
-    return _scan([photos], [listing], home=root)
+    return replace(_scan([photos], [listing], home=root), options=options)
 
 
 def scan_paths(
@@ -297,6 +304,10 @@ def _resolve(path: str | Path) -> Path:
         return Path(path).resolve()
     except (OSError, RuntimeError):  # a symbolic link loop, or a name that is too long
         return Path(path).absolute()  # scanning it reports the reason
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
 
 
 def _absolute(path: Path) -> Path:

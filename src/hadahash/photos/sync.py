@@ -8,7 +8,7 @@ list of files that could not be read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,10 @@ from ..index.items import Id
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog, CatalogRow, Comparison, DeletedFile, FileStat
 from .digests import DigestingImages, file_digest, file_stat
+from .meta import home_path, recorded
 from .models import check_model
 from .plan import SyncPlan, SyncSummary
-from .scan import Photo, Scan, outermost
+from .scan import Photo, Scan
 
 if TYPE_CHECKING:
     from ..model import HashModel
@@ -99,7 +100,7 @@ class PhotoIndex:
             raise UsageError(
                 f"{folder} exists, with the engine {photos.index.engine}. Choose another --out."
             )
-        if photos.home != _home(images) and not moved:
+        if photos.home != home_path(images) and not moved:
             raise UsageError(
                 f"{folder} is an index of {photos.home}, got {images}. If the folder has moved, "
                 "pass --moved; to add other photos: hadahash index add; or choose another --out."
@@ -134,7 +135,7 @@ class PhotoIndex:
         index.meta |= {
             "model": model.id,
             "run": str(Path(run).resolve()),
-            "images": str(_home(images)),
+            "images": str(home_path(images)),
         }
         index.save(folder)
         return PhotoIndex(Path(folder), index)
@@ -198,6 +199,7 @@ class PhotoIndex:
             known=len(compared.known),
             home=whole,
             folders=scan.folders,
+            options=scan.options,
         )
 
     def apply(
@@ -334,15 +336,9 @@ class PhotoIndex:
         self.index.update(codes, labels, [str(photo.path) for photo in photos])
 
     def _record(self, plan: SyncPlan) -> None:
-        """Record where the photos are, so that the service can show them."""
-        before, home = dict(self.index.meta), self.home
-        folders = image_folders(before)
-        if plan.home is not None and plan.home != home:
-            folders = [each for each in folders if home is None or not each.is_relative_to(home)]
-            self.index.meta["images"] = str(plan.home)
-        folders = outermost([*folders, *plan.folders])
-        self.index.meta["folders"] = [str(each) for each in folders]
-        if self.index.meta != before:
+        meta = recorded(self.index.meta, plan)
+        if meta != self.index.meta:
+            self.index.meta.update(meta)
             self.index.save(self.folder)
 
     def _missing_ids(self, ids: Sequence[Id]) -> set[Id]:
@@ -362,22 +358,3 @@ class PhotoIndex:
                     f"{self.folder} already has '{item.id}', which is {item.path or 'no file'} "
                     f"and not {path}. Give the new files other ids: index add --prefix NAME/"
                 )
-
-
-def image_folders(meta: Mapping[str, Any]) -> list[Path]:
-    """The folders that contain the photos of an index.
-
-    Args:
-        meta: `Index.meta`.
-
-    Returns:
-        The folders of the last build and of `hadahash index add`.
-    """
-    recorded = meta.get("folders")
-    if recorded is None:  # an index of version 0.1
-        recorded = [meta["images"]] if "images" in meta else []
-    return [Path(each) for each in recorded]
-
-
-def _home(images: str | Path) -> Path:
-    return Path(images) if str(images).startswith("dataset:") else Path(images).resolve()
