@@ -27,6 +27,8 @@ SHARED = (
     "codes",
     "code_files",
     "native",
+    "queries",
+    "ranking",
 )
 # A module imports only from modules on its left; a new module gets its place here.
 ORDER = (
