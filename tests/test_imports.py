@@ -43,6 +43,7 @@ ORDER = (
     "encoding",
     "evaluation",
     "index",
+    "exporting",
     "building",
     "model_files",
     "restoring",

@@ -30,9 +30,9 @@ def built(run, saved, toy_folder, tmp_path):
     return out
 
 
-COMMANDS = [["index", name] for name in ("build", "add", "remove", "info", "duplicates")] + [
-    ["search"]
-]
+COMMANDS = [
+    ["index", name] for name in ("build", "add", "remove", "info", "export", "duplicates")
+] + [["search"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

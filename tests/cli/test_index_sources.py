@@ -203,3 +203,13 @@ def test_a_dry_run_writes_nothing(build, toy_folder, tmp_path):
     code, out, err = build(toy_folder, "--dry-run")
     assert code == 0 and out.count("encode  ") == 48 and "48 to encode" in err
     assert not (tmp_path / "i").exists()
+
+
+def test_export(run, build, toy_folder, tmp_path):
+    pytest.importorskip("pyarrow")
+    build(toy_folder)
+    out = tmp_path / "x.parquet"
+    code, text, _ = run("index", "export", tmp_path / "i", "--to", "parquet", "--out", out)
+    assert (code, text) == (0, f"48 codes of 16 bits in {out}\n") and out.exists()
+    code, _, err = run("index", "export", tmp_path / "i", "--to", "csv", "--out", out)
+    assert code == 2 and "Unknown export 'csv'" in err and err.count("\n") == 1

@@ -240,6 +240,34 @@ def info(
         output.result(f"{name:<12}{f'{value:,}' if type(value) is int else value}")
 
 
+@app.command("export")
+def export(
+    index: Index,
+    to: Annotated[str, typer.Option(help="parquet, faiss or pgvector.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    table: Annotated[str, typer.Option(help="Name of the table, for pgvector.")] = "photos",
+    class_weight: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            help="For faiss, if there are content bits: how often the class bits count. "
+            "Default: as the model was fitted."
+        ),
+    ] = None,
+) -> None:
+    """Write codes, labels and paths for another engine.
+
+    parquet: one row per photo. faiss: an IndexBinaryFlat, and OUT.csv with the id of each row.
+    pgvector: a script for psql.
+
+    Example: hadahash index export photos.index --to parquet --out photos.parquet
+    """
+    from ..exporting import export_index
+    from ..index import Index as AnyIndex
+
+    done = export_index(AnyIndex.open(index), to, out, table=table, class_weight=class_weight)
+    output.result(f"{done.items:,} codes of {done.bits} bits in {', '.join(map(str, done.files))}")
+
+
 @app.command("duplicates")
 def duplicates(
     index: Index,
