@@ -40,6 +40,8 @@ ORDER = (
     "networks",
     "methods",
     "training",
+    "content",
+    "outputs",
     "encoding",
     "evaluation",
     "index",
@@ -48,6 +50,8 @@ ORDER = (
     "model_files",
     "restoring",
     "model",
+    "loading",
+    "preparing",
     "fitting",
     "hasher",
     "runs",
@@ -60,8 +64,8 @@ ORDER = (
     "cli",
 )
 EXEMPT = {"__init__", "__main__"}  # they hold names, not logic
-# `Codes.save` and `Codes.load` hand over to the module that knows the file formats.
-DELEGATES = {"codes": {"code_files"}}
+# `Codes.save`, `Codes.load` and `HashModel.load` hand over to the module that knows the files.
+DELEGATES = {"codes": {"code_files"}, "model": {"loading"}}
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
 
 
