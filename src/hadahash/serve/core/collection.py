@@ -63,6 +63,8 @@ def resolve_config(
             f"{index} does not record the model of its codes. "
             f"Give its run: hadahash serve {index} --run RUN"
         )
+    if run is not None and not run.is_dir():
+        raise UsageError(f"{run} is not a folder. Give the run that made the index with --run.")
     for folder in images:
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder. Give the image folder with --images.")

@@ -34,6 +34,7 @@ T = TypeVar("T")
 _LOOKUP_THREADS = 4
 _THUMBNAIL_NICENESS = 5
 _START_FAILED = "The service cannot start"
+_SEE_LOG = "See the log of the service."
 _RELOAD_FAILED = "The index on disk cannot be opened, the previous one is served"
 
 
@@ -124,11 +125,13 @@ class Service:
         try:
             await self.handle.reload()
             await asyncio.gather(self._uploaded.start(), self._stored.start())
-        except HadaHashError as error:
-            self._fail(_START_FAILED, error)
+        except HadaHashError:
+            self.problem = f"{_START_FAILED}. {_SEE_LOG}"  # the caller reports the error
             raise
         except Exception as error:
-            self._fail(_START_FAILED, error)
+            self.problem = f"{_START_FAILED}. {_SEE_LOG}"
+            if not isinstance(error, Problem):
+                LOG.exception("%s", _START_FAILED)
             raise HadaHashError(f"{_START_FAILED}: {error or repr(error)}") from error
         self.overview.invalidate()
         self.ready = True
@@ -156,7 +159,7 @@ class Service:
 
     def _fail(self, problem: str, error: Exception) -> None:
         """Report an error; repeated ones are logged once. File paths appear in the log only."""
-        self.problem = f"{problem}. See the log of the service."
+        self.problem = f"{problem}. {_SEE_LOG}"
         if self._reported != repr(error):
             self._reported = repr(error)
             unexpected = None if isinstance(error, (HadaHashError, Problem)) else error
