@@ -158,7 +158,7 @@ class Encoder:
         return torch.cat([part[0] for part in parts]), torch.cat(original) if original else None
 
     def _run(self, backbone: Backbone, view: Tensor) -> Tensor:
-        """The features of a batch, averaged with those of its mirror images if the model does so."""
+        """The features of a batch, averaged with those of its mirror images if so set."""
         features: Tensor = backbone(view)
         if self.preprocess.mirror:
             features = (features + backbone(view.flip(-1))) / 2

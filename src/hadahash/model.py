@@ -15,30 +15,21 @@ import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
-from .building import backbone_key, build_network, choose_device, has_fixed_backbone
+from .building import backbone_key, has_fixed_backbone
 from .codes import Codes, Skipped
 from .config import Config
 from .data.decode import to_skipped
 from .data.preprocess import Preprocess
 from .data.sources import as_images
 from .encoding import Encoder, FeatureCache, Progress, encode_to_file, network_relaxed
-from .errors import HadaHashError, ImageError
+from .errors import ImageError
 from .methods import Method
-from .model_files import (
-    DamagedModelError,
-    MissingPluginError,
-    StoredModel,
-    read_model,
-    write_model,
-)
-from .networks import Backbone, build_backbone
-from .networks.content import ContentPart, ContentProjection
+from .model_files import write_model
+from .networks.content import ContentProjection
 from .networks.hash_network import HashNetwork
 from .outputs import Outputs, to_codes, to_queries
 from .queries import Queries
 from .ranking import Ranking
-from .restoring import fill_network, stored_config
-from .settings import from_mapping
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +142,7 @@ class HashModel:
         Returns:
             True if this model made them, or if no id was recorded.
         """
-        return recorded in (None, self.id, self.weights_sha256, self.info.get(_OLD_ID))
+        return recorded in (None, self.id, self.weights_sha256, self.info.get(OLD_ID))
 
     def codewords(self) -> NDArray[np.int8] | None:
         """The codewords of the classes.
@@ -380,76 +371,15 @@ class HashModel:
         Raises:
             StorageError: There is no model, its files are damaged, or its plugin cannot be loaded.
         """
-        where = choose_device(device)
-        stored = read_model(Path(folder))
-        try:
-            return _from_stored(stored, where)
-        except (DamagedModelError, MissingPluginError):
-            raise
-        except _MALFORMED as error:
-            reason = " ".join(str(error).split())
-            raise stored.damaged(f"it does not match this version: {reason}") from error
+        from .loading import load_model
+
+        return load_model(Path(folder), device)
 
 
-# What building a network from a malformed manifest can raise.
-_MALFORMED = (
-    HadaHashError,
-    AttributeError,
-    KeyError,
-    MemoryError,
-    OverflowError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-_OLD_ID = "id_of_version_0_1"  # key of `info`: the digest of the weights, which was the id
+OLD_ID = "id_of_version_0_1"  # key of `info`: the digest of the weights, which was the id
 
 
 def _check_single(source: Any, skipped: Sequence[Skipped], count: int) -> None:
     """Raise an error if the source is one file that cannot be read."""
     if skipped and count == 1 and isinstance(source, (str, Path)):
         raise ImageError(source, skipped[0].reason)
-
-
-def _empty_backbone(config: Config, features: int | None) -> Backbone:
-    size = config.input.size
-    return build_backbone(config.backbone, features=features, empty=True, img_size=size)
-
-
-def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
-    """Fill an empty network with stored weights."""
-    manifest = stored.manifest
-    config = stored_config(stored)
-    info = dict(manifest.get("info") or {"train_images": manifest.get("train_images")})
-    if stored.format == 1:
-        info[_OLD_ID] = manifest["weights_sha256"]
-    features = manifest.get("features")
-    network = build_network(
-        config,
-        _empty_backbone(config, features),
-        classes=len(manifest["classes"]),
-        multilabel=bool(manifest["multilabel"]),
-        train_images=int(info["train_images"]),
-        device=torch.device("cpu"),
-        create=False,
-    )
-    if config.content_bits:
-        fixed = has_fixed_backbone(config, cast(Method, network.method))
-        original = None if fixed else _empty_backbone(config, features)
-        width = network.backbone.features
-        network.content = ContentPart.empty(config.content_bits, width, original).eval()
-    same = fill_network(network, stored, device)
-    ranking = manifest.get("ranking")
-    model = HashModel(
-        network=network,
-        preprocess=from_mapping(Preprocess, manifest["preprocess"]),
-        classes=tuple(map(str, manifest["classes"])),
-        multilabel=bool(manifest["multilabel"]),
-        config=config,
-        info=info,
-        precision=str(manifest.get("precision", "bf16")),  # version 0.1 encoded in bf16 on a GPU
-        ranking=Ranking.from_dict(ranking) if stored.format >= 3 else None,  # type: ignore[arg-type]
-    )
-    if same:  # the digest of the file has been checked
-        model.__dict__["weights_sha256"] = manifest["weights_sha256"]
-    return model

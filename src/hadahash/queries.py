@@ -76,19 +76,20 @@ class Queries:
         Returns:
             Queries with the same ids.
         """
-        content = getattr(codes, "content", None)
-        signs = None if content is None else unpack(content, codes.content_bits)  # type: ignore[attr-defined]
-        return cls(codes.signs(), codes.ids, codes.skipped, signs)
+        content = None
+        if codes.content is not None:
+            content = unpack(codes.content, codes.content_bits).astype(np.float32)
+        return cls(codes.signs().astype(np.float32), codes.ids, codes.skipped, content)
 
     @property
     def bits(self) -> int:
         """Number of class bits."""
-        return self.values.shape[1]
+        return int(self.values.shape[1])
 
     @property
     def content_bits(self) -> int:
         """Number of content bits; 0 without."""
-        return 0 if self.content is None else self.content.shape[1]
+        return 0 if self.content is None else int(self.content.shape[1])
 
     def __len__(self) -> int:
         return len(self.values)
@@ -122,8 +123,9 @@ class Queries:
 
     def codes(self) -> Codes:
         """The codes: the signs of values and content."""
+        content = None if self.content is None else pack_bits(is_one(self.content))
         packed = pack_bits(is_one(self.values))
-        return Codes(packed, self.bits, self.ids, self.skipped)
+        return Codes(packed, self.bits, self.ids, self.skipped, content, self.content_bits)
 
 
 def _floats(name: str, array: ArrayLike | Any) -> Floats:

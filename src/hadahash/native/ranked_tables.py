@@ -6,6 +6,7 @@ tables come from numpy. Compiled code only adds, multiplies and divides doubles 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -57,7 +58,8 @@ class ClassTerm(NamedTuple):
     logarithm: bool
 
 
-class RankedQueries(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class RankedQueries:
     """Queries of a ranked search: points = start + class term - losses.
 
     Attributes:
@@ -74,7 +76,7 @@ class RankedQueries(NamedTuple):
     linear: LinearTerm | None
     content: LinearTerm | None
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         """Number of queries."""
         return len(self.start)
 

@@ -8,8 +8,8 @@ from .fitting import fit_ranking as fit_ranking
 from .model import RANKS as RANKS
 from .model import Rank as Rank
 from .model import Ranking as Ranking
-from .prepare import Prepared as Prepared
-from .prepare import prepare as prepare
+from .preparing import Prepared as Prepared
+from .preparing import prepare as prepare
 from .search import RankedHits as RankedHits
 from .search import ranked_search as ranked_search
 from .search import score as score

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from ..native.ranked_tables import Points, reference_points
 from ..native.tables import Rows, Table, rows_of
 from ..queries import Queries
 from .model import Doubles, Ranking
-from .prepare import Prepared, prepare
+from .preparing import Prepared, prepare
 
 LOWEST = np.iinfo(np.int64).min  # points of padding, and the floor that excludes nothing
 
@@ -106,14 +106,14 @@ def score(
     prepared = prepare(queries, ranking, rank, weight)
     if codes.bits != prepared.bits:
         raise UsageError(f"Queries of {prepared.bits} bits do not fit codes of {codes.bits} bits.")
-    content: Any = getattr(codes, "content", None)
-    if prepared.content_bits and getattr(codes, "content_bits", 0) != prepared.content_bits:
+    if prepared.content_bits not in (0, codes.content_bits):
         raise UsageError(
             f"Queries of {prepared.content_bits} content bits do not fit codes of "
-            f"{getattr(codes, 'content_bits', 0)}."
+            f"{codes.content_bits} content bits."
         )
-    rows = None if not prepared.content_bits else rows_of(content)
-    return prepared.scores(reference_points(prepared.tables, rows_of(codes.packed), rows))
+    used = prepared.content_bits and codes.content is not None
+    content = rows_of(codes.content) if used else None  # type: ignore[arg-type]
+    return prepared.scores(reference_points(prepared.tables, rows_of(codes.packed), content))
 
 
 def _checked_content(prepared: Prepared, table: Table, content: Rows | None) -> Rows | None:

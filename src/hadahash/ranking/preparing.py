@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ from ..queries import Queries
 from .model import VALUE_GRID, Doubles, Ranking, check_rank, check_weight, sigmoid
 
 
-class Prepared(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Prepared:
     """Queries that are ready for a ranked search.
 
     Attributes:
@@ -37,7 +38,7 @@ class Prepared(NamedTuple):
     bits: int
     content_bits: int
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         """Number of queries."""
         return len(self.tables)
 
