@@ -1,6 +1,7 @@
 """Photo folders as an index: scan, catalog, sync and search."""
 
 from .catalog import CATALOG, Catalog
+from .duplicates import default_threshold
 from .models import check_model, load_model_of
 from .plan import SyncPlan, SyncSummary
 from .scan import Photo, Scan, scan_folder, scan_paths
@@ -30,6 +31,7 @@ __all__ = [
     "check_rank",
     "content_weight",
     "default_rank",
+    "default_threshold",
     "find_similar",
     "find_similar_to",
     "load_model_of",
