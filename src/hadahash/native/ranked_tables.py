@@ -21,6 +21,7 @@ Points = NDArray[np.int64]
 PROBABILITY_GRID = 1 << 40  # points of a probability 1
 LOGARITHM_GRID = 1 << 32  # points of a logarithm 1
 LEAST_PROBABILITY = 2.0**-60  # of which a logarithm is taken
+LANES = 4  # partial sums over classes: class c belongs to the sum c % LANES
 _MANTISSAS = 128  # table entries of `logarithm`
 _STEP = 1 << 16  # items scored at once
 
@@ -138,25 +139,26 @@ def _class_points(term: ClassTerm, rows: Rows) -> Points:
 
 
 def _shared_single(term: ClassTerm, distances: NDArray[np.int32]) -> Doubles:
-    """sum_c p_c e_c / sum_c e_c, in the order of classes."""
+    """sum_c p_c e_c / sum_c e_c; partial sums as in ranked.c."""
     if term.probabilities is None or term.powers is None:
         raise ValueError("A single-label term needs probabilities and powers.")
-    above = np.zeros((len(term.probabilities), distances.shape[1]))
-    below = np.zeros(distances.shape[1])
-    for p, each in zip(term.probabilities.T, distances, strict=True):
-        above += p[:, None] * term.powers[each]
-        below += term.powers[each]
-    return np.asarray(above / below)
+    above = np.zeros((LANES, len(term.probabilities), distances.shape[1]))
+    below = np.zeros((LANES, 1, distances.shape[1]))
+    for c, (p, each) in enumerate(zip(term.probabilities.T, distances, strict=True)):
+        above[c % LANES] += p[:, None] * term.powers[each]
+        below[c % LANES] += term.powers[each]
+    sums = ((part[0] + part[1]) + (part[2] + part[3]) for part in (above, below))
+    return np.asarray(np.divide(*sums))
 
 
 def _shared_multi(term: ClassTerm, distances: NDArray[np.int32]) -> Doubles:
-    """1 - prod_c factor_c, in the order of classes."""
+    """1 - prod_c factor_c; partial products as in ranked.c."""
     if term.factors is None:
         raise ValueError("A multi-label term needs factors.")
-    product = np.ones((len(term.factors), distances.shape[1]))
+    parts = np.ones((LANES, len(term.factors), distances.shape[1]))
     for c, each in enumerate(distances):
-        product *= term.factors[:, c, each]
-    return np.asarray(1.0 - product)
+        parts[c % LANES] *= term.factors[:, c, each]
+    return np.asarray(1.0 - (parts[0] * parts[1]) * (parts[2] * parts[3]))
 
 
 def _losses(term: LinearTerm, rows: Rows) -> Points:

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from ..codes import Codes, hamming
+from ..codes import Codes
 from ..errors import UsageError
-from ..native.ranked_tables import Points, reference_points
+from ..native.ranked import RankedHits as RankedHits
+from ..native.ranked import all_points, most_points
+from ..native.ranked_tables import Points
 from ..native.tables import Rows, Table, rows_of
 from ..queries import Queries
 from .model import Doubles, Ranking
 from .preparing import Prepared, prepare
-
-LOWEST = np.iinfo(np.int64).min  # points of padding, and the floor that excludes nothing
-
-
-class RankedHits(NamedTuple):
-    """Results of a ranked search: best first, ties in the order of ordinals.
-
-    Attributes:
-        ordinals: int64 (q, k); -1 is padding.
-        points: int64 (q, k): `Prepared.scores` turns them into scores; `LOWEST` is padding.
-        distances: Hamming distances of the class bits, int32 (q, k); -1 is padding.
-    """
-
-    ordinals: NDArray[np.int64]
-    points: Points
-    distances: NDArray[np.int32]
 
 
 def ranked_search(
@@ -65,20 +49,17 @@ def ranked_search(
         UsageError: The queries do not fit the table, or content is missing.
     """
     content = _checked_content(prepared, table, content)
-    points = reference_points(prepared.tables, table.rows, _by_position(table, content))
-    distances = hamming(prepared.tables.codes.view(np.uint8), table.rows.view(np.uint8))
-    ordinals = np.arange(len(table)) if table.ordinals is None else table.ordinals.astype(np.int64)
-    hidden = np.zeros(points.shape, bool)
-    if allowed is not None:
-        bits = np.unpackbits(allowed.view(np.uint8), count=len(table), bitorder="little")
-        hidden |= ~bits.view(bool)
-    if floors is not None:
-        hidden |= points < floors[:, None]
-    if radius is not None:
-        hidden |= distances > radius
-    points[hidden] = LOWEST
-    order = np.lexsort((np.broadcast_to(ordinals, points.shape), np.negative(points, dtype=object)))
-    return _padded(order[:, :k], points, distances, ordinals, k)
+    return most_points(
+        prepared.tables,
+        table,
+        content,
+        k=k,
+        bits=prepared.bits,
+        floors=floors,
+        radius=radius,
+        allowed=allowed,
+        threads=threads,
+    )
 
 
 def score(
@@ -113,7 +94,8 @@ def score(
         )
     used = prepared.content_bits and codes.content is not None
     content = rows_of(codes.content) if used else None  # type: ignore[arg-type]
-    return prepared.scores(reference_points(prepared.tables, rows_of(codes.packed), content))
+    rows = rows_of(codes.packed)
+    return prepared.scores(all_points(prepared.tables, rows, content, prepared.bits))
 
 
 def _checked_content(prepared: Prepared, table: Table, content: Rows | None) -> Rows | None:
@@ -123,31 +105,3 @@ def _checked_content(prepared: Prepared, table: Table, content: Rows | None) -> 
         got = "none" if content is None else len(content)
         raise UsageError(f"{len(table)} items need {len(table)} rows of content bits, got {got}.")
     return content
-
-
-def _by_position(table: Table, content: Rows | None) -> Rows | None:
-    if content is None or table.ordinals is None:
-        return content
-    rows: Rows = content[table.ordinals]
-    return rows
-
-
-def _padded(
-    order: NDArray[np.intp],
-    points: Points,
-    distances: NDArray[np.int32],
-    ordinals: NDArray[np.int64],
-    k: int,
-) -> RankedHits:
-    """The items of this order, with padding to k columns."""
-    missing = k - order.shape[1]
-    found = np.take_along_axis(points, order, 1)
-    near = np.take_along_axis(distances, order, 1)
-    items = ordinals[order]
-    wide = ((0, 0), (0, missing))
-    found = np.pad(found, wide, constant_values=LOWEST)
-    padding = found == LOWEST
-    items, near = np.pad(items, wide), np.pad(near, wide)
-    return RankedHits(
-        np.where(padding, -1, items), found, np.where(padding, -1, near).astype(np.int32)
-    )

@@ -103,13 +103,16 @@ class MilvusIndex(Index):
         index = cls(manifest.bits, manifest.codewords, read_settings(stored))
         index._revision = loaded.revision
         index.meta = {key: value for key, value in manifest.meta.items() if key != _META}
+        index.content_bits, index.ranking = manifest.content_bits, manifest.ranking
         return index
 
     def save(self, folder: str | Path) -> None:
         """Write the address of the codes to a folder, without the token. See `Engine.save`."""
         with self._writing:
             meta = {**self.meta, _META: self.settings.stored}
-            state = IndexState(self.engine, self.bits, self.codewords, meta, ())
+            state = IndexState(
+                self.engine, self.bits, self.codewords, meta, (), self.content_bits, self.ranking
+            )
             self._revision = IndexFolder(folder).commit(state, self._revision)[1]
 
     def verify(self) -> None:
@@ -211,7 +214,9 @@ class MilvusIndex(Index):
 
     # ---- changes ---------------------------------------------------------------------------------
 
-    def _put(self, packed: NDArray[np.uint8], items: ItemTable) -> None:
+    def _put(
+        self, packed: NDArray[np.uint8], items: ItemTable, content: NDArray[np.uint8] | None = None
+    ) -> None:
         with self._writing:
             if not self._exists():
                 self._make_collection(items.id_type)
