@@ -45,6 +45,7 @@ ORDER = (
     "encoding",
     "evaluation",
     "index",
+    "exporting",
     "building",
     "model_files",
     "restoring",

@@ -19,14 +19,36 @@ app = typer.Typer(help="Build, update and inspect an index of photos.", no_args_
 Index = Annotated[Path, typer.Argument(help="Folder of an index.")]
 
 
+Exclude = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        metavar="PATTERN",
+        help="Leave out files and folders, e.g. --exclude '*_thumb.*' --exclude albums/old. "
+        "May be repeated.",
+    ),
+]
+FollowLinks = Annotated[
+    Optional[bool],  # noqa: UP045
+    typer.Option(
+        "--follow-links/--no-follow-links",
+        help="Follow symbolic links to folders and out of the folder.",
+        show_default=False,
+    ),
+]
+
+
 @app.command("build")
 def build(
     run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
-    folder: Annotated[Path, typer.Argument(help="Folder of photos, searched recursively.")],
+    photos: Annotated[
+        str, typer.Argument(help="Folder (searched recursively), table, or data set name.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the index.")] = Path("photos.index"),
     engine: Annotated[
         str | None, typer.Option(help="exact (the default), routed or milvus.")
     ] = None,
+    exclude: Exclude = None,
+    follow_links: FollowLinks = None,
     moved: Annotated[
         bool, typer.Option("--moved", help="The photo folder was moved; update the index.")
     ] = False,
@@ -46,38 +68,49 @@ def build(
         Optional[list[str]],  # noqa: UP045
         options.changes("Change an option of the engine, e.g. --set uri=http://host:19530"),
     ] = None,
+    data_root: options.Root = None,
     device: options.Device = "auto",
 ) -> None:
-    """Encode a folder of photos into an index.
+    """Encode photos into an index.
 
     Run again to sync: adds new and changed files, removes deleted ones; renamed files keep their
-    codes. The top-level folder of an image is its label. Unreadable files are listed in skipped.csv
-    in the index. With --engine milvus the codes are stored on a server: --set uri=http://host:19530
+    codes. Labels are those of the table, or the top-level folder of each photo. Patterns of
+    --exclude and --follow-links are remembered. Unreadable files are listed in skipped.csv in the
+    index. With --engine milvus the codes are stored on a server: --set uri=http://host:19530
     --set collection=photos, or HADAHASH_MILVUS_URI and HADAHASH_MILVUS_TOKEN.
 
     Example: hadahash index build runs/photos photos/ --out photos.index
     """
     from ..model import HashModel
-    from ..photos import PhotoIndex, scan_folder
+    from ..photos import PhotoIndex, SyncPlan, recorded_meta, scan_options, scan_source
     from ..settings import parse_assignments
 
-    scan = scan_folder(folder)
+    rules = scan_options(
+        recorded_meta(out),
+        exclude=exclude,
+        follow_links=follow_links,
+        data_root=data_root,
+        pictures=out.with_name(f"{out.name}.pictures"),
+    )
+    scan = scan_source(photos, rules)
     _show_notice(scan)
     if not scan.photos and not out.exists() and not allow_empty:
         raise DataError(
-            f"{folder} contains no images. To build an empty index, pass --allow-empty."
+            f"{photos} contains no images. To build an empty index, pass --allow-empty."
         )
+    home = scan.home or Path(photos)
+    if dry_run and not out.exists():
+        _show_plan(out, SyncPlan(scan.photos))
+        return
     model = HashModel.load(run, device=device)
     settings = parse_assignments(set_ or [])
-    photos = PhotoIndex.open_or_create(
-        out, model, run, folder, engine=engine, moved=moved, **settings
-    )
-    plan = photos.plan(scan, whole=Path(folder).resolve(), checksum=checksum)
+    index = PhotoIndex.open_or_create(out, model, run, home, engine=engine, moved=moved, **settings)
+    plan = index.plan(scan, whole=home, checksum=checksum)
     if dry_run:
-        _show_plan(photos, plan)
+        _show_plan(out, plan)
         return
     plan.check_deletions(allow_empty=allow_empty, allow_deletions=yes)
-    _apply(photos, plan, model)
+    _apply(index, plan, model)
     output.info(f"next: hadahash serve {out}, or: hadahash search {out} IMAGE")
 
 
@@ -86,27 +119,38 @@ def add(
     index: Index,
     sources: Annotated[
         list[Path],
-        typer.Argument(help="Image files, or folders (searched recursively)."),
+        typer.Argument(help="Image files, folders (searched recursively), or tables."),
     ],
     prefix: Annotated[
         str, typer.Option(help="Prefix of each new id, to avoid conflicts: --prefix old/.")
     ] = "",
+    exclude: Exclude = None,
+    follow_links: FollowLinks = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
+    ] = False,
     run: options.Run = None,
     device: options.Device = "auto",
 ) -> None:
     """Add images to an index or update them; nothing is removed.
 
+    The index remembers the folders, so that `hadahash serve` shows their photos too.
+
     Example: hadahash index add photos.index more-photos/ --prefix more/
     """
-    from ..photos import PhotoIndex, load_model_of, scan_paths
+    from ..photos import PhotoIndex, load_model_of, scan_options, scan_paths
 
     photos = PhotoIndex.open(index)
-    scan = scan_paths(sources, home=photos.home, prefix=prefix)
+    rules = scan_options({}, exclude=exclude, follow_links=follow_links)
+    scan = scan_paths(sources, rules, home=photos.home, prefix=prefix)
     _show_notice(scan)
     if not scan.photos:
         raise DataError(f"No image found in {', '.join(map(str, sources))}.")
-    model = load_model_of(photos.index, index, run, device=device)
-    _apply(photos, photos.plan(scan), model)
+    plan = photos.plan(scan)
+    if dry_run:
+        _show_plan(index, plan)
+        return
+    _apply(photos, plan, load_model_of(photos.index, index, run, device=device))
 
 
 def _show_notice(scan: Scan) -> None:
@@ -114,14 +158,16 @@ def _show_notice(scan: Scan) -> None:
         output.info(scan.notice)
 
 
-def _show_plan(photos: PhotoIndex, plan: SyncPlan) -> None:
+def _show_plan(index: Path, plan: SyncPlan) -> None:
     for photo in plan.encode:
         output.result(f"encode  {photo.id}")
     for old, photo in plan.renamed.items():
         output.result(f"rename  {old} -> {photo.id}")
+    for photo in plan.relabelled:
+        output.result(f"relabel {photo.id}: {', '.join(photo.labels) or 'no label'}")
     for each in plan.deleted:
         output.result(f"remove  {each}")
-    output.info(f"{photos.folder}: {plan} (dry run, nothing was changed)")
+    output.info(f"{index}: {plan} (dry run, nothing was changed)")
 
 
 def _apply(photos: PhotoIndex, plan: SyncPlan, model: HashModel) -> None:
@@ -192,6 +238,34 @@ def info(
     facts["verified"] = "yes" if verify else "not checked (--verify)"
     for name, value in facts.items():
         output.result(f"{name:<12}{f'{value:,}' if type(value) is int else value}")
+
+
+@app.command("export")
+def export(
+    index: Index,
+    to: Annotated[str, typer.Option(help="parquet, faiss or pgvector.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    table: Annotated[str, typer.Option(help="Name of the table, for pgvector.")] = "photos",
+    class_weight: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            help="For faiss, if there are content bits: how often the class bits count. "
+            "Default: as the model was fitted."
+        ),
+    ] = None,
+) -> None:
+    """Write codes, labels and paths for another engine.
+
+    parquet: one row per photo. faiss: an IndexBinaryFlat, and OUT.csv with the id of each row.
+    pgvector: a script for psql.
+
+    Example: hadahash index export photos.index --to parquet --out photos.parquet
+    """
+    from ..exporting import export_index
+    from ..index import Index as AnyIndex
+
+    done = export_index(AnyIndex.open(index), to, out, table=table, class_weight=class_weight)
+    output.result(f"{done.items:,} codes of {done.bits} bits in {', '.join(map(str, done.files))}")
 
 
 @app.command("duplicates")

@@ -2,9 +2,10 @@
 
 from .catalog import CATALOG, Catalog
 from .duplicates import default_threshold
+from .meta import image_folders, recorded_meta, scan_options
 from .models import check_model, load_model_of
 from .plan import SyncPlan, SyncSummary
-from .scan import Photo, Scan, scan_folder, scan_paths
+from .scan import Photo, Scan, ScanOptions, scan_folder, scan_paths, scan_source
 from .search import (
     SearchHit,
     available_ranks,
@@ -23,6 +24,7 @@ __all__ = [
     "Photo",
     "PhotoIndex",
     "Scan",
+    "ScanOptions",
     "SearchHit",
     "SyncPlan",
     "SyncSummary",
@@ -34,7 +36,11 @@ __all__ = [
     "default_threshold",
     "find_similar",
     "find_similar_to",
+    "image_folders",
     "load_model_of",
+    "recorded_meta",
     "scan_folder",
+    "scan_options",
     "scan_paths",
+    "scan_source",
 ]
