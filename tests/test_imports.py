@@ -53,6 +53,7 @@ ORDER = (
     "restoring",
     "model",
     "loading",
+    "pretrained",
     "preparing",
     "fitting",
     "hasher",
@@ -67,7 +68,7 @@ ORDER = (
 )
 EXEMPT = {"__init__", "__main__"}  # they hold names, not logic
 # `Codes.save`, `Codes.load` and `HashModel.load` hand over to the module that knows the files.
-DELEGATES = {"codes": {"code_files"}, "model": {"loading"}}
+DELEGATES = {"codes": {"code_files"}, "model": {"loading", "pretrained"}}
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
 
 

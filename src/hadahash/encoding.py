@@ -7,7 +7,6 @@ and it can take the i-th of n equal shards of the images.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,9 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from .cached_outputs import cached_outputs
+from .cached_outputs import cached_outputs, weights_digest
 from .codes import Codes
 from .data.base import Images
 from .data.contents import has_digests
@@ -30,7 +29,7 @@ from .data.decode import decode, to_skipped
 from .data.embeddings import Embeddings
 from .data.preprocess import Preprocess, center_view
 from .data.sources import ImageSource
-from .errors import StorageError, UsageError
+from .errors import DataError, StorageError, UsageError
 from .feature_cache import FeatureStore, default_store, group_key
 from .files import read_json, write_json
 from .networks import EMBEDDINGS, Backbone
@@ -198,22 +197,6 @@ class Encoder:
         return features.float().cpu()
 
 
-def weights_digest(module: nn.Module) -> str:
-    """Return a sha256 that changes with any weight of a module.
-
-    Args:
-        module: The module.
-
-    Returns:
-        The digest in hexadecimal.
-    """
-    digest = hashlib.sha256(type(module).__name__.encode())
-    for name, tensor in module.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
 def network_relaxed(network: HashNetwork, values: Tensor) -> Tensor:
     """The continuous codes of a network in [-1, 1], for real-valued queries.
 
@@ -345,6 +328,7 @@ def encode_to_file(
         The codes, as written.
 
     Raises:
+        DataError: None of the images can be read; no file is written.
         StorageError: A file cannot be written.
     """
     rows = shard_rows(len(source), shard)
@@ -364,9 +348,20 @@ def encode_to_file(
             progress(len(chunk))
         done.append(codes)
     codes = Codes.concatenate(done) if done else encoder.encode(images)
-    codes.save(out)
+    if len(codes) or not codes.skipped:
+        codes.save(out)
     shutil.rmtree(folder, ignore_errors=True)
+    _check_some(codes)
     return codes
+
+
+def _check_some(codes: Codes) -> None:
+    if codes.skipped and not len(codes):
+        first = codes.skipped[0]
+        raise DataError(
+            f"No image can be read ({len(codes.skipped):,} unreadable), so nothing was written. "
+            f"First failure: {first.path}: {first.reason.rstrip('.')}."
+        )
 
 
 def _load_part(path: Path) -> Codes | None:
