@@ -26,6 +26,7 @@ from .digests import DigestingImages, file_stat
 from .meta import home_path, recorded
 from .models import check_model
 from .plan import SyncPlan, SyncSummary
+from .ready import MODEL
 from .scan import Photo, Scan
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ class PhotoIndex:
         Args:
             folder: The folder of the index.
             model: The model that encodes.
-            run: The folder of its run, which is recorded.
+            run: The folder of its run, which is recorded; "model": the folder of that name in the
+                folder of the index.
             images: The folder or table of the photos, or `Scan.home`; it is recorded.
             engine: A name of `list_engines()`.
             **options: Options of the engine.
@@ -131,11 +133,16 @@ class PhotoIndex:
         Returns:
             The index.
         """
-        codes = Codes(packed=np.zeros((0, -(-model.bits // 8)), np.uint8), bits=model.bits)
-        index = Index.build(codes, engine=engine, codewords=model.codewords(), **options)
+        index = Index.build(
+            no_codes(model),
+            engine=engine,
+            codewords=model.codewords(),
+            ranking=model.ranking,
+            **options,
+        )
         index.meta |= {
             "model": model.id,
-            "run": str(Path(run).resolve()),
+            "run": MODEL if run == MODEL else str(Path(run).resolve()),
             "images": str(home_path(images)),
         }
         index.save(folder)
@@ -359,3 +366,20 @@ class PhotoIndex:
                     f"{self.folder} already has '{item.id}', which is {item.path or 'no file'} "
                     f"and not {path}. Give the new files other ids: index add --prefix NAME/"
                 )
+
+
+def no_codes(model: HashModel) -> Codes:
+    """Return codes of no image, with the lengths of a model's codes.
+
+    Args:
+        model: The model.
+
+    Returns:
+        Codes without rows.
+    """
+    packed, content = (
+        np.zeros((0, -(-bits // 8)), np.uint8) for bits in (model.bits, model.content_bits)
+    )
+    if not model.content_bits:
+        return Codes(packed, model.bits)
+    return Codes(packed, model.bits, content=content, content_bits=model.content_bits)
