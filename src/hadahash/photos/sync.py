@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..codes import Codes, write_skipped
-from ..data.contents import file_digest
 from ..errors import UsageError
 from ..index import Index
 from ..index.items import Id
@@ -181,7 +180,7 @@ class PhotoIndex:
         for known in compared.known:
             photo = by_id[known.id]
             same = known.same_stat and not checksum
-            if not same and known.digest and known.digest == file_digest(photo.path):
+            if not same and known.digest and known.digest == _file_digest(photo.path):
                 same = True
                 mtime_only[photo.id] = stats[photo.id]
             if not same:
@@ -298,7 +297,7 @@ class PhotoIndex:
             candidates = by_size.get(stats[photo.id].size)
             if not candidates:
                 continue
-            digest = file_digest(photo.path)
+            digest = _file_digest(photo.path)
             matches = [each for each in candidates if each.digest == digest]
             if matches:  # prefer the copy that kept its file name
                 match = next((each for each in matches if each.id == photo.id), matches[0])
@@ -319,7 +318,7 @@ class PhotoIndex:
             self.index.remove(old)
         self.index.save(self.folder)
         rows = {
-            p.id: CatalogRow(p.root, file_stat(p.path), file_digest(p.path), None) for p in photos
+            p.id: CatalogRow(p.root, file_stat(p.path), _file_digest(p.path), None) for p in photos
         }
         self.catalog.write(rows)
         self.catalog.remove(old)
@@ -366,6 +365,13 @@ class PhotoIndex:
                     f"{self.folder} already has '{item.id}', which is {item.path or 'no file'} "
                     f"and not {path}. Give the new files other ids: index add --prefix NAME/"
                 )
+
+
+def _file_digest(path: Path) -> bytes:
+    """The sha256 of a file; see `hadahash.data.contents.file_digest`."""
+    from ..data.contents import file_digest  # commands that read no photo start faster
+
+    return file_digest(path)
 
 
 def no_codes(model: HashModel) -> Codes:
