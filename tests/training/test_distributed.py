@@ -150,7 +150,8 @@ def test_torchrun_trains_a_run(tmp_path):
         "--device",
         "cpu",
     ]
-    command += ["--method", "hcdh", "--backbone", "test_efficientnet", "--weights", "none"]
+    command += ["--method", "hcdh", "--content-bits", "0"]
+    command += ["--backbone", "test_efficientnet", "--weights", "none"]
     command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
