@@ -173,7 +173,13 @@ def test_results_as_json(photos):
     again = Duplicates.from_dict(stored, Dismissed([found[0].ids]))
     assert list(again) == list(found.without(Dismissed([found[0].ids])))
     assert list(again.rethreshold(3).without(Dismissed())) == list(found.rethreshold(3))
-    for changes in ({"ids": [1]}, {"links": [[0, 10**6, 1]]}, {"codes": ["zz"]}, {"bits": 7}):
+    for changes in (
+        {"ids": [1]},
+        {"links": [[0, 10**6, 1]]},
+        {"links": [[0, 1, 2**70]]},
+        {"codes": ["zz"]},
+        {"bits": 7},
+    ):
         with pytest.raises(UsageError, match="no stored duplicates"):
             Duplicates.from_dict(stored | changes)
     with pytest.raises(UsageError, match="no stored duplicates"):

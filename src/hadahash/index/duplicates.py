@@ -181,7 +181,7 @@ class Duplicates(Sequence[DuplicateGroup]):
             if links.size and not 0 <= links[:, :2].min() <= links[:, :2].max() < len(ids):
                 raise ValueError("a link has no item")
             threshold, part = int(stored["threshold"]), str(stored["part"])
-        except (KeyError, TypeError, ValueError, UsageError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, UsageError) as error:
             raise UsageError(f"These are no stored duplicates ({error}). Search again.") from None
         return cls(codes, links, threshold=threshold, part=part, dismissed=dismissed)
 
