@@ -42,6 +42,8 @@ ORDER = (
     "training",
     "content",
     "outputs",
+    "feature_cache",
+    "cached_outputs",
     "encoding",
     "evaluation",
     "index",

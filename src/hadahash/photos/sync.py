@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..codes import Codes, write_skipped
+from ..data.contents import file_digest
 from ..errors import UsageError
 from ..index import Index
 from ..index.items import Id
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog, CatalogRow, Comparison, DeletedFile, FileStat
-from .digests import DigestingImages, file_digest, file_stat
+from .digests import DigestingImages, file_stat
 from .meta import home_path, recorded
 from .models import check_model
 from .plan import SyncPlan, SyncSummary
