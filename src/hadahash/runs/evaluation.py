@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import files
 from ..codes import Codes, write_skipped
-from ..data import LabelledImages, find_dataset, open_dataset
+from ..data import LabelledImages, find_dataset
 from ..data.datasets import DATASETS
 from ..data.labels import Labels
 from ..encoding import FeatureCache, Progress
@@ -19,7 +19,7 @@ from ..errors import DataError, StorageError
 from ..evaluation import Report, evaluate
 from ..model import HashModel
 from ..settings import require
-from .record import data_digests
+from .record import DataSpec, data_digests
 from .run_dir import RunDir
 from .training import labels_of
 
@@ -69,7 +69,9 @@ def evaluate_run(
     model = model or HashModel.load(folder.path, device=device)
     folder.check_model(record, model)
     split = folder.split(record)
-    dataset = dataset or open_dataset(spec, root or record.get("root"))
+    labels_at, array = record.get("labels"), record.get("array")
+    source = DataSpec(spec, root or record.get("root"), labels=labels_at, array=array)
+    dataset = dataset or source.open()
     digests = _check_data(folder, record, dataset)
     parts = {"query": dataset.take(split.query), "database": dataset.take(split.database)}
     values = model.values(parts["query"].source, progress=progress, cache=cache)
