@@ -196,7 +196,7 @@ def _fit_ranking(
     """Fit the ranking on the codes of training images."""
     words = network.codewords()
     if words is None:
-        return Ranking(None, multilabel=labels.multilabel)
+        return Ranking(None, multilabel=labels.multilabel and labels.count > 0)
     rows = _sample(len(inputs.rows), _RANKING_IMAGES, config.seed)
     values = _values(network, preprocess, inputs, cast(TrainConfig, config.train), rows)
     return fit_ranking(

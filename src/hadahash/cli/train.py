@@ -95,7 +95,7 @@ def train(
     spec = DataSpec(str(data or embeddings), root, protocol, validation, labels, array)
     dataset = _embeddings(spec, ids) if embeddings else _photos(spec, configuration)
     if dataset is not None and not dataset.classes:
-        _fit_unlabelled(configuration, dataset, out, overwrite=overwrite, device=device)
+        _fit_unlabelled(configuration, spec, dataset, out, overwrite=overwrite, device=device)
         return
     frozen_by_default = bool(configuration.train and configuration.train.frozen)
     by_default = frozen_by_default and "frozen" not in settings and embeddings is None
@@ -133,15 +133,24 @@ def _photos(spec: DataSpec, config: Config) -> LabelledImages | None:
 
 
 def _fit_unlabelled(
-    config: Config, data: LabelledImages, out: Path, *, overwrite: bool, device: str
+    config: Config,
+    spec: DataSpec,
+    data: LabelledImages,
+    out: Path,
+    *,
+    overwrite: bool,
+    device: str,
 ) -> None:
+    from ..methods import METHODS
     from ..runs import fit_unlabelled
 
+    if METHODS.get(config.method).uses_labels:
+        raise UsageError(f"{config.method} needs --labels. The methods itq and lsh need none.")
     model = fit_unlabelled(config, data, out, overwrite=overwrite, device=device, info=output.info)
     if (out / "skipped.csv").exists():
         output.info(f"Some rows or images could not be read: see {out / 'skipped.csv'}")
     output.info(f"fitted on {model.info['train_images']:,} of {len(data):,}")
-    output.result(f"saved in {out}; next: hadahash index build {out} {data.name or 'PHOTOS'}")
+    output.result(f"saved in {out}; next: hadahash index build {out} {spec.data}")
 
 
 def _info(notes: list[str], text: str) -> None:
