@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from .data.base import Images
 from .data.contents import content_digest
@@ -63,6 +64,22 @@ def cached_outputs(
                 new |= _to_store(images, part, start, found, known)
                 yield part
             store.put(group, new)
+
+
+def weights_digest(module: nn.Module) -> str:
+    """Return a sha256 that changes with any weight of a module.
+
+    Args:
+        module: The module.
+
+    Returns:
+        The digest in hexadecimal.
+    """
+    digest = hashlib.sha256(type(module).__name__.encode())
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _chunk(

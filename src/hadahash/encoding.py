@@ -7,7 +7,6 @@ and it can take the i-th of n equal shards of the images.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,9 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from .cached_outputs import cached_outputs
+from .cached_outputs import cached_outputs, weights_digest
 from .codes import Codes
 from .data.base import Images
 from .data.contents import has_digests
@@ -196,22 +195,6 @@ class Encoder:
         if self.preprocess.mirror:
             features = (features + backbone(view.flip(-1))) / 2
         return features.float().cpu()
-
-
-def weights_digest(module: nn.Module) -> str:
-    """Return a sha256 that changes with any weight of a module.
-
-    Args:
-        module: The module.
-
-    Returns:
-        The digest in hexadecimal.
-    """
-    digest = hashlib.sha256(type(module).__name__.encode())
-    for name, tensor in module.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def network_relaxed(network: HashNetwork, values: Tensor) -> Tensor:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from ..errors import DataError
+from ..errors import DataError, UsageError
 from . import options, output
 
 if TYPE_CHECKING:
     from ..model import HashModel
-    from ..photos import PhotoIndex, Scan, SyncPlan
+    from ..photos import Build, PhotoIndex, Scan, SyncPlan, SyncSummary
 
 app = typer.Typer(help="Build, update and inspect an index of photos.", no_args_is_help=True)
 
@@ -37,11 +37,32 @@ FollowLinks = Annotated[
 ]
 
 
+Moved = Annotated[
+    bool, typer.Option("--moved", help="The photo folder was moved; update the index.")
+]
+Checksum = Annotated[
+    bool, typer.Option("--checksum", help="Compare file contents, not size and time.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Continue if most indexed files are missing.")]
+AllowEmpty = Annotated[
+    bool, typer.Option("--allow-empty", help="Continue if the folder has no images.")
+]
+EngineSettings = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    options.changes("Change an option of the engine, e.g. --set uri=http://host:19530"),
+]
+
+
 @app.command("build")
 def build(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
-    photos: Annotated[
-        str, typer.Argument(help="Folder (searched recursively), table, or data set name.")
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[RUN] PHOTOS",
+            help="PHOTOS: a folder (searched recursively), a table, or a data set name. RUN: folder"
+            " of a trained run; without it, codes are learned from the photos.",
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the index.")] = Path("photos.index"),
     engine: Annotated[
@@ -49,25 +70,12 @@ def build(
     ] = None,
     exclude: Exclude = None,
     follow_links: FollowLinks = None,
-    moved: Annotated[
-        bool, typer.Option("--moved", help="The photo folder was moved; update the index.")
-    ] = False,
-    checksum: Annotated[
-        bool, typer.Option("--checksum", help="Compare file contents, not size and time.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Continue if most indexed files are missing.")
-    ] = False,
-    allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Continue if the folder has no images.")
-    ] = False,
-    set_: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        options.changes("Change an option of the engine, e.g. --set uri=http://host:19530"),
-    ] = None,
+    moved: Moved = False,
+    checksum: Checksum = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    allow_empty: AllowEmpty = False,
+    set_: EngineSettings = None,
     data_root: options.Root = None,
     device: options.Device = "auto",
 ) -> None:
@@ -79,39 +87,34 @@ def build(
     index. With --engine milvus the codes are stored on a server: --set uri=http://host:19530
     --set collection=photos, or HADAHASH_MILVUS_URI and HADAHASH_MILVUS_TOKEN.
 
-    Example: hadahash index build runs/photos photos/ --out photos.index
+    Example: hadahash index build photos/ --out photos.index
     """
-    from ..model import HashModel
-    from ..photos import PhotoIndex, SyncPlan, recorded_meta, scan_options, scan_source
+    from ..photos import Build, BuildOptions
     from ..settings import parse_assignments
 
-    rules = scan_options(
-        recorded_meta(out),
+    if len(sources) > 2:
+        raise UsageError(f"Give [RUN] PHOTOS, got {len(sources)} arguments.")
+    settings = BuildOptions(
+        engine=engine,
+        settings=parse_assignments(set_ or []),
         exclude=exclude,
         follow_links=follow_links,
         data_root=data_root,
-        pictures=out.with_name(f"{out.name}.pictures"),
+        moved=moved,
+        checksum=checksum,
+        allow_deletions=yes,
+        allow_empty=allow_empty,
+        device=device,
     )
-    scan = scan_source(photos, rules)
-    _show_notice(scan)
-    if not scan.photos and not out.exists() and not allow_empty:
-        raise DataError(
-            f"{photos} contains no images. To build an empty index, pass --allow-empty."
-        )
-    home = scan.home or Path(photos)
-    if dry_run and not out.exists():
-        _show_plan(out, SyncPlan(scan.photos))
-        return
-    model = HashModel.load(run, device=device)
-    settings = parse_assignments(set_ or [])
-    index = PhotoIndex.open_or_create(out, model, run, home, engine=engine, moved=moved, **settings)
-    plan = index.plan(scan, whole=home, checksum=checksum)
+    run = Path(sources[0]) if len(sources) == 2 else None
+    found = Build.prepare(sources[-1], out, run=run, options=settings)
+    _show_notice(found.scan)
     if dry_run:
-        _show_plan(out, plan)
+        _show_plan(out, found.plan())
         return
-    plan.check_deletions(allow_empty=allow_empty, allow_deletions=yes)
-    _apply(index, plan, model)
-    output.info(f"next: hadahash serve {out}, or: hadahash search {out} IMAGE")
+    summary = found.apply(bar=output.progress, progress=output.is_interactive(), info=output.info)
+    _show_summary(out, summary)
+    _show_next(out, sources, found)
 
 
 @app.command("add")
@@ -126,9 +129,7 @@ def add(
     ] = "",
     exclude: Exclude = None,
     follow_links: FollowLinks = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     run: options.Run = None,
     device: options.Device = "auto",
 ) -> None:
@@ -171,13 +172,29 @@ def _show_plan(index: Path, plan: SyncPlan) -> None:
 
 
 def _apply(photos: PhotoIndex, plan: SyncPlan, model: HashModel) -> None:
-    from ..photos import SKIPPED
-
     with output.progress("encoding", len(plan.encode)) as progress:
         summary = photos.apply(plan, model, progress=progress)
+    _show_summary(photos.folder, summary)
+
+
+def _show_summary(index: Path, summary: SyncSummary) -> None:
+    from ..photos import SKIPPED
+
     if summary.skipped:
-        output.info(f"{summary.skipped:,} images could not be read: see {photos.folder / SKIPPED}")
-    output.result(f"{photos.folder}: {summary}")
+        output.info(f"{summary.skipped:,} images could not be read: see {index / SKIPPED}")
+    output.result(f"{index}: {summary}")
+
+
+def _show_next(index: Path, sources: list[str], built: Build) -> None:
+    """Say what can be done with a new index."""
+    output.info(f"next: hadahash serve {index}, or: hadahash search {index} IMAGE")
+    labels = {label for photo in built.scan.photos for label in photo.labels}
+    if built.run is None and len(labels) > 1:
+        photos = sources[-1]
+        output.info(
+            f"If the {len(labels):,} labels are classes, a trained model finds them better: "
+            f"hadahash train {photos} --out RUN; hadahash index build RUN {photos} --out {index}"
+        )
 
 
 @app.command("remove")

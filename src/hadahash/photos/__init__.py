@@ -1,5 +1,6 @@
 """Photo folders as an index: scan, catalog, sync and search."""
 
+from .build import Build, BuildOptions, build_or_update
 from .catalog import CATALOG, Catalog
 from .duplicates import default_threshold
 from .meta import image_folders, recorded_meta, scan_options
@@ -20,6 +21,8 @@ from .sync import SKIPPED, PhotoIndex
 __all__ = [
     "CATALOG",
     "SKIPPED",
+    "Build",
+    "BuildOptions",
     "Catalog",
     "Photo",
     "PhotoIndex",
@@ -29,6 +32,7 @@ __all__ = [
     "SyncPlan",
     "SyncSummary",
     "available_ranks",
+    "build_or_update",
     "check_model",
     "check_rank",
     "content_weight",

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.contents import file_digest
 from .catalog import FileStat
 
 if TYPE_CHECKING:
@@ -58,6 +57,8 @@ class DigestingImages:
 
     def digest(self, index: int) -> bytes:
         """Return the sha256 of one file, and record it."""
+        from ..data.contents import file_digest
+
         path = self.paths[index]
         stat = file_stat(path)
         self.records[path] = stat, file_digest(path)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..codes import Codes, write_skipped
-from ..data.contents import file_digest
 from ..errors import UsageError
 from ..index import Index
 from ..index.items import Id
@@ -26,6 +25,7 @@ from .digests import DigestingImages, file_stat
 from .meta import home_path, recorded
 from .models import check_model
 from .plan import SyncPlan, SyncSummary
+from .ready import MODEL
 from .scan import Photo, Scan
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ class PhotoIndex:
         Args:
             folder: The folder of the index.
             model: The model that encodes.
-            run: The folder of its run, which is recorded.
+            run: The folder of its run, which is recorded; "model": the folder of that name in the
+                folder of the index.
             images: The folder or table of the photos, or `Scan.home`; it is recorded.
             engine: A name of `list_engines()`.
             **options: Options of the engine.
@@ -131,11 +132,16 @@ class PhotoIndex:
         Returns:
             The index.
         """
-        codes = Codes(packed=np.zeros((0, -(-model.bits // 8)), np.uint8), bits=model.bits)
-        index = Index.build(codes, engine=engine, codewords=model.codewords(), **options)
+        index = Index.build(
+            no_codes(model),
+            engine=engine,
+            codewords=model.codewords(),
+            ranking=model.ranking,
+            **options,
+        )
         index.meta |= {
             "model": model.id,
-            "run": str(Path(run).resolve()),
+            "run": MODEL if run == MODEL else str(Path(run).resolve()),
             "images": str(home_path(images)),
         }
         index.save(folder)
@@ -174,7 +180,7 @@ class PhotoIndex:
         for known in compared.known:
             photo = by_id[known.id]
             same = known.same_stat and not checksum
-            if not same and known.digest and known.digest == file_digest(photo.path):
+            if not same and known.digest and known.digest == _file_digest(photo.path):
                 same = True
                 mtime_only[photo.id] = stats[photo.id]
             if not same:
@@ -291,7 +297,7 @@ class PhotoIndex:
             candidates = by_size.get(stats[photo.id].size)
             if not candidates:
                 continue
-            digest = file_digest(photo.path)
+            digest = _file_digest(photo.path)
             matches = [each for each in candidates if each.digest == digest]
             if matches:  # prefer the copy that kept its file name
                 match = next((each for each in matches if each.id == photo.id), matches[0])
@@ -312,7 +318,7 @@ class PhotoIndex:
             self.index.remove(old)
         self.index.save(self.folder)
         rows = {
-            p.id: CatalogRow(p.root, file_stat(p.path), file_digest(p.path), None) for p in photos
+            p.id: CatalogRow(p.root, file_stat(p.path), _file_digest(p.path), None) for p in photos
         }
         self.catalog.write(rows)
         self.catalog.remove(old)
@@ -359,3 +365,27 @@ class PhotoIndex:
                     f"{self.folder} already has '{item.id}', which is {item.path or 'no file'} "
                     f"and not {path}. Give the new files other ids: index add --prefix NAME/"
                 )
+
+
+def _file_digest(path: Path) -> bytes:
+    """The sha256 of a file; see `hadahash.data.contents.file_digest`."""
+    from ..data.contents import file_digest  # commands that read no photo start faster
+
+    return file_digest(path)
+
+
+def no_codes(model: HashModel) -> Codes:
+    """Return codes of no image, with the lengths of a model's codes.
+
+    Args:
+        model: The model.
+
+    Returns:
+        Codes without rows.
+    """
+    packed, content = (
+        np.zeros((0, -(-bits // 8)), np.uint8) for bits in (model.bits, model.content_bits)
+    )
+    if not model.content_bits:
+        return Codes(packed, model.bits)
+    return Codes(packed, model.bits, content=content, content_bits=model.content_bits)
