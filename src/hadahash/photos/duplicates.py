@@ -7,22 +7,10 @@ smaller threshold needs no new search, and `dismissed.json` the groups that are 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
-from .. import files
-from ..codes import Codes
-from ..errors import StorageError, UsageError
-from .catalog import Catalog
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..index import Index
-    from ..index.items import Id
+    pass
 
 LINKS = "duplicates.json"
 DISMISSED = "dismissed.json"

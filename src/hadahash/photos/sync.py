@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,8 +129,13 @@ class PhotoIndex:
         Returns:
             The index.
         """
-        codes = Codes(packed=np.zeros((0, -(-model.bits // 8)), np.uint8), bits=model.bits)
-        index = Index.build(codes, engine=engine, codewords=model.codewords(), **options)
+        index = Index.build(
+            no_codes(model),
+            engine=engine,
+            codewords=model.codewords(),
+            ranking=model.ranking,
+            **options,
+        )
         index.meta |= {
             "model": model.id,
             "run": str(Path(run).resolve()),
@@ -295,7 +301,7 @@ class PhotoIndex:
         photos = list(renamed.values())
         codes = self.index.codes(list(renamed))
         new_ids = [photo.id for photo in photos]
-        codes = Codes(codes.packed, codes.bits, np.array(new_ids, object))
+        codes = replace(codes, ids=np.array(new_ids, object))
         self.index.update(codes, [_labels(p) for p in photos], [str(p.path) for p in photos])
         old = sorted(set(renamed) - set(new_ids))
         if old:
@@ -324,6 +330,23 @@ class PhotoIndex:
                     f"{self.folder} already has '{item.id}', which is {item.path or 'no file'} "
                     f"and not {path}. Give the new files other ids: index add --prefix NAME/"
                 )
+
+
+def no_codes(model: HashModel) -> Codes:
+    """Return codes of no image, with the lengths of a model's codes.
+
+    Args:
+        model: The model.
+
+    Returns:
+        Codes without rows.
+    """
+    packed, content = (
+        np.zeros((0, -(-bits // 8)), np.uint8) for bits in (model.bits, model.content_bits)
+    )
+    if not model.content_bits:
+        return Codes(packed, model.bits)
+    return Codes(packed, model.bits, content=content, content_bits=model.content_bits)
 
 
 def _labels(photo: Photo) -> list[str]:
