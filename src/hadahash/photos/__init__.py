@@ -1,7 +1,7 @@
 """Photo folders as an index: scan, catalog, sync and search."""
 
 from .catalog import CATALOG, Catalog
-from .duplicates import default_threshold
+from .duplicates import PhotoDuplicates, default_threshold
 from .models import check_model, load_model_of
 from .plan import SyncPlan, SyncSummary
 from .scan import Photo, Scan, scan_folder, scan_paths
@@ -21,6 +21,7 @@ __all__ = [
     "SKIPPED",
     "Catalog",
     "Photo",
+    "PhotoDuplicates",
     "PhotoIndex",
     "Scan",
     "SearchHit",
