@@ -25,7 +25,7 @@ from .data.base import Images
 from .data.decode import decode, to_skipped
 from .data.preprocess import Preprocess, center_view
 from .data.sources import ImageSource
-from .errors import StorageError, UsageError
+from .errors import DataError, StorageError, UsageError
 from .files import read_json, write_json
 from .networks import Backbone
 from .networks.hash_network import HashNetwork
@@ -276,6 +276,7 @@ def encode_to_file(
         The codes, as written.
 
     Raises:
+        DataError: None of the images can be read; no file is written.
         StorageError: A file cannot be written.
     """
     rows = shard_rows(len(source), shard)
@@ -295,9 +296,20 @@ def encode_to_file(
             progress(len(chunk))
         done.append(codes)
     codes = Codes.concatenate(done) if done else encoder.encode(images)
-    codes.save(out)
+    if len(codes) or not codes.skipped:
+        codes.save(out)
     shutil.rmtree(folder, ignore_errors=True)
+    _check_some(codes)
     return codes
+
+
+def _check_some(codes: Codes) -> None:
+    if codes.skipped and not len(codes):
+        first = codes.skipped[0]
+        raise DataError(
+            f"No image can be read ({len(codes.skipped):,} unreadable), so nothing was written. "
+            f"First failure: {first.path}: {first.reason.rstrip('.')}."
+        )
 
 
 def _load_part(path: Path) -> Codes | None:

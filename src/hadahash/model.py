@@ -42,7 +42,9 @@ class HashModel:
         classes: Names of the classes it was trained on.
         multilabel: Whether images had several labels.
         config: The configuration that ran.
-        info: Facts about the training run: train_images, seconds, images_per_second, hardware, ...
+        info: Facts about the training run: train_images, hardware, images_per_second, train_seconds
+            (the training loop), reading_seconds (reading the images, and computing their features
+            if the backbone is fixed), fit_seconds (all of it), ...
         precision: Precision of the backbone when encoding on a GPU.
         ranking: How results are ranked by the probability of sharing a class and by content; fitted
             on the training images.
@@ -316,6 +318,7 @@ class HashModel:
             The codes, as written.
 
         Raises:
+            DataError: None of the images can be read; no file is written.
             StorageError: A file cannot be written.
         """
         return encode_to_file(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from . import options, output
+
+if TYPE_CHECKING:
+    from ..codes import Codes
 
 
 def encode(
@@ -16,9 +19,14 @@ def encode(
         Path,
         typer.Argument(help="An image, a folder (searched recursively), or a table."),
     ],
-    out: Annotated[Path, typer.Option(help="Code file to write: .npz or .parquet.")] = Path(
-        "codes.npz"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Code file to write: .npz or .parquet.",
+            parser=options.named_path,
+            metavar="PATH",
+        ),
+    ] = Path("codes.npz"),
     shard: Annotated[
         str, typer.Option(help="Encode only the i-th of n equal parts, for example 1/4.")
     ] = "1/1",
@@ -52,4 +60,10 @@ def encode(
     if codes.skipped:
         count = len(codes.skipped)
         output.info(f"{count:,} images could not be read: see {out.with_name(name)}")
-    output.result(f"{len(codes):,} codes of {codes.bits} bits in {out}")
+    output.result(f"{len(codes):,} codes of {_length(codes)} in {out}")
+
+
+def _length(codes: Codes) -> str:
+    """The length of codes, in words."""
+    more = f" and {codes.content_bits} content bits" if codes.content_bits else ""
+    return f"{codes.bits} bits{more}"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from . import options, output
+
+_NO_GPU = (
+    "No GPU: the backbone stays fixed and only the head is trained. "
+    "--no-frozen trains the backbone too, which takes much longer."
+)
 
 
 def train(
@@ -16,12 +22,20 @@ def train(
         str,
         typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),
     ],
-    out: Annotated[Path, typer.Option(help="Run folder to write: model, log, split, checkpoint.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Run folder to write: model, log, split, checkpoint.",
+            parser=options.named_path,
+            metavar="PATH",
+        ),
+    ],
     method: options.Method = options.DEFAULT_METHOD,
     bits: options.Bits = 64,
+    content_bits: options.ContentBits = None,
     backbone: options.Backbone = "efficientnet_lite0",
     weights: options.Weights = "imagenet",
-    frozen: options.Frozen = False,
+    frozen: options.Frozen = None,
     seed: options.Seed = 0,
     split_seed: options.SplitSeed = None,
     protocol: options.Protocol = None,
@@ -43,6 +57,9 @@ def train(
     from ..building import make_config
     from ..runs import DataSpec, train_run
 
+    settings = _read_settings(config, set_ or [])
+    if frozen is not None:
+        settings["frozen"] = frozen
     configuration = make_config(
         method,
         bits=bits,
@@ -51,8 +68,12 @@ def train(
         seed=seed,
         split_seed=split_seed,
         plugins=[*(context.obj or []), *(plugin or [])],
-        settings=_read_settings(config, set_ or []) | ({"frozen": True} if frozen else {}),
+        content_bits=content_bits,
+        device=device,
+        settings=settings,
     )
+    frozen_by_default = bool(configuration.train and configuration.train.frozen)
+    notes = [_NO_GPU] if frozen_by_default and "frozen" not in settings else []
     spec = DataSpec(data, str(data_root) if data_root else None, protocol, validation)
     train_run(
         configuration,
@@ -62,9 +83,16 @@ def train(
         overwrite=overwrite,
         device=device,
         progress=output.is_interactive(),
-        info=output.info,
+        info=partial(_info, notes),
     )
     _report(out)
+
+
+def _info(notes: list[str], text: str) -> None:
+    """Print a message; after the first one, which shows that the data are there, the notes."""
+    output.info(text)
+    while notes:
+        output.info(notes.pop(0))
 
 
 def _read_settings(config: Path | None, assignments: list[str]) -> dict[str, Any]:
@@ -85,12 +113,21 @@ def _report(out: Path) -> None:
     record = RunDir(out).record()
     if (out / "skipped.csv").exists():
         output.info(f"Some images could not be read: see {out / 'skipped.csv'}")
-    if record.get("train_seconds"):
-        images, seconds = record["train_images"], record["train_seconds"]
-        output.info(f"trained on {images:,} images in {seconds:.1f} s")
+    _report_time(record)
     fraction = record.get("validation")
     more = f", and {fraction:.0%} of the training images for validation" if fraction else ""
     output.info(f"held out: {record['queries']:,} images as queries for evaluate{more}")
     if "validation_map" in record:
         output.result(f"validation mAP {record['validation_map']:.4f}")
     output.result(f"saved in {out}; next: hadahash evaluate {out}")
+
+
+def _report_time(record: dict[str, Any]) -> None:
+    """Print how long training took, and how much of it went into reading the images."""
+    seconds, reading = record.get("fit_seconds"), record.get("reading_seconds")
+    if seconds is None or reading is None:  # a run of an earlier version
+        return
+    fixed = record["epochs"] is None or record["settings"].get("frozen")
+    use = "computing their features" if fixed else "reading them"
+    images = record["train_images"]
+    output.info(f"trained on {images:,} images in {seconds:.1f} s ({reading:.1f} s {use})")
