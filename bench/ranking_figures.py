@@ -1,6 +1,6 @@
 """Draw the figures of docs/ranking.md from a trained run and a folder of photos.
 
-    python examples/ranking_figures.py RUN PHOTOS docs/figures
+    python bench/ranking_figures.py RUN PHOTOS docs/figures
 
 PHOTOS has one folder per class; RUN was trained with content bits, on other photos. The script
 writes
@@ -126,7 +126,9 @@ def draw_codes(index: hh.Index, query: hh.Queries, own: str, path: Path) -> None
             (gap, codes.content_codes().signs()[0], first.content_codes().signs()[0]),
         )
         counts = [int((mine != theirs).sum()) for _, mine, theirs in parts]
-        about = "" if number == 0 else f": {counts[0]} class bits and {counts[1]} content bits differ"
+        about = (
+            "" if number == 0 else f": {counts[0]} class bits and {counts[1]} content bits differ"
+        )
         lines.append(text(0, top + 8, title + about, INK))
         for left, mine, theirs in parts:
             for at, (bit, asked) in enumerate(zip(mine, theirs, strict=True)):
