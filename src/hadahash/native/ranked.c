@@ -223,18 +223,27 @@ INLINE int may_reach(const ranked_t *query, const uint8_t *code, int64_t width, 
     double above = 0, below = 0, product = 1;
     int64_t c = 0;
     for (int i = 0; i < STEPS && steps->steps[i]; i++) {
-        for (; c < steps->steps[i]; c++) {
-            uint32_t apart = distance(steps->codewords + c * width, code, width);
-            if (query->factors)
-                product *= steps->values[c * (query->bits + 1) + apart];
-            else {
-                above += steps->values[c] * query->powers[apart];
-                below += query->powers[apart];
+        for (; c < steps->steps[i]; c += LANES) { /* steps are multiples of LANES */
+            const uint8_t *word = steps->codewords + c * width;
+            double e[LANES];
+            for (int lane = 0; lane < LANES; lane++) {
+                uint32_t apart = distance(word + lane * width, code, width);
+                e[lane] = query->factors
+                              ? steps->values[(c + lane) * (query->bits + 1) + apart]
+                              : query->powers[apart];
+            }
+            if (query->factors) {
+                product *= (e[0] * e[1]) * (e[2] * e[3]);
+            } else {
+                const double *p = steps->values + c;
+                above += (p[0] * e[0] + p[1] * e[1]) + (p[2] * e[2] + p[3] * e[3]);
+                below += (e[0] + e[1]) + (e[2] + e[3]);
             }
         }
         if (query->factors ? product * steps->rest[i] > 1 - least
-                           : least > steps->next[i] && above - least * below <
-                                 (least - steps->next[i]) * steps->rest[i])
+                           : least > steps->next[i] &&
+                                 above - least * below <
+                                     (least - steps->next[i]) * steps->rest[i])
             return 0;
     }
     return 1;
@@ -366,34 +375,36 @@ INLINE uint64_t which_below(const uint64_t *sums, uint64_t bound)
     return which;
 }
 
-INLINE void measure_width(const uint8_t *anchor, const uint8_t *codes, int64_t count,
-                          int64_t width, uint64_t *sums)
+/* Distances of `count` codes to an anchor, plus `more`; the smaller of this and `sums` if `least`. */
+INLINE void measure_width(const uint8_t *anchor, uint64_t more, int least, const uint8_t *codes,
+                          int64_t count, int64_t width, uint64_t *sums)
 {
-    if (width == 4) {
-        for (int64_t i = 0; i < count; i++)
-            sums[i] = POPCOUNT32(*(const uint32_t *)anchor ^ ((const uint32_t *)codes)[i]);
-        return;
-    }
     for (int64_t i = 0; i < count; i++) {
-        uint64_t sum = 0;
+        uint64_t sum = more;
+        if (width == 4)
+            sum += POPCOUNT32(*(const uint32_t *)anchor ^ ((const uint32_t *)codes)[i]);
         for (int64_t w = 0; w < width / 8; w++)
             sum += POPCOUNT(((const uint64_t *)anchor)[w] ^
                             ((const uint64_t *)codes)[i * (width / 8) + w]);
-        sums[i] = sum;
+        sums[i] = least && sums[i] < sum ? sums[i] : sum;
     }
 }
 
-/* Bit i is set where code i lies in one of the balls. */
+/* Bit i is set where code i lies in one of the balls: where the smallest of
+ * distance - radius + bits is not above bits. */
 INLINE uint64_t which_in_balls(const ranked_t *query, const uint8_t *codes, int64_t count,
                                int64_t width, uint64_t *sums)
 {
-    uint64_t which = 0;
     for (int64_t b = 0; b < query->balls; b++) {
         const uint8_t *anchor = query->anchors + b * width;
-        FOR_WIDTH(width, measure_width(anchor, codes, count, W, sums))
-        which |= which_below(sums, (uint64_t)query->radii[b]);
+        uint64_t more = (uint64_t)(query->bits - query->radii[b]);
+        if (b) {
+            FOR_WIDTH(width, measure_width(anchor, more, 1, codes, count, W, sums))
+        } else {
+            FOR_WIDTH(width, measure_width(anchor, more, 0, codes, count, W, sums))
+        }
     }
-    return which;
+    return query->balls ? which_below(sums, (uint64_t)query->bits) : 0;
 }
 
 /* Bit i is set where the code at `position` + i is allowed, for i < CHUNK. */

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..codes import hamming
 from . import _library, usable_cores
-from .ranked_bounds import Balls, balls_of
+from .ranked_bounds import Balls, balls_of, signs_of
 from .ranked_query import CompiledQuery, QueryStruct
 from .ranked_tables import Points, RankedQueries, reference_points
 from .search import _QUERIES_PER_THREAD, _run_all
@@ -101,12 +101,13 @@ def all_points(queries: RankedQueries, rows: Rows, content: Rows | None, bits: i
         return reference_points(queries, rows, content)
     points = np.empty((len(queries), len(rows)), np.int64)
     table = Table(rows)
+    signs = None if queries.classes is None else signs_of(queries.classes)
     width = 0 if content is None else content.itemsize * content.shape[1]
     address = None if content is None else content.ctypes.data
 
     def step(first: int, last: int) -> None:
         for row in range(first, last):
-            query = CompiledQuery(queries, row, QueryStruct(), bits, None)
+            query = CompiledQuery(queries, row, QueryStruct(), bits, None, signs)
             cache = np.zeros((_CACHE, 2), np.int64)
             library.hadahash_points(
                 *(table.reference(None), address, width, ctypes.byref(query.struct)),
@@ -138,8 +139,9 @@ class _Job:
         self.content = content
         self.threads = threads or usable_cores()
         self.structs = (QueryStruct * len(queries))()
+        signs = None if queries.classes is None else signs_of(queries.classes)
         self.compiled = [
-            CompiledQuery(queries, row, struct, bits, radius)
+            CompiledQuery(queries, row, struct, bits, radius, signs)
             for row, struct in enumerate(self.structs)
         ]
 
