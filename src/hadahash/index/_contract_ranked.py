@@ -162,7 +162,7 @@ def _check_refusals(engine: _Engine) -> None:
     if engine.stores_content:
         calls |= {
             "a negative weight": lambda: index.search(codes, rank="photo", weight=-1),
-            "a weight that is no number": lambda: index.search(
+            "a weight that is not a number": lambda: index.search(
                 codes,
                 rank="photo",
                 weight="x",  # type: ignore[arg-type]
