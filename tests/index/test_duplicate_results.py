@@ -156,8 +156,9 @@ def test_dismissed_groups_are_saved(tmp_path):
 
 def test_damaged_lists_of_dismissed_groups(tmp_path):
     path = tmp_path / "dismissed.json"
-    for text in ("[]", "{}", '{"format": 1}', '{"format": 1, "groups": [["a"]]}', "{",
-                 '{"format": 1, "groups": [[1.5, 2]]}', '{"format": 1, "groups": ["ab"]}'):  # fmt: skip
+    groups = '["a"]', "[1.5, 2]", '"ab"', "null"
+    texts = ["[]", "{}", "{", '{"format": 1}']
+    for text in texts + [f'{{"format": 1, "groups": [{group}]}}' for group in groups]:
         path.write_text(text)
         with pytest.raises(StorageError, match=r"dismissed\.json") as caught:
             Dismissed.load(path)
