@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from . import options, output
+
+if TYPE_CHECKING:
+    from ..config import Config
 
 _NO_GPU = (
     "No GPU: the backbone stays fixed and only the head is trained. "
@@ -22,14 +25,7 @@ def train(
         str,
         typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),
     ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="Run folder to write: model, log, split, checkpoint.",
-            parser=options.named_path,
-            metavar="PATH",
-        ),
-    ],
+    out: options.RunFolder,
     method: options.Method = options.DEFAULT_METHOD,
     bits: options.Bits = 64,
     content_bits: options.ContentBits = None,
@@ -72,8 +68,6 @@ def train(
         device=device,
         settings=settings,
     )
-    frozen_by_default = bool(configuration.train and configuration.train.frozen)
-    notes = [_NO_GPU] if frozen_by_default and "frozen" not in settings else []
     spec = DataSpec(data, str(data_root) if data_root else None, protocol, validation)
     train_run(
         configuration,
@@ -83,9 +77,15 @@ def train(
         overwrite=overwrite,
         device=device,
         progress=output.is_interactive(),
-        info=partial(_info, notes),
+        info=partial(_info, _notes(configuration, settings)),
     )
     _report(out)
+
+
+def _notes(configuration: Config, settings: dict[str, Any]) -> list[str]:
+    """What the user should know about defaults that depend on the machine."""
+    frozen = configuration.train is not None and configuration.train.frozen
+    return [_NO_GPU] if frozen and "frozen" not in settings else []
 
 
 def _info(notes: list[str], text: str) -> None:
