@@ -141,11 +141,15 @@ def _of_run(
     rank: str | None,
     known_item: int | None,
 ) -> Report:
-    from ..runs import RunDir, evaluate_run
+    from ..building import choose_device
+    from ..data.alterations import ALTERATIONS
+    from ..runs import RunDir, evaluate_run, usual_sample
 
     record = RunDir(run).record()
     total = record["queries"] + record["database"]
-    with output.progress("encoding", total) as advance:
+    count = usual_sample(choose_device(device)) if known_item is None else known_item
+    copies = min(count, record["database"]) * len(ALTERATIONS)
+    with output.progress("encoding", total + copies) as advance:
         report = evaluate_run(
             run,
             data=data,
@@ -154,7 +158,7 @@ def _of_run(
             device=device,
             progress=advance,
             ranks=None if rank in (None, "all") else [rank],
-            known_items=known_item,
+            known_items=count,
         )
     if report.skipped:
         listing = run / "evaluation" / "skipped.csv"

@@ -96,7 +96,7 @@ def evaluate_run(
     values = cast(Outputs, encoded["query"].values)
     queries = model.to_queries(values, parts["query"].ids)
     report = measure_rankings(model.ranking, queries, encoded, labels, ranks=ranks, depth=depth)
-    count = usual_sample(model) if known_items is None else known_items
+    count = usual_sample(model.device) if known_items is None else known_items
     images = parts["database"].source
     report = replace(
         report,
