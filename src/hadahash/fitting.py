@@ -22,7 +22,7 @@ from .data.decode import to_skipped
 from .data.pixel_store import PixelStore
 from .data.preprocess import Preprocess, choose_preprocess
 from .data.sources import as_images
-from .encoding import Encoder, FeatureCache
+from .encoding import Encoder, FeatureCache, Progress
 from .environment import hardware
 from .errors import DataError
 from .messages import counts_text
@@ -32,6 +32,7 @@ from .networks.hash_network import HashNetwork
 from .preparing import backbone_of, prepare
 from .settings import require
 from .training import Checkpoint, Log, TrainingResult, TrainingSet, current_processes, train
+from .training.log import reading_bar
 from .training.loop import effective_precision
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -101,7 +102,8 @@ def fit_model(
     fixed = isinstance(network.method, ShallowMethod) or config_train.fixed_backbone
     original = copy.deepcopy(network.backbone) if config.content_bits and not fixed else None
     begun = time.perf_counter()
-    inputs = _read_inputs(config, network, preprocess, data, cache, folder, info)
+    with reading_bar(len(data), shown=progress and fixed and processes.rank == 0) as advance:
+        inputs = _read_inputs(config, network, preprocess, data, cache, folder, info, advance)
     reading = time.perf_counter() - begun
     _check_enough(inputs, len(data))
     writes = folder if processes.rank == 0 else None
@@ -139,13 +141,15 @@ def _read_inputs(
     cache: FeatureCache | None,
     folder: Path | None,
     info: Info,
+    progress: Progress,
 ) -> Inputs:
     """Features where the backbone stays fixed, else pixels."""
     config_train = cast(TrainConfig, config.train)
     if isinstance(network.method, ShallowMethod) or config_train.fixed_backbone:
         precision = effective_precision(config_train, network.device)
         encoder = Encoder(network, preprocess, precision)
-        found = (cache or FeatureCache()).get(encoder, as_images(data), backbone_key(config))
+        features = cache or FeatureCache()
+        found = features.get(encoder, as_images(data), backbone_key(config), progress)
         return Inputs(found.values, found.rows, to_skipped(found.failed, data.ids))
     store = PixelStore.build(data, preprocess, folder=folder, info=info)
     return Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)

@@ -11,6 +11,7 @@ from .known_item import search_copies, usual_sample
 from .record import DataSpec, data_digests, ids_digest
 from .run_dir import RunDir
 from .training import labels_of, train_run, validation_map
+from .unlabelled import fit_unlabelled
 
 __all__ = [
     "DataSpec",
@@ -20,6 +21,7 @@ __all__ = [
     "evaluate_files",
     "evaluate_run",
     "find_run_data",
+    "fit_unlabelled",
     "ids_digest",
     "labels_of",
     "read_evaluated_run",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .. import files
 from ..codes import Codes, write_skipped
-from ..data import LabelledImages, find_dataset, open_dataset
+from ..data import LabelledImages, find_dataset
 from ..data.datasets import DATASETS
 from ..data.labels import Labels
 from ..data.sources import ImageSource
@@ -26,7 +26,7 @@ from ..settings import require
 from .encoded import EncodedImages, encode_images
 from .known_item import available_ranks, search_copies, usual_sample
 from .rankings import measure_rankings
-from .record import data_digests
+from .record import DataSpec, data_digests
 from .run_dir import RunDir
 from .training import labels_of
 
@@ -86,7 +86,9 @@ def evaluate_run(
     folder.check_model(record, model)
     ranks = _check_ranks(model, ranks)
     split = folder.split(record)
-    dataset = dataset or open_dataset(spec, root or record.get("root"))
+    labels_at, array = record.get("labels"), record.get("array")
+    source = DataSpec(spec, root or record.get("root"), labels=labels_at, array=array)
+    dataset = dataset or source.open()
     digests = _check_data(folder, record, dataset)
     parts = {"query": dataset.take(split.query), "database": dataset.take(split.database)}
     encoded = _encode(model, parts, progress, cache)
