@@ -156,7 +156,7 @@ def test_a_cell_records_content(tmp_path, monkeypatch):
 
 def _record(seed: int, validation: float, maps: dict[str, float]) -> dict:
     recalls = {"recall_1": 0.5, "recall_10": 0.75, "micro_ap": 0.25}
-    copies = {name: recalls for name in originals.ALTERATIONS}
+    copies = dict.fromkeys(originals.ALTERATIONS, recalls)
     measures = {
         name: {
             **dict.fromkeys(("map_1000", "precision_1", "precision_10"), 0.5),

@@ -108,7 +108,7 @@ def command(monkeypatch, capsys):
 
 def test_the_command_shows_hamming_first_and_the_others_in_a_table(trained, command, monkeypatch):
     place, _, dataset, report = trained
-    monkeypatch.setattr("hadahash.runs.evaluation.open_dataset", lambda *_, **__: dataset)
+    monkeypatch.setattr(DataSpec, "open", lambda _: dataset)
     monkeypatch.setattr("hadahash.runs.evaluation._check_data", lambda *_: {})
     run = place / "run"
     code, shown, _ = command(run, "--known-item", 10, "--device", "cpu")

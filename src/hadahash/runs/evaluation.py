@@ -14,6 +14,7 @@ from .. import files
 from ..codes import Codes, write_skipped
 from ..data import LabelledImages, find_dataset
 from ..data.datasets import DATASETS
+from ..data.embeddings import Embeddings
 from ..data.labels import Labels
 from ..data.sources import ImageSource
 from ..encoding import FeatureCache, Progress
@@ -63,7 +64,7 @@ def evaluate_run(
         cache: Features that several models with one fixed backbone share.
         ranks: Rankings beside "hamming" that are measured; None: all that the model allows.
         known_items: Number of database images that are altered and searched again, see
-            `search_copies`; 0: none; None: 500 on a GPU, 50 on a CPU.
+            `search_copies`; 0: none; None: 500 on a GPU, 50 on a CPU. None of embeddings.
 
     Returns:
         The report of the ranking by Hamming distance, with the others in `rankings`; it is also
@@ -143,7 +144,7 @@ def _search(
     ranks: Sequence[str],
     progress: Progress | None,
 ) -> dict[str, dict[str, KnownItem]]:
-    if not count:
+    if not count or isinstance(images.images, Embeddings):  # embeddings cannot be cropped
         return {}
     options: dict[str, Any] = {"ranks": ["hamming", *ranks], "progress": progress}
     return search_copies(model, images, database, count=count, **options)
