@@ -87,9 +87,7 @@ def evaluate_run(
     folder.check_model(record, model)
     ranks = _check_ranks(model, ranks)
     split = folder.split(record)
-    labels_at, array = record.get("labels"), record.get("array")
-    source = DataSpec(spec, root or record.get("root"), labels=labels_at, array=array)
-    dataset = dataset or source.open()
+    dataset = dataset or _open(spec, root, record)
     digests = _check_data(folder, record, dataset)
     parts = {"query": dataset.take(split.query), "database": dataset.take(split.database)}
     encoded = _encode(model, parts, progress, cache)
@@ -99,11 +97,10 @@ def evaluate_run(
     values = cast(Outputs, encoded["query"].values)
     queries = model.to_queries(values, parts["query"].ids)
     report = measure_rankings(model.ranking, queries, encoded, labels, ranks=ranks, depth=depth)
-    count = usual_sample(model.device) if known_items is None else known_items
     images = parts["database"].source
     report = replace(
         report,
-        known_item=_search(model, images, codes["database"], count, ranks, progress),
+        known_item=_search(model, images, codes["database"], known_items, ranks, progress),
         skipped=sum(len(part.skipped) for part in codes.values()),
         map_by_training=_by_training(report, labels["query"], dataset.labels.take(split.train)),
     )
@@ -113,6 +110,12 @@ def evaluate_run(
         files.write_json(staged / "report.json", report.to_dict() | facts)
         write_skipped(staged / "skipped.csv", [s for part in codes.values() for s in part.skipped])
     return report
+
+
+def _open(spec: str, root: str | None, record: dict[str, Any]) -> LabelledImages:
+    """Open the data set of a run."""
+    labels, array = record.get("labels"), record.get("array")
+    return DataSpec(spec, root or record.get("root"), labels=labels, array=array).open()
 
 
 def _encode(
@@ -140,10 +143,11 @@ def _search(
     model: HashModel,
     images: ImageSource,
     database: Codes,
-    count: int,
+    count: int | None,
     ranks: Sequence[str],
     progress: Progress | None,
 ) -> dict[str, dict[str, KnownItem]]:
+    count = usual_sample(model.device) if count is None else count
     if not count or isinstance(images.images, Embeddings):  # embeddings cannot be cropped
         return {}
     options: dict[str, Any] = {"ranks": ["hamming", *ranks], "progress": progress}
