@@ -279,13 +279,13 @@ def _numbered(items: list[Any]) -> ImageSource:
 
 
 def _is_single(source: Any) -> bool:
-    return _is_item(source) and getattr(source, "ndim", 3) == 3
+    return isinstance(source, memoryview) or (_is_item(source) and getattr(source, "ndim", 3) == 3)
 
 
 def _is_item(item: Any) -> bool:
     from PIL.Image import Image
 
-    kinds = (bytes, bytearray, Image, np.ndarray)
+    kinds = (bytes, bytearray, memoryview, Image, np.ndarray)
     return isinstance(item, kinds) or _is_tensor(item) or hasattr(item, "read")
 
 
@@ -298,7 +298,7 @@ def _pixels(item: Any) -> Any:
     """One image: PIL images unchanged, files as bytes, arrays and tensors as uint8."""
     if hasattr(item, "read"):
         item = item.read()
-    if isinstance(item, (bytes, bytearray)):
+    if isinstance(item, (bytes, bytearray, memoryview)):
         return bytes(item)
     return _as_pixels(item, 3) if isinstance(item, np.ndarray) or _is_tensor(item) else item
 
