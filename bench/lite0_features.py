@@ -39,13 +39,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--queries", type=int, default=500)
-    parser.add_argument("--train", type=int, default=2500)
-    parser.add_argument("--database", type=int, default=3000)
+    parser.add_argument("--queries", type=int, default=400)
+    parser.add_argument("--train", type=int, default=2000)
+    parser.add_argument("--database", type=int, default=2000)
+    parser.add_argument("--only", nargs="+", default=list(DATA_SETS), choices=DATA_SETS)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     limits = dict(zip(PARTS, (options.queries, options.train, options.database), strict=True))
-    for name, (folder, protocol) in DATA_SETS.items():
+    for name in options.only:
+        folder, protocol = DATA_SETS[name]
         path = options.out / f"{name}.npz"
         if not path.exists():
             data = open_dataset(name, options.data / folder, download=False)

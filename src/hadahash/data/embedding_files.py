@@ -51,7 +51,8 @@ def open_embeddings(
     """Open a file of embeddings without reading it into memory.
 
     Args:
-        path: .npy (n, d); .npz; or .parquet, .arrow or .feather with one row per vector.
+        path: .npy (n, d), or (d,) for one vector; .npz; or .parquet, .arrow or .feather with one
+            row per vector.
         array: Name of the array of a .npz file, or of the column of a table; not needed if only
             one can be meant.
         ids: A text file with one id per line, or a .npy file; or the name of a column of the table
@@ -111,6 +112,7 @@ def _read(path: Path, array: str | None, ids: str | None) -> tuple[Embeddings, I
     suffix = path.suffix.lower()
     if suffix == ".npy":
         mapped = _load(path, mmap_mode="r")
+        mapped = mapped[None] if mapped.ndim == 1 else mapped  # one vector
         return _embeddings(mapped, path, getattr(mapped, "_mmap", None)), None
     if suffix == ".npz":
         return _read_npz(path, array), None

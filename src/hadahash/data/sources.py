@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from .base import (
     name_ids,
 )
 from .datasets import DATASETS, DatasetInfo, list_datasets
-from .embedding_files import is_embedding_file, open_embeddings
+from .embedding_files import is_embedding_file, open_embeddings, read_values
 from .embeddings import as_embeddings
 from .folder import no_images, read_folder, scan, warn_of_skipped
 from .labels import Labels
@@ -170,6 +171,34 @@ def without_labels(source: ImageSource) -> LabelledImages:
     return LabelledImages(source.images, name_ids(source.ids), Labels.none(len(source)), ())
 
 
+def read_embeddings(
+    path: str | Path,
+    labels: str | Path | None = None,
+    *,
+    array: str | None = None,
+    ids: str | Path | None = None,
+) -> LabelledImages:
+    """Read a file of embeddings as training data.
+
+    Args:
+        path: The file; see `open_embeddings`.
+        labels: A text file with one label per line, or a .npy file of labels (n,) or (n, C); or the
+            name of a column or array of the file. None: there are no labels.
+        array: See `open_embeddings`.
+        ids: See `open_embeddings`.
+
+    Returns:
+        The embeddings; without labels they have no classes.
+
+    Raises:
+        UsageError: The labels do not match, or an array or column does not exist.
+        DataError: A file cannot be used.
+    """
+    source = open_embeddings(path, array=array, ids=ids)
+    found = as_labelled(source, read_values(path, labels)) if labels else without_labels(source)
+    return replace(found, name=Path(path).stem)
+
+
 def find_dataset(spec: str | Path) -> DatasetInfo:
     """Look up a data set by name, or a table or folder of class folders by path.
 
@@ -185,6 +214,8 @@ def find_dataset(spec: str | Path) -> DatasetInfo:
     if isinstance(spec, str) and spec in DATASETS:
         return DATASETS.get(spec)
     path = Path(spec)
+    if is_embedding_file(path):
+        return DatasetInfo(path.stem, "holdout", None, read_embeddings, _at(path))
     if is_table(path):
         return DatasetInfo(path.stem, table_protocol(path), None, read_table, _at(path))
     if isinstance(spec, str) and path.name == spec and not os.path.lexists(spec):
@@ -371,5 +402,7 @@ __all__ = [
     "as_training",
     "find_dataset",
     "open_dataset",
+    "open_embeddings",
+    "read_embeddings",
     "without_labels",
 ]
