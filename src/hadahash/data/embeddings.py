@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import UsageError
 from .base import ImageSource, LabelledImages, Rows
 
-FIT_ROWS = 50_000  # rows that a method without gradients or labels is fitted on, drawn by the seed
+FIT_ROWS = 20_000  # rows that a method without gradients or labels is fitted on, drawn by the seed
 BATCH = 4096  # rows per batch
 
 _EXPECTED = (
