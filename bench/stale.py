@@ -18,6 +18,7 @@ MEASURED = {
     "evaluation": ("evaluation", *_CODES),
     "label_free": ("methods/lsh.py", "pretrained", *_EMBEDDINGS),
     "milvus": ("index", *_CODES),
+    "ranking": ("queries.py", "ranking", *_CODES),
     "search": ("index", *_CODES),
     "serve": ("data", "encoding.py", "index", "model.py", "networks", "photos", "serve", *_CODES),
     "trained": ("index", *_CODES),

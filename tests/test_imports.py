@@ -55,6 +55,7 @@ ORDER = (
     "loading",
     "pretrained",
     "preparing",
+    "calibrating",
     "fitting",
     "hasher",
     "runs",

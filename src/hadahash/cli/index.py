@@ -329,10 +329,10 @@ def duplicates(
     radius: Annotated[int, typer.Option(help="Maximum Hamming distance; 0: identical codes.")] = 0,
     json: options.Json = False,
 ) -> None:
-    """Find groups of images with nearly the same code.
+    """List groups of nearly equal images; `hadahash duplicates` does more.
 
-    Codes of a supervised method separate classes, so a large radius groups whole classes: start
-    with 0.
+    Content bits are compared. In an index without them, codes of a supervised method separate
+    classes only, and a group may be a whole class.
 
     Example: hadahash index duplicates photos.index --radius 1
     """

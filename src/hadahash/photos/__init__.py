@@ -2,7 +2,7 @@
 
 from .build import Build, BuildOptions, build_or_update
 from .catalog import CATALOG, Catalog
-from .duplicates import default_threshold
+from .duplicates import PhotoDuplicates, default_threshold
 from .meta import image_folders, recorded_meta, scan_options
 from .models import check_model, load_model_of
 from .plan import SyncPlan, SyncSummary
@@ -25,6 +25,7 @@ __all__ = [
     "BuildOptions",
     "Catalog",
     "Photo",
+    "PhotoDuplicates",
     "PhotoIndex",
     "Scan",
     "ScanOptions",

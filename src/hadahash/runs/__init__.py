@@ -7,6 +7,7 @@ from .evaluation import (
     find_run_data,
     read_evaluated_run,
 )
+from .known_item import search_copies
 from .record import DataSpec, data_digests, ids_digest
 from .run_dir import RunDir
 from .training import labels_of, train_run, validation_map
@@ -24,6 +25,7 @@ __all__ = [
     "ids_digest",
     "labels_of",
     "read_evaluated_run",
+    "search_copies",
     "train_run",
     "validation_map",
 ]

@@ -15,7 +15,7 @@ _SIDE = 320  # pixels of a picture on the longest side
 
 
 @dataclass(frozen=True)
-class DuplicateFile:
+class ShownFile:
     """A file of a group.
 
     Attributes:
@@ -30,7 +30,7 @@ class DuplicateFile:
 
 
 @dataclass(frozen=True)
-class DuplicateGroup:
+class ShownGroup:
     """A group as shown on the page.
 
     Attributes:
@@ -41,11 +41,11 @@ class DuplicateGroup:
 
     number: int
     about: str
-    files: Sequence[DuplicateFile]
+    files: Sequence[ShownFile]
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _Picture:
     name: str
     folder: str
     facts: str
@@ -54,7 +54,7 @@ class _Shown:
 
 
 def write_duplicates_sheet(
-    path: str | Path, groups: Sequence[DuplicateGroup], *, title: str
+    path: str | Path, groups: Sequence[ShownGroup], *, title: str
 ) -> list[str]:
     """Write groups of duplicates as one self-contained HTML page.
 
@@ -92,14 +92,14 @@ def describe_size(size: int) -> str:
     return f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
 
 
-def _show(file: DuplicateFile) -> _Shown:
+def _show(file: ShownFile) -> _Picture:
     place = PurePath(file.path)
     folder = "" if str(place.parent) == "." else str(place.parent)
     size = [] if file.size is None else [describe_size(file.size)]
     try:
         image = open_image(Path(file.path))
     except ImageError as error:
-        return _Shown(place.name, folder, "".join(size), None, str(error))
+        return _Picture(place.name, folder, "".join(size), None, str(error))
     facts = [f"{image.shape[1]} x {image.shape[0]} pixels", *size]
     source = data_uri(shrink(image, _SIDE), photo=True)
-    return _Shown(place.name, folder, ", ".join(facts), source)
+    return _Picture(place.name, folder, ", ".join(facts), source)
