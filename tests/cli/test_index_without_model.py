@@ -94,6 +94,13 @@ def test_from_python_beside_the_folder(small, toy_folder):
     assert said[-1].endswith("0 encoded, 36 unchanged, 12 removed")
 
 
+def test_an_index_made_in_python_knows_its_model_and_labels(run, saved, toy_folder):
+    out = build_or_update(toy_folder, run=saved, options=BuildOptions(device="cpu"))
+    photo = toy_folder / "red" / "002.png"
+    code, text, _ = run("search", out, photo, "-k", 1, "--label", "red", "--rank", "hamming")
+    assert code == 0 and " red " in text and "red/002.png" in text
+
+
 def test_an_interrupted_build_begins_again(small, build, toy_folder, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(HashModel, "save", lambda self, folder: 1 / 0)
