@@ -37,6 +37,7 @@ from .networks.hash_network import HashNetwork
 from .outputs import Outputs, join_outputs, relaxed_values, to_codes
 
 PART = 8192  # images per part of a long job
+_VERSION = 2  # of decoding; features of images that were decoded otherwise are not reused
 
 Progress = Callable[[int], object]
 
@@ -152,7 +153,9 @@ class Encoder:
         backbones = [self.network.backbone, content and content.backbone]
         digests = [None if each is None else weights_digest(each) for each in backbones]
         device = self.network.device.type
-        return group_key(1, *digests, self.preprocess, device, device == "cuda" and self.precision)
+        return group_key(
+            _VERSION, *digests, self.preprocess, device, device == "cuda" and self.precision
+        )
 
     def _computed(self, images: Images) -> Iterator[Outputs]:
         batch_size = self.batch_size or (500 if self.network.device.type == "cuda" else 64)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +39,15 @@ class Images(Protocol):
 
     def take(self, indices: Rows, /) -> Images:
         """Return the images with these indices, in this order."""
+        ...
+
+
+@runtime_checkable
+class Files(Protocol):
+    """Images in files, which may be decoded smaller than they are."""
+
+    def read_small(self, index: int, at_least: int | None, /) -> NDArray[np.uint8]:
+        """Return one image; `at_least` is that of `images.open_image`."""
         ...
 
 
@@ -78,9 +87,13 @@ class FileImages:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
+        return self.read_small(index, None)
+
+    def read_small(self, index: int, at_least: int | None) -> NDArray[np.uint8]:
+        """Return one image; `at_least` is that of `images.open_image`."""
         from .images import open_image
 
-        return open_image(self.paths[index])
+        return open_image(self.paths[index], at_least=at_least)
 
     def take(self, indices: Rows) -> FileImages:
         """Return the images with these indices, in this order."""
@@ -104,13 +117,17 @@ class MemoryImages:
         return len(self.items)
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
+        return self.read_small(index, None)
+
+    def read_small(self, index: int, at_least: int | None) -> NDArray[np.uint8]:
+        """Return one image; `at_least` is that of `images.open_image`."""
         from .images import from_pil, open_image
 
         item = self.items[index]
         if isinstance(item, np.ndarray):
             return item
         if isinstance(item, bytes):
-            return open_image(item)
+            return open_image(item, at_least=at_least)
         with _PIL_LOCK:
             return from_pil(item)
 

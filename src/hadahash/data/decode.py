@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ..codes import Skipped
 from ..errors import ImageError
-from .base import ArrayImages, Ids, Images, LabelledImages
-from .images import shrink_to_square
+from .base import ArrayImages, Files, Ids, Images, LabelledImages
+from .images import enough_for, shrink_to_square
 from .memory import available_memory
 from .preprocess import Preprocess
 
@@ -97,6 +97,25 @@ def in_memory(
     return replace(data, images=ArrayImages(squares))
 
 
+def read_for(images: Images, index: int, side: int) -> NDArray[np.uint8]:
+    """Read one image, a large JPEG file no larger than a result of `side` pixels needs.
+
+    Args:
+        images: The images.
+        index: Which one.
+        side: Side of the square or of the thumbnail in pixels.
+
+    Returns:
+        uint8 (height, width, 3), RGB.
+
+    Raises:
+        ImageError: It cannot be decoded.
+    """
+    if isinstance(images, Files):
+        return images.read_small(index, enough_for(side))
+    return images[index]
+
+
 def to_skipped(failed: list[tuple[int, str]], ids: Ids) -> tuple[Skipped, ...]:
     """List the images that could not be decoded.
 
@@ -119,7 +138,8 @@ def _slices(images: ArrayImages, batch_size: int) -> Iterator[Decoded]:
 
 def _square(images: Images, index: int, preprocess: Preprocess) -> Square:
     try:
-        return shrink_to_square(images[index], preprocess.side, fit=preprocess.fit)
+        image = read_for(images, index, preprocess.side)
+        return shrink_to_square(image, preprocess.side, fit=preprocess.fit)
     except ImageError as error:
         return error
 

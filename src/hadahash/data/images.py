@@ -4,11 +4,10 @@ This is the only module that opens images. The result is what an image viewer sh
 
 - EXIF orientation is applied; damaged EXIF is ignored;
 - of an animation the first frame is used, of a file with many pages the first page;
-- transparent parts are white;
-- 16-bit values are scaled to 8 bits. Values without a fixed range (32-bit integers, floats) are
-  divided by the smallest of 1, 255 and 65,535 that no value exceeds; if there is none, or some
-  values are negative, the minimum becomes black and the maximum white;
-- color profiles are not applied; a CMYK JPEG is read as inverted, as Adobe writes it.
+- colors become 8-bit RGB as `colors.to_rgb` describes.
+
+A large JPEG of which only a small square is needed is decoded at 1/2, 1/4 or 1/8 of its size, by
+the decoder itself. `enough_for` decides how small, for models and thumbnails alike.
 
 The format is detected from the content of a file, never from its name. Only the formats of
 `formats.py` are decoded, none of which can contain programs, as EPS, PS, PDF and SVG can. Sizes are
@@ -43,6 +42,7 @@ from ..errors import (
     UsageError,
     unknown,
 )
+from .colors import to_rgb
 from .formats import FORMATS, formats_for, is_known_start
 from .headers import block_claims_too_much, count_scans, guard_tags
 
@@ -50,8 +50,10 @@ warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 ImageInput = str | Path | bytes | BinaryIO
 
+_SCAN = b"\xff\xda"  # the marker of a scan of a JPEG
+_SPARE = 2  # a JPEG is decoded at no less than this many times the side that is needed,
+_SMALL = 512  # and no smaller than this
 _MAX_SCANS = 100  # a progressive JPEG has about 10; each costs a pass over all pixels
-_FROM_16_BITS = np.rint(np.arange(65_536) / 257).astype(np.uint8)
 _ORIENTATION = 0x0112
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -115,8 +117,7 @@ def open_image(
             rest is black or gray.
         at_least: Allows a JPEG to be decoded at 1/2, 1/4 or 1/8 of its size while both sides stay
             at least this long, which is several times faster. The pixels are not exactly those of
-            a full decode: give twice the final side (36 to 40 dB PSNR on two photographs; 29 to
-            35 dB with the final side itself).
+            a full decode; `enough_for` says which length suffices.
 
     Returns:
         uint8 (height, width, 3), RGB, upright; a new array.
@@ -143,6 +144,25 @@ def open_image(
             image.draft(None, (at_least, at_least))
         _load(image, truncated)
         return _upright(image)  # after loading: Pillow rotates a TIFF itself and drops its tag
+
+
+def enough_for(side: int) -> int:
+    """How small a JPEG may be decoded for a result of `side` pixels.
+
+    It is twice `side`, and at least 512: a JPEG of which a side is shorter than 1,024 pixels is
+    always decoded in full. With twice the side, 99.9 % of the bits of a code stay as they are.
+
+    Args:
+        side: Side of the result in pixels.
+
+    Returns:
+        Value for `at_least` of `open_image`.
+
+    Example:
+        >>> enough_for(64), enough_for(256), enough_for(300)
+        (512, 512, 600)
+    """
+    return max(_SPARE * side, _SMALL)
 
 
 def from_pil(image: Image.Image, *, limits: ImageLimits = LIMITS) -> NDArray[np.uint8]:
@@ -300,7 +320,7 @@ def _check_size(image: Image.Image, name: str, limits: ImageLimits) -> None:
 
 def _upright(image: Image.Image) -> NDArray[np.uint8]:
     turn = _TURNS.get(_orientation(image))
-    return np.array(_to_rgb(image) if turn is None else _to_rgb(image).transpose(turn))
+    return np.array(to_rgb(image) if turn is None else to_rgb(image).transpose(turn))
 
 
 def _load(image: Image.Image, truncated: str) -> None:
@@ -314,7 +334,8 @@ def _load(image: Image.Image, truncated: str) -> None:
 
 
 def _has_many_scans(data: bytes) -> bool:
-    return count_scans(data, _MAX_SCANS) > _MAX_SCANS
+    # A count of bytes is never too low. Following the markers takes as long as a small decode.
+    return data.count(_SCAN) > _MAX_SCANS and count_scans(data, _MAX_SCANS) > _MAX_SCANS
 
 
 def _orientation(image: Image.Image) -> int:
@@ -333,33 +354,6 @@ def _exif_block(image: Image.Image) -> bytes:
         text: str = image.info["Raw profile type exif"]
         return bytes.fromhex("".join(text.split("\n")[3:]))
     return block if isinstance(block, bytes) else b""
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16"):
-        return Image.fromarray(_FROM_16_BITS[np.asarray(image)]).convert("RGB")
-    if image.mode in ("I", "F"):
-        return Image.fromarray(_to_8_bits(np.array(image, np.float32))).convert("RGB")
-    if image.mode in ("La", "RGBa"):
-        image = image.convert(image.mode.upper())
-    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        page = Image.new("RGB", image.size, "white")
-        page.paste(image, mask=image)
-        return page
-    return image.convert("RGB")
-
-
-def _to_8_bits(values: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Scale values (height, width) without a fixed range; what is not finite becomes 0."""
-    np.nan_to_num(values, copy=False, nan=0, posinf=0, neginf=0)
-    low, high = float(values.min()), float(values.max())
-    tops = [top for top in (1, 255, 65_535) if low >= 0 and high <= top]
-    if tops:
-        low, high = 0.0, float(tops[0])
-    gain = 255 / (high - low) if high > low else 0.0
-    scaled: NDArray[np.uint8] = np.rint((values * gain - low * gain).clip(0, 255)).astype(np.uint8)
-    return scaled
 
 
 @contextmanager

@@ -38,6 +38,10 @@ class DigestingImages:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
+        return self.read_small(index, None)
+
+    def read_small(self, index: int, at_least: int | None) -> NDArray[np.uint8]:
+        """Return one image and record its digest; `at_least` is that of `images.open_image`."""
         from ..data.images import open_image
 
         path = self.paths[index]
@@ -51,7 +55,8 @@ class DigestingImages:
         with file:
             stream = _DigestingStream(file)
             try:
-                return open_image(stream)  # type: ignore[arg-type]  # it only calls read
+                # Of a stream, only `read` is called.
+                return open_image(stream, at_least=at_least)  # type: ignore[arg-type]
             finally:
                 self.records[path] = self.records[path][0], stream.digest.digest()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 
-from ..data import open_image
+from ..data import image_size, open_image
+from ..data.images import enough_for
 from ..errors import ImageError
 from .templating import write_page
 from .thumbnails import data_uri, shrink
@@ -93,13 +94,14 @@ def describe_size(size: int) -> str:
 
 
 def _show(file: ShownFile) -> _Picture:
-    place = PurePath(file.path)
+    place = Path(file.path)
     folder = "" if str(place.parent) == "." else str(place.parent)
     size = [] if file.size is None else [describe_size(file.size)]
     try:
-        image = open_image(Path(file.path))
+        height, width = image_size(place)
+        image = open_image(place, at_least=enough_for(_SIDE))
     except ImageError as error:
         return _Picture(place.name, folder, "".join(size), None, str(error))
-    facts = [f"{image.shape[1]} x {image.shape[0]} pixels", *size]
+    facts = [f"{width} x {height} pixels", *size]
     source = data_uri(shrink(image, _SIDE), photo=True)
     return _Picture(place.name, folder, ", ".join(facts), source)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ...data.images import ImageLimits, open_image, shrink_to_square
+from ...data.images import ImageLimits, enough_for, open_image, shrink_to_square
 from ...errors import ImageError
 
 HEAD = struct.Struct(">I")
@@ -68,10 +68,10 @@ def perform(task: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes
     limits = ImageLimits(task["max_pixels"], task["max_bytes"], task["max_side"])
     side = task["side"]
     try:
+        pixels = open_image(source, limits=limits, at_least=enough_for(side))
         if task["kind"] == "square":
-            pixels = shrink_to_square(open_image(source, limits=limits), side, fit=task["fit"])
-            return {}, pixels.tobytes()
-        return render_thumbnail(open_image(source, limits=limits, at_least=2 * side), side)
+            return {}, shrink_to_square(pixels, side, fit=task["fit"]).tobytes()
+        return render_thumbnail(pixels, side)
     except ImageError as error:
         return {"error": type(error).__name__, "reason": error.reason}, b""
     except MemoryError:
