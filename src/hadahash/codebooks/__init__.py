@@ -3,16 +3,20 @@
 from .bounds import distance_bound, varshamov_floor
 from .designs import DESIGNS, Design, codebook, paper_order
 from .hadamard import orders
+from .nested import PrefixQuality, prefix_lengths, prefix_quality
 from .quality import CodebookQuality, codebook_quality
 
 __all__ = [
     "DESIGNS",
     "CodebookQuality",
     "Design",
+    "PrefixQuality",
     "codebook",
     "codebook_quality",
     "distance_bound",
     "orders",
     "paper_order",
+    "prefix_lengths",
+    "prefix_quality",
     "varshamov_floor",
 ]
