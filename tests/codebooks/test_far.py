@@ -22,9 +22,9 @@ from hadahash.codebooks.linear import (
     LinearCode,
     _balanced_choice,
     _cover,
-    whole_cosets,
     bch,
     linear_codebook,
+    whole_cosets,
 )
 from hadahash.codebooks.quality import minimum_distance
 
