@@ -63,3 +63,9 @@ def test_voc2012_has_the_published_label_counts():
     train = data.labels.array[data.parts == "train"].sum(axis=0)
     counts = dict(zip(data.classes, train.tolist(), strict=True))
     assert (counts["aeroplane"], counts["person"], counts["tvmonitor"]) == (327, 1_994, 290)
+
+
+def test_the_halves_of_voc_share_no_image():
+    split = make_split(real("voc2012"), "voc2012-halves", seed=1)
+    assert tuple(split.sizes.values()) == (5_823, 2_859, 2_858)
+    assert not np.intersect1d(split.train, split.database).size

@@ -44,6 +44,7 @@ PROTOCOL_NAMES = (
     "tinyimagenet100",
     "unseen",
     "voc2012",
+    "voc2012-halves",
 )
 
 DEFAULT_METHOD = "hcdh-far"

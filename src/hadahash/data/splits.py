@@ -17,6 +17,8 @@ A split is made by a named protocol and a seed:
     nuswide21-all    the same queries and training images; the database is all but the queries
     voc2012          the validation set is the query set; the training set is trained on and
                      searched
+    voc2012-halves   the same queries; one half of the training set is trained on, the other
+                     half searched
     table            the parts of the data set itself: train, query or database. Without a database
                      part the training images are searched
     holdout          for any data: 10 % of each class are queries (at least one image, never all);
@@ -225,6 +227,15 @@ def _tinyimagenet100(data: LabelledImages, seed: int) -> Split:
 @PROTOCOLS.register("voc2012")
 def _voc2012(data: LabelledImages, seed: int) -> Split:
     return _sized(as_given(data, "voc2012", seed), (5_823, 5_717, 5_717))
+
+
+@PROTOCOLS.register("voc2012-halves")
+def _voc2012_halves(data: LabelledImages, seed: int) -> Split:
+    whole = as_given(data, "voc2012-halves", seed)
+    order = shuffled(whole.train, np.random.PCG64(seed))
+    train, database = np.sort(order[::2]), np.sort(order[1::2])
+    split = Split("voc2012-halves", seed, whole.query, train, database)
+    return _sized(split, (5_823, 2_859, 2_858))
 
 
 @PROTOCOLS.register("nuswide21")

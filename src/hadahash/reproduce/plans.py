@@ -1,6 +1,7 @@
 """Plans: ordered lists of cells that are run in one process and collected in one file per data set.
 
-A plan is the name of a built-in one ("factorial", "tuning", "seeds") or a JSON file:
+A plan is the name of a built-in one ("factorial", "tuning", or one of experiments.toml) or a JSON
+file:
 
     {"name": "small", "cells": [
         {"dataset": "digits", "method": "hcdh", "bits": 16, "backbone": "test_efficientnet",
@@ -23,7 +24,9 @@ from . import tuning
 from .collected import Collected
 from .recipes import Cell, mark_of, read_recipe
 
-PLANS = ("factorial", "tuning", "seeds")
+# The plans of experiments.toml. Their cells take the settings that tuning chose.
+EXPERIMENTS = ("seeds", "lengths", "unseen", "halves", "lambda-seeds", "alexnet-seeds")
+PLANS = ("factorial", tuning.NAME, *EXPERIMENTS)
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ def read_plan(source: str | Path, results: Path) -> Plan:
     Args:
         source: Name of a built-in plan, or path of a JSON file.
         results: Folder of the results; its trials choose the settings of a built-in plan. Results
-            of tuning add cells to the plans "tuning" and "seeds".
+            of tuning add cells to the plan "tuning" and to those of experiments.toml.
 
     Returns:
         The plan, with the settings of every cell complete.
@@ -56,8 +59,10 @@ def read_plan(source: str | Path, results: Path) -> Plan:
         UsageError: If there is no such plan.
         DataError: If the file does not contain a plan.
     """
+    if source in EXPERIMENTS:
+        return _experiment(str(source), results)
     if source in PLANS:
-        return {"factorial": _factorial, "tuning": _tuning, "seeds": _seeds}[str(source)](results)
+        return {"factorial": _factorial, tuning.NAME: _tuning}[str(source)](results)
     path = Path(source)
     if path.suffix != ".json":
         raise unknown("plan", str(source), PLANS)
@@ -126,35 +131,56 @@ def _tuning(results: Path) -> Plan:
     return Plan(tuning.NAME, tuning.trials(tuning.read_tuning(), records))
 
 
-def _seeds(results: Path) -> Plan:
-    """All methods of one seed before the next; a method is there when its tuning is complete."""
-    content = files.read_toml(resources.files(__package__) / "seeds.toml")
-    grids = tuning.read_tuning()
+def _experiment(name: str, results: Path) -> Plan:
+    """A plan of experiments.toml; a method is there when its tuning is complete."""
+    content = files.read_toml(resources.files(__package__) / "experiments.toml")
+    grids, groups = tuning.read_tuning(), content[name]
     choices = {(choice.dataset, choice.method): choice for choice in tuning.load_choices(results)}
-    methods = [name for name in content["methods"] if name in grids.methods]
-    order = product(grids.content["datasets"], content["seeds"], methods, content["bits"])
-    cells = [
-        Cell(
-            dataset=dataset,
-            method=method,
-            bits=bits,
-            backbone=grids.content["backbone"],
-            seed=seed,
-            protocol=find_dataset(dataset).protocol,
-            mark=grids.content["mark"],
-            settings={**grids.content["settings"], **(choices[dataset, method].point or {})},
-            choose=False,
-            recipe="seeds",
-        )
-        for dataset, seed, method, bits in order
-        if choices[dataset, method].complete
-    ]
+    ready = {key: choice.point or {} for key, choice in choices.items() if choice.complete}
+    ready |= {key: {} for key in product(grids.content["datasets"], content["untuned"])}
+    cells = [cell for group in groups for cell in _group_cells(name, group, grids, ready)]
+    used = {key for group in groups for key in product(_datasets(group, grids), group["methods"])}
     notes = tuple(
         _note(choice)
-        for choice in choices.values()
-        if choice.method in methods and (choice.extend or not choice.complete)
+        for key, choice in choices.items()
+        if key in used and (choice.extend or not choice.complete)
     )
-    return Plan("seeds", cells, notes)
+    return Plan(name, cells, notes)
+
+
+def _datasets(group: dict[str, Any], grids: tuning.Tuning) -> list[str]:
+    return list(group.get("datasets", grids.content["datasets"]))
+
+
+def _group_cells(
+    name: str,
+    group: dict[str, Any],
+    grids: tuning.Tuning,
+    ready: dict[tuple[str, str], tuning.Point],
+) -> Iterator[Cell]:
+    """The cells of a group whose method is ready on the data set."""
+    vary = group.get("vary", {})
+    order = product(_datasets(group, grids), group["seeds"], group["methods"], group["bits"])
+    for dataset, seed, method, bits in order:
+        if (dataset, method) not in ready:
+            continue
+        point = ready[dataset, method]
+        settings = {**grids.content["settings"], **point, **group.get("settings", {})}
+        for values in product(*vary.values()):
+            varied = dict(zip(vary, values, strict=True))
+            yield Cell(
+                dataset=dataset,
+                method=method,
+                bits=bits,
+                backbone=group.get("backbone", grids.content["backbone"]),
+                seed=seed,
+                protocol=group.get("protocol", find_dataset(dataset).protocol),
+                mark=mark_of(group.get("mark", grids.content["mark"]), varied),
+                settings={key: value for key, value in settings.items() if key not in varied},
+                varied=varied,
+                choose=False,
+                recipe=name,
+            )
 
 
 def _note(choice: tuning.Choice) -> str:
