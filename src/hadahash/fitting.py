@@ -18,6 +18,7 @@ from .codes import Skipped
 from .config import Config, TrainConfig
 from .data.base import LabelledImages
 from .data.decode import to_skipped
+from .data.labels import Labels
 from .data.pixel_store import PixelStore
 from .data.preprocess import Preprocess, choose_preprocess
 from .data.sources import as_images
@@ -25,7 +26,7 @@ from .encoding import Encoder, FeatureCache
 from .environment import hardware
 from .errors import DataError, TrainingDivergedError
 from .messages import counts_text
-from .methods import ShallowMethod
+from .methods import DeepMethod, ShallowMethod
 from .model import HashModel
 from .networks.hash_network import HashNetwork
 from .settings import require
@@ -34,6 +35,7 @@ from .training.loop import effective_precision
 
 CHECKPOINT = "checkpoint.safetensors"
 LOG = "log.jsonl"
+_SAMPLE = 5000  # training images whose features a method may see before training
 
 Info = Callable[[str], object]
 
@@ -108,10 +110,11 @@ def fit_model(
     info(_describe(data))
     inputs = _read_inputs(config, network, preprocess, data, cache, folder, info)
     _check_enough(inputs, len(data))
+    labels = data.labels.take(inputs.rows)
+    _prepare(network, preprocess, inputs, labels, config_train)
     writes = folder if processes.rank == 0 else None
     checkpoint = _checkpoint(writes, resume, config, data, config_train.checkpoint_seconds)
     with Log(writes / LOG if writes else None, progress=progress and processes.rank == 0) as log:
-        labels = data.labels.take(inputs.rows)
         result = _learn(network, inputs, labels, config, preprocess, log, checkpoint)
     if result is not None:
         _check_outputs(_values(network, preprocess, inputs, config_train, limit=64))
@@ -151,6 +154,26 @@ def _read_inputs(
         return _Inputs(found.values, found.rows, to_skipped(found.failed, data.ids))
     store = PixelStore.build(data, preprocess, folder=folder, info=info)
     return _Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)
+
+
+def _prepare(
+    network: HashNetwork,
+    preprocess: Preprocess,
+    inputs: _Inputs,
+    labels: Labels,
+    config: TrainConfig,
+) -> None:
+    """Show a method that asks for it the features of a sample of the training images."""
+    method = network.method
+    if not isinstance(method, DeepMethod) or not method.needs_features:
+        return
+    rows = torch.linspace(0, len(inputs.rows) - 1, min(_SAMPLE, len(inputs.rows))).round().long()
+    features = inputs.tensor[rows]
+    if features.ndim > 2:
+        pixels = as_images(features.numpy().transpose(0, 2, 3, 1)).images
+        encoder = Encoder(network, preprocess, effective_precision(config, network.device))
+        features = encoder.features(pixels).values
+    method.prepare(features.float().cpu(), labels.targets(rows, torch.device("cpu")))
 
 
 def _learn(

@@ -1,5 +1,6 @@
 """Codebooks: Hadamard matrices, codewords for classes, and measures of their quality."""
 
+from .assignment import assign_codewords, class_similarity
 from .bounds import distance_bound, varshamov_floor
 from .designs import DESIGNS, Design, codebook, paper_order
 from .hadamard import orders
@@ -11,6 +12,8 @@ __all__ = [
     "CodebookQuality",
     "Design",
     "PrefixQuality",
+    "assign_codewords",
+    "class_similarity",
     "codebook",
     "codebook_quality",
     "distance_bound",

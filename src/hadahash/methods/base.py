@@ -198,6 +198,20 @@ class DeepMethod(Method):
             The weighted parts of the loss by name, each a scalar. Training minimizes their sum.
         """
 
+    @property
+    def needs_features(self) -> bool:
+        """Whether `prepare` must be called before training."""
+        return False
+
+    def prepare(self, features: Tensor, targets: Tensor) -> None:
+        """Look at the training images before training; called if `needs_features`.
+
+        Args:
+            features: Float (n, d) on the CPU, features of a sample of the training images by the
+                backbone with its initial weights.
+            targets: Float (n, classes) on the CPU: one-hot or multi-hot.
+        """
+
     def before_step(self, step: int, steps: int) -> None:
         """Prepare a training step; for schedules and for updates outside the gradient.
 

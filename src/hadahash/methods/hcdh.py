@@ -55,7 +55,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from ..codebooks import prefix_lengths
+from ..codebooks import assign_codewords, class_similarity, prefix_lengths
 from ..networks import HashHead
 from ..settings import Checked, require, setting
 from .base import METHODS, Batch, DeepMethod, Task
@@ -85,7 +85,7 @@ class HCDHSettings(Checked):
     multilabel_loss: Literal["mean", "sum"] = setting(
         "mean", "Binary cross entropy of a multi-label image: mean or sum over the classes."
     )
-    smoothing: float = setting(0.0, "Label smoothing of the classification loss.", ge=0, lt=1)
+    smoothing: float = setting(0.0, "Label smoothing of the classification loss.", ge=0, le=1)
     prefixes: Literal["none", "powers", "all"] = setting(
         "none",
         "Average the loss over prefixes of the code: 16, 32, 64, ... bits, or all multiples of 8.",
@@ -155,6 +155,23 @@ class HCDH(CodewordMethod, DeepMethod):
             rng = np.random.default_rng(settings.codebook_permutation)
             method.codebook.copy_(method.codebook[rng.permutation(task.classes)])
         return method
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether codewords are assigned by the similarity of classes."""
+        return bool(self.settings.assignment == "semantic")
+
+    def prepare(self, features: Tensor, targets: Tensor) -> None:
+        """Assign the codewords so that classes with similar features get near ones.
+
+        Args:
+            features: Float (n, d), on the CPU.
+            targets: Float (n, classes), on the CPU.
+        """
+        similarity = class_similarity(features.numpy(), targets.numpy())
+        words = self.codebook.cpu()
+        order = assign_codewords(similarity, words.to(torch.int8).numpy(), seed=self.seed())
+        self.codebook.copy_(words[torch.from_numpy(order)])
 
     def seed(self) -> int:
         """Return the seed of the codebook: `codebook_seed`, or the run's seed if it is None."""
