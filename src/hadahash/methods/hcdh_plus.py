@@ -44,6 +44,9 @@ class HCDHPlusSettings(HCDHFarSettings):
     """Settings of HCDH-plus."""
 
     lam: float = setting(0.1, "Weight lambda of the classification loss.", ge=0)
+    multilabel_loss: Literal["mean", "sum"] = setting(
+        "sum", "Binary cross entropy of a multi-label image: mean or sum over the classes."
+    )
     code_loss: Literal["squared", "logistic"] = setting(
         "squared", "Loss between hash layer and target code: squared error, or cross entropy."
     )

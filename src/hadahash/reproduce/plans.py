@@ -1,7 +1,7 @@
 """Plans: ordered lists of cells that are run in one process and collected in one file per data set.
 
-A plan is the name of a built-in one ("factorial", "tuning", or one of experiments.toml) or a JSON
-file:
+A plan is the name of a built-in one ("factorial", "tuning", "recipe", or one of experiments.toml)
+or a JSON file:
 
     {"name": "small", "cells": [
         {"dataset": "digits", "method": "hcdh", "bits": 16, "backbone": "test_efficientnet",
@@ -20,13 +20,13 @@ from typing import Any
 from .. import files
 from ..data import find_dataset
 from ..errors import DataError, UsageError, unknown
-from . import tuning
+from . import recipe_trials, tuning
 from .collected import Collected
 from .recipes import Cell, mark_of, read_recipe
 
 # The plans of experiments.toml. Their cells take the settings that tuning chose.
 EXPERIMENTS = ("seeds", "lengths", "unseen", "halves", "lambda-seeds", "alexnet-seeds")
-PLANS = ("factorial", tuning.NAME, *EXPERIMENTS)
+PLANS = ("factorial", tuning.NAME, *EXPERIMENTS, *recipe_trials.STAGES)
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,9 @@ def read_plan(source: str | Path, results: Path) -> Plan:
     """
     if source in EXPERIMENTS:
         return _experiment(str(source), results)
+    if source in recipe_trials.STAGES:
+        cells = recipe_trials.read_trials(results).stage(str(source))
+        return Plan(recipe_trials.NAME, cells)
     if source in PLANS:
         return {"factorial": _factorial, tuning.NAME: _tuning}[str(source)](results)
     path = Path(source)

@@ -32,7 +32,7 @@ from .cells import DatasetCache, RunContext, relative_traceback
 from .collected import Record
 from .measures import Coded
 from .provenance import data_digests
-from .rankings import RankingInputs, rank_all
+from .rankings import Ranked, RankingInputs, rank_all
 from .recipes import Cell, current_names
 
 _ENCODE_BATCH = 1000
@@ -131,7 +131,7 @@ class Trainer:
             values = encode_all(model, resident.pixels, deterministic=deterministic)
         encoded = time.perf_counter()
         if cell.validation:
-            coded = _prepare_trial(cell, split, data, values)
+            coded = _prepare_trial(cell, split, data, model, values, record)
         else:
             coded = _prepare(cell, split, data, model, values, record)
         record["seconds"] = {
@@ -305,9 +305,7 @@ def _prepare(
         "median": train.median(0).values,
     }
     ranked = rank_all(_ranking_inputs(split, data, model, real.clamp(-1, 1)))
-    record["rankings"] = {
-        name: {"all": _short(own.ap.mean().item())} for name, own in ranked.items()
-    }
+    record["rankings"] = _whole_rankings(ranked)
     return Coded(
         bits=cell.bits,
         codes={
@@ -319,13 +317,28 @@ def _prepare(
         database=split.database,
         train=split.train,
         second_database=second_database(split),
-        prefixes=tuple(bits for bits in (16, 32) if bits < cell.bits),
+        prefixes=tuple(bits for bits in (16, 32, 64) if bits < cell.bits),
         depth=find_dataset(cell.dataset).depth,
         rankings={name: (own.ties, own.hits) for name, own in ranked.items()},
     )
 
 
-def _prepare_trial(cell: Cell, split: Split, data: LabelledImages, values: Tensor) -> Coded:
+def _whole_rankings(ranked: dict[str, Ranked]) -> dict[str, dict[str, float]]:
+    return {name: {"all": _short(own.ap.mean().item())} for name, own in ranked.items()}
+
+
+def _prepare_trial(
+    cell: Cell,
+    split: Split,
+    data: LabelledImages,
+    model: HashModel,
+    values: Tensor,
+    record: Record,
+) -> Coded:
+    with torch.no_grad():
+        real = model.method.relaxed(values).float().clamp(-1, 1)
+    ranked = rank_all(_ranking_inputs(split, data, model, real))
+    record["rankings"] = _whole_rankings(ranked)
     return Coded(
         bits=cell.bits,
         codes={"zero": np.packbits((values >= 0).cpu().numpy(), axis=1)},
@@ -334,6 +347,7 @@ def _prepare_trial(cell: Cell, split: Split, data: LabelledImages, values: Tenso
         database=split.database,
         train=split.train,
         depth=find_dataset(cell.dataset).depth,
+        rankings={name: (own.ties, own.hits) for name, own in ranked.items()},
         trial=True,
     )
 
