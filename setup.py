@@ -21,9 +21,9 @@ setup(
     ext_modules=[
         Extension(
             "hadahash.native._hamming",
-            sources=[f"src/hadahash/native/{name}.c" for name in ("hamming", "search", "route")],
+            sources=[f"src/hadahash/native/{name}.c" for name in ("hamming", "search", "route", "ranked")],
             depends=[f"src/hadahash/native/{name}.h" for name in ("hamming", "search")],
-            extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-std=c99"],
+            extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-std=c99", "-ffp-contract=off"],
             export_symbols=[
                 "hadahash_interface",
                 "hadahash_cpu_level",
@@ -31,6 +31,8 @@ setup(
                 "hadahash_scan",
                 "hadahash_probe",
                 "hadahash_scan_remaining",
+                "hadahash_ranked",
+                "hadahash_points",
             ],
             py_limited_api=True,
             optional=True,

@@ -277,8 +277,8 @@ def test_a_wrong_header_is_refused(tmp_path):
 def test_a_file_of_a_later_version_is_reported(tmp_path, rng, suffix, monkeypatch):
     path = tmp_path / f"codes{suffix}"
     with monkeypatch.context() as patch:
-        patch.setattr(code_files, "_FORMAT", 3)
-        random_codes(rng).save(path)
+        patch.setattr(code_files, "_FORMAT", 4)
+        random_codes(rng, content=np.zeros((20, 1), np.uint8), content_bits=8).save(path)
     with pytest.raises(NewerFileError, match="pip install -U") as error:
         Codes.load(path)
     assert error.value.exit_code == 3

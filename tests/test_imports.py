@@ -27,6 +27,8 @@ SHARED = (
     "codes",
     "code_files",
     "native",
+    "queries",
+    "ranking",
 )
 # A module imports only from modules on its left; a new module gets its place here.
 ORDER = (
@@ -38,6 +40,8 @@ ORDER = (
     "networks",
     "methods",
     "training",
+    "content",
+    "outputs",
     "encoding",
     "evaluation",
     "index",
@@ -45,6 +49,7 @@ ORDER = (
     "model_files",
     "restoring",
     "model",
+    "loading",
     "fitting",
     "hasher",
     "runs",
@@ -57,8 +62,8 @@ ORDER = (
     "cli",
 )
 EXEMPT = {"__init__", "__main__"}  # they hold names, not logic
-# `Codes.save` and `Codes.load` hand over to the module that knows the file formats.
-DELEGATES = {"codes": {"code_files"}}
+# `Codes.save`, `Codes.load` and `HashModel.load` hand over to the module that knows the files.
+DELEGATES = {"codes": {"code_files"}, "model": {"loading"}}
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
 
 

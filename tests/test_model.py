@@ -21,8 +21,7 @@ from toys import (
     use_smallest_backbone,
 )
 
-from hadahash import Hasher
-from hadahash import model as model_module
+from hadahash import Hasher, restoring
 from hadahash.building import build_network, seeded
 from hadahash.encoding import FeatureCache
 from hadahash.errors import DataError, StorageError, TrainingDivergedError, UsageError
@@ -166,13 +165,13 @@ def test_a_large_model_is_loaded_with_one_copy_of_its_weights(tmp_path):
 def test_the_width_of_the_features_is_stored(saved, monkeypatch):
     stored = json.loads((saved / MANIFEST).read_text())["features"]
     given = []
-    build = model_module.build_backbone
+    build = restoring.build_backbone
 
     def spy(name, **options):
         given.append(options["features"])
         return build(name, **options)
 
-    monkeypatch.setattr(model_module, "build_backbone", spy)
+    monkeypatch.setattr(restoring, "build_backbone", spy)
     loaded = HashModel.load(saved, device="cpu")
     assert given == [stored] == [loaded.network.backbone.features]
 

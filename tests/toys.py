@@ -57,6 +57,7 @@ def tiny_hasher(method: str = "hcdh", **changes: Any) -> Hasher:
     """A hasher on a network of 0.1 million weights with 32-pixel input, on the CPU."""
     arguments: dict[str, Any] = {
         "bits": 16,
+        "content_bits": 0,
         "backbone": "test_efficientnet",
         "weights": "none",
         "device": "cpu",
@@ -85,7 +86,7 @@ def fit_in(
 
 def use_smallest_backbone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace every backbone by `smallest_backbone`."""
-    for module in ("building", "model"):
+    for module in ("building", "restoring"):
         monkeypatch.setattr(f"hadahash.{module}.build_backbone", smallest_backbone)
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .methods import list_methods as list_methods
     from .model import HashModel as HashModel
     from .networks import list_backbones as list_backbones
+    from .queries import Queries as Queries
+    from .ranking import Ranking as Ranking
 
 # Public name -> the module that defines it.
 _EXPORTS = {
@@ -34,6 +36,8 @@ _EXPORTS = {
     "Hasher": "hasher",
     "Hits": "index",
     "Index": "index",
+    "Queries": "queries",
+    "Ranking": "ranking",
     "Report": "evaluation",
     "codebook": "codebooks.designs",
     "evaluate": "evaluation",
@@ -50,6 +54,8 @@ __all__ = [
     "Hasher",
     "Hits",
     "Index",
+    "Queries",
+    "Ranking",
     "Report",
     "__version__",
     "codebook",

@@ -11,13 +11,15 @@ import torch
 
 from .config import Config
 from .errors import UsageError
-from .methods import METHODS, ShallowMethod, Task
+from .methods import METHODS, DeepMethod, Method, ShallowMethod, Task
 from .networks import Backbone, build_backbone
 from .networks.hash_network import HashNetwork
+from .networks.initialization import OwnRandomness
 from .plugins import load_plugins, plugin_name
 from .settings import require
 
 DEFAULT_METHOD = "hcdh-far"  # recommended; "hcdh" is the method of the paper
+DEFAULT_CONTENT_BITS = 128  # of methods that use labels
 
 
 def make_config(
@@ -29,6 +31,8 @@ def make_config(
     seed: int = 0,
     split_seed: int | None = None,
     plugins: Sequence[str | Path] = (),
+    content_bits: int | None = 0,
+    device: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Config:
     """Build and check a configuration.
@@ -41,6 +45,10 @@ def make_config(
         seed: Random seed.
         split_seed: Seed of the data split; None: `seed`.
         plugins: Files or modules that define methods.
+        content_bits: Number of content bits; None: 128, or 0 for a method that uses no labels,
+            whose code follows the content already.
+        device: "auto", "cpu" or "cuda": without a GPU, a pretrained backbone stays fixed unless
+            the settings say otherwise. None: the settings as given.
         settings: Settings of training, augmentation, input and method by name.
 
     Returns:
@@ -50,9 +58,19 @@ def make_config(
         UsageError: An unknown method or setting, or a value out of range.
     """
     load_plugins(plugins)
+    kind, settings = METHODS.get(method), settings or {}
+    if content_bits is None:
+        content_bits = DEFAULT_CONTENT_BITS if kind.uses_labels else 0
+    require(
+        kind.uses_labels or not content_bits,
+        f"content_bits must be 0 for {method}, whose code follows the content already, "
+        f"got {content_bits}.",
+    )
+    if device is not None and _stays_fixed(kind, weights, settings, choose_device(device)):
+        settings = {**settings, "frozen": True}
     return Config.from_flat(
-        METHODS.get(method).Settings,
-        settings or {},
+        kind.Settings,
+        settings,
         method=method,
         bits=bits,
         backbone=backbone,
@@ -60,7 +78,17 @@ def make_config(
         seed=seed,
         split_seed=split_seed,
         plugins=tuple(plugin_name(path) for path in plugins),
+        content_bits=content_bits,
     )
+
+
+def _stays_fixed(
+    kind: type[Method], weights: str | Path, settings: Mapping[str, Any], device: torch.device
+) -> bool:
+    """Whether a backbone is kept fixed because training it on a CPU would take too long."""
+    chosen = "frozen" in settings or "backbone_lr" in settings
+    pretrained = str(weights) != "none"
+    return device.type == "cpu" and issubclass(kind, DeepMethod) and pretrained and not chosen
 
 
 def build_network(
@@ -91,7 +119,8 @@ def build_network(
     kind = METHODS.get(config.method)
     rows = train_images if create or issubclass(kind, ShallowMethod) else 0
     task = Task(config.bits, classes, backbone.features, multilabel, rows, config.seed)
-    with seeded(config.seed):
+    # A model may be loaded while another thread trains, so loading leaves global generators alone.
+    with seeded(config.seed) if create else OwnRandomness(config.seed):
         make = kind.create if create else kind
         method = make(task, config.method_settings)
     network = HashNetwork(backbone, method, config.bits).eval()
@@ -140,6 +169,19 @@ def initial_backbone(config: Config) -> Backbone:
     return backbone
 
 
+def has_fixed_backbone(config: Config, method: Method) -> bool:
+    """Whether the backbone of a trained model has its initial weights.
+
+    Args:
+        config: The configuration that ran.
+        method: The method of the model.
+
+    Returns:
+        True for shallow methods, and where training kept the backbone fixed.
+    """
+    return isinstance(method, ShallowMethod) or (config.train is not None and config.train.frozen)
+
+
 def backbone_key(config: Config) -> str:
     """Identify a backbone and its initial weights, as a key of feature caches."""
     random = config.weights == "none" or config.input.partial_weights
@@ -174,3 +216,18 @@ def choose_device(name: str) -> torch.device:
     available = device.type != "cuda" or torch.cuda.is_available()
     require(available, "No GPU is available to torch. Use --device cpu.")
     return device
+
+
+def to_device_if_it_fits(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Move a tensor to a GPU if it takes at most half of the free memory there.
+
+    Args:
+        tensor: The tensor.
+        device: Where to put it.
+
+    Returns:
+        The tensor on the device, or as it is.
+    """
+    if device.type != "cuda" or tensor.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
+        return tensor
+    return tensor.to(device)

@@ -14,7 +14,9 @@ from . import files
 from .codes import Codes, check_bits
 from .errors import MissingExtraError, NewerFileError, StorageError, UsageError
 
-_FORMAT = 2  # 2: string ids as UTF-8 without a fixed width
+# 2: string ids as UTF-8 without a fixed width. 3: content bits; without them, 2 is written, so
+# that earlier versions can read the file.
+_FORMAT = 3
 
 
 def save_codes(codes: Codes, path: Path) -> None:
@@ -25,6 +27,8 @@ def save_codes(codes: Codes, path: Path) -> None:
         raise UsageError(f"Codes are saved as .npz or .parquet, got '{path.name}'.")
     buffer = io.BytesIO()
     arrays: dict[str, Any] = _ids_to_arrays(codes.ids)
+    if codes.content is not None:
+        arrays["content"] = codes.content
     np.savez(buffer, packed=codes.packed, header=np.array(json.dumps(_header(codes))), **arrays)
     files.write_bytes(path, buffer.getvalue())
     return None
@@ -40,14 +44,23 @@ def load_codes(path: Path) -> Codes:
             header = json.loads(str(archive["header"]))
             _refuse_newer(path, header)
             ids = _ids_from_arrays(archive)
-            return Codes(archive["packed"], header["bits"], ids, header["skipped"])
+            content = archive["content"] if header.get("content_bits") else None
+            return _codes(header, archive["packed"], ids, content)
     except files.ARCHIVE_ERRORS as error:
         raise _unreadable(path, error) from error
 
 
 def _header(codes: Codes) -> dict[str, Any]:
     skipped = [list(row) for row in codes.skipped]
-    return {"format": _FORMAT, "bits": codes.bits, "skipped": skipped}
+    header = {"format": 2, "bits": codes.bits, "skipped": skipped}
+    if codes.content is not None:
+        header |= {"format": _FORMAT, "content_bits": codes.content_bits}
+    return header
+
+
+def _codes(header: dict[str, Any], packed: Any, ids: Any, content: Any) -> Codes:
+    bits = header.get("content_bits", 0)
+    return Codes(packed, header["bits"], ids, header["skipped"], content, bits)
 
 
 def _ids_to_arrays(ids: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -74,12 +87,12 @@ def _ids_from_arrays(archive: Any) -> Any:
 
 def _save_parquet(codes: Codes, path: Path) -> None:
     pa, parquet = _pyarrow()
-    width = codes.packed.shape[1]
-    buffers = [None, pa.py_buffer(codes.packed.tobytes())]
-    packed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(codes), buffers)
     kind = pa.string() if codes.ids.dtype == object else pa.int64()
+    columns = {"code": _binary_column(pa, codes.packed)}
+    if codes.content is not None:
+        columns["content"] = _binary_column(pa, codes.content)
     try:
-        table = pa.table({"id": pa.array(codes.ids, kind), "code": packed})
+        table = pa.table({"id": pa.array(codes.ids, kind), **columns})
     except UnicodeError:
         raise UsageError(
             "Parquet ids must be valid Unicode, and one is not. Save as .npz."
@@ -97,15 +110,25 @@ def _load_parquet(path: Path) -> Codes:
             table = parquet.read_table(file, page_checksum_verification=True)
         header = json.loads((table.schema.metadata or {})[b"hadahash"])
         _refuse_newer(path, header)
-        width = -(-check_bits(header["bits"]) // 8)
-        joined = b"".join(table["code"].combine_chunks().to_pylist())
-        packed = np.frombuffer(joined, np.uint8).reshape(-1, width)
+        packed = _from_binary_column(table["code"], header["bits"])
+        bits = header.get("content_bits")
+        content = _from_binary_column(table["content"], bits) if bits else None
         ids = table["id"].to_pylist()
         if pa.types.is_integer(table.schema.field("id").type):
             ids = np.array(ids, np.int64)
-        return Codes(packed, header["bits"], ids, header["skipped"])
+        return _codes(header, packed, ids, content)
     except (*files.ARCHIVE_ERRORS, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
+
+
+def _binary_column(pa: Any, packed: NDArray[np.uint8]) -> Any:
+    buffers = [None, pa.py_buffer(packed.tobytes())]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(packed.shape[1]), len(packed), buffers)
+
+
+def _from_binary_column(column: Any, bits: Any) -> NDArray[np.uint8]:
+    joined = b"".join(column.combine_chunks().to_pylist())
+    return np.frombuffer(joined, np.uint8).reshape(-1, -(-check_bits(bits) // 8))
 
 
 def _unreadable(path: Path, error: Exception) -> StorageError:

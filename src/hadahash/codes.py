@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ class Codes:
         bits: Code length.
         ids: (n,) of int64, or an object array of str; 0..n-1 by default.
         skipped: Images that have no code, with the reason.
+        content: Content bits of the same images, packed uint8 (n, ceil(content_bits / 8)), or None.
+            Class bits (`packed`) tell classes apart, content bits tell images apart.
+        content_bits: Number of content bits; 0 without content.
 
     >>> codes = Codes.from_signs([[1, -1], [-1, -1]], ids=["a.jpg", "b.jpg"])
     >>> len(codes), codes[[1]].ids.tolist()
@@ -47,23 +50,19 @@ class Codes:
     bits: int
     ids: NDArray[Any] = None  # type: ignore[assignment]
     skipped: tuple[Skipped, ...] = ()
+    content: NDArray[np.uint8] | None = None
+    content_bits: int = 0
 
     def __post_init__(self) -> None:
         bits = check_bits(self.bits)
-        packed = np.require(self.packed, requirements=("C", "A"))
-        width = -(-bits // 8)
-        if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
-            raise UsageError(
-                f"Packed {bits}-bit codes must be uint8 (n, {width}), got {packed.dtype} "
-                f"{packed.shape}. Codes.from_bits, from_signs and from_values pack arrays."
-            )
-        padding = width * 8 - bits
-        if padding and (packed[:, -1] & ((1 << padding) - 1)).any():
-            raise UsageError(f"The last {padding} padding bits of {bits}-bit codes must be 0.")
+        packed = _checked_packed(self.packed, bits)
+        content, content_bits = _checked_content(self.content, self.content_bits, len(packed))
         object.__setattr__(self, "bits", bits)
         object.__setattr__(self, "packed", packed)
         object.__setattr__(self, "ids", as_ids(self.ids, len(packed)))
         object.__setattr__(self, "skipped", tuple(Skipped(*row) for row in self.skipped))
+        object.__setattr__(self, "content", content)
+        object.__setattr__(self, "content_bits", content_bits)
 
     @classmethod
     def from_values(cls, values: ArrayLike, ids: Any = None) -> Codes:
@@ -133,14 +132,63 @@ class Codes:
         """The codes selected by a slice, mask, row or list of rows, without `skipped`."""
         if isinstance(rows, (int, np.integer)):
             rows = [rows]
-        return Codes(packed=self.packed[rows], bits=self.bits, ids=self.ids[rows])
+        content = None if self.content is None else self.content[rows]
+        return Codes(self.packed[rows], self.bits, self.ids[rows], (), content, self.content_bits)
 
     def signs(self) -> NDArray[np.int8]:
-        """The codes as int8 (n, bits) of +1 and -1."""
+        """The codes as int8 (n, bits) of +1 and -1, without content bits."""
         return unpack(self.packed, self.bits)
 
+    def class_codes(self) -> Codes:
+        """The codes without their content bits.
+
+        Returns:
+            Codes with the same ids.
+        """
+        return replace(self, content=None, content_bits=0)
+
+    def content_codes(self) -> Codes:
+        """The content bits as codes of their own.
+
+        Returns:
+            Codes of `content_bits` bits with the same ids.
+
+        Raises:
+            UsageError: The codes have no content bits.
+        """
+        if self.content is None:
+            raise UsageError("These codes have no content bits. Encode with a model that has them.")
+        return Codes(self.content, self.content_bits, self.ids, self.skipped)
+
+    def repeated(self, weight: int) -> Codes:
+        """Codes of one part: the class bits `weight` times, then the content bits.
+
+        The Hamming distance between such codes is `weight` times the distance of the class bits
+        plus the distance of the content bits.
+
+        Args:
+            weight: How often the class bits are stored, >= 1.
+
+        Returns:
+            Codes of `weight * bits + content_bits` bits with the same ids.
+
+        Raises:
+            UsageError: `weight` is not an integer >= 1.
+
+        >>> codes = Codes(pack([[1, -1]]), 2, content=pack([[-1, 1, 1]]), content_bits=3)
+        >>> codes.repeated(2).signs().tolist()
+        [[1, -1, 1, -1, -1, 1, 1]]
+        """
+        if isinstance(weight, bool) or not isinstance(weight, (int, np.integer)) or weight < 1:
+            raise UsageError(f"weight must be an integer >= 1, got {weight!r}.")
+        parts = [np.unpackbits(self.packed, axis=1, count=self.bits)] * int(weight)
+        if self.content is not None:
+            parts.append(np.unpackbits(self.content, axis=1, count=self.content_bits))
+        joined = np.concatenate(parts, axis=1)
+        return Codes(pack_bits(joined.view(bool)), joined.shape[1], self.ids, self.skipped)
+
     def prefix(self, bits: int) -> Codes:
-        """The first `bits` bits of every code.
+        """The first `bits` class bits of every code; content bits are kept.
 
         Args:
             bits: New code length, 1 to `self.bits`.
@@ -157,11 +205,11 @@ class Codes:
         packed = self.packed[:, : -(-bits // 8)].copy()
         if bits % 8:
             packed[:, -1] &= 0xFF << (8 - bits % 8) & 0xFF
-        return Codes(packed, bits, self.ids, self.skipped)
+        return replace(self, packed=packed, bits=bits)
 
     @staticmethod
     def concatenate(parts: Sequence[Codes]) -> Codes:
-        """Join codes of one length, in order.
+        """Join codes of the same lengths, in order.
 
         Args:
             parts: The codes, at least one.
@@ -175,11 +223,17 @@ class Codes:
         lengths = sorted({part.bits for part in parts})
         if len(lengths) != 1:
             raise UsageError(f"Cannot concatenate codes of different lengths: {lengths} bits.")
+        lengths = sorted({part.content_bits for part in parts})
+        if len(lengths) != 1:
+            raise UsageError(f"Cannot concatenate codes with {lengths} content bits.")
+        contents = [part.content for part in parts if part.content is not None]
         return Codes(
             packed=np.concatenate([part.packed for part in parts]),
             bits=parts[0].bits,
             ids=np.concatenate([part.ids for part in parts]),
             skipped=tuple(row for part in parts for row in part.skipped),
+            content=np.concatenate(contents) if contents else None,
+            content_bits=parts[0].content_bits,
         )
 
     def save(self, path: str | Path) -> None:
@@ -284,6 +338,34 @@ def as_ids(ids: Any, count: int) -> NDArray[Any]:
     ):
         return np.array(values, np.int64)
     raise UsageError("Ids must be all strings or all integers.")
+
+
+def _checked_packed(codes: Any, bits: int) -> NDArray[np.uint8]:
+    """Packed codes of this length, aligned."""
+    packed: NDArray[np.uint8] = np.require(codes, requirements=("C", "A"))
+    width = -(-bits // 8)
+    if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
+        raise UsageError(
+            f"Packed {bits}-bit codes must be uint8 (n, {width}), got {packed.dtype} "
+            f"{packed.shape}. Codes.from_bits, from_signs and from_values pack arrays."
+        )
+    padding = width * 8 - bits
+    if padding and (packed[:, -1] & ((1 << padding) - 1)).any():
+        raise UsageError(f"The last {padding} padding bits of {bits}-bit codes must be 0.")
+    return packed
+
+
+def _checked_content(content: Any, bits: Any, count: int) -> tuple[NDArray[np.uint8] | None, int]:
+    """Content bits of `count` codes, and their number."""
+    if content is None:
+        if bits != 0:
+            raise UsageError(f"content_bits must be 0 without content, got {bits!r}.")
+        return None, 0
+    bits = check_bits(bits, "content_bits")
+    packed = _checked_packed(content, bits)
+    if len(packed) != count:
+        raise UsageError(f"{count} codes need {count} rows of content bits, got {len(packed)}.")
+    return packed, bits
 
 
 def _to_numpy(values: Any) -> NDArray[Any]:

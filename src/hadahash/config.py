@@ -17,6 +17,8 @@ from typing import Any, Literal
 from .errors import unknown
 from .settings import Checked, fields_of, from_mapping, parse_into, require, setting
 
+MOST_CONTENT_BITS = 512
+
 
 @dataclass(frozen=True)
 class TrainConfig(Checked):
@@ -152,6 +154,8 @@ class Config:
         split_seed: Random seed of the split into queries, training images and database; None:
             `seed`.
         plugins: Python files or modules that define methods.
+        content_bits: Number of content bits beside the code, a multiple of 8; 0: none, as in the
+            paper. In a resolved config: as many as the backbone has features for.
         train: Settings of the training loop; None in a resolved config of a method that is not
             trained by it.
         augment: Augmentation; None in a resolved config where no augmentation was applied.
@@ -166,13 +170,14 @@ class Config:
     seed: int = 0
     split_seed: int | None = None
     plugins: tuple[str, ...] = ()
+    content_bits: int = 0
     train: TrainConfig | None = field(default_factory=TrainConfig)
     augment: AugmentConfig | None = field(default_factory=AugmentConfig)
     input: InputConfig = field(default_factory=InputConfig)
     method_settings: Any = None
 
     def __post_init__(self) -> None:
-        for name, minimum in (("bits", 1), ("seed", 0), ("split_seed", 0)):
+        for name, minimum in (("bits", 1), ("seed", 0), ("split_seed", 0), ("content_bits", 0)):
             value = getattr(self, name)
             if value is None and name == "split_seed":
                 continue
@@ -182,6 +187,11 @@ class Config:
                 f"{name} must be an integer >= {minimum} and < 2**63, got {value!r}.",
             )
             object.__setattr__(self, name, int(value))
+        require(
+            self.content_bits <= MOST_CONTENT_BITS and self.content_bits % 8 == 0,
+            f"content_bits must be a multiple of 8 and <= {MOST_CONTENT_BITS}, "
+            f"got {self.content_bits}.",
+        )
 
     @classmethod
     def from_flat(
@@ -279,6 +289,8 @@ class Config:
         for key, value in self.to_dict().items():
             flat |= value if isinstance(value, dict) else {key: value}
         del flat["checkpoint_seconds"]
+        if not self.content_bits:  # as before there were any
+            del flat["content_bits"]
         return dict(json.loads(json.dumps(flat)))
 
 

@@ -9,43 +9,31 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .codes import Codes, pack
+from .codes import Codes
 from .data.base import Images
 from .data.decode import decode, to_skipped
 from .data.preprocess import Preprocess, center_view
 from .data.sources import ImageSource
 from .errors import StorageError, UsageError
 from .files import read_json, write_json
+from .networks import Backbone
 from .networks.hash_network import HashNetwork
+from .outputs import Outputs, join_outputs, relaxed_values, to_codes
 
 PART = 8192  # images per part of a long job
 
 Progress = Callable[[int], object]
-
-
-class Outputs(NamedTuple):
-    """Real-valued outputs, one row per image that could be decoded.
-
-    Attributes:
-        values: float32 (n, width), on the CPU.
-        rows: The indices of those images.
-        failed: Index and reason of the images that could not be decoded.
-    """
-
-    values: Tensor
-    rows: NDArray[np.int64]
-    failed: list[tuple[int, str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,60 +55,129 @@ class Encoder:
 
     def features(self, images: Images, progress: Progress | None = None) -> Outputs:
         """The backbone's features (n, d) of all images that can be decoded."""
-        return _join(self._stream(images, progress), self.network.backbone.features)
+        return join_outputs(self._stream(images, progress), self._no_features())
 
-    def values(self, images: Images, progress: Progress | None = None) -> Outputs:
-        """The real values (n, bits) of all images that can be decoded."""
-        parts = (self.head(features) for features in self._stream(images, progress))
-        return _join(parts, self.network.bits)
+    def values(
+        self, images: Images, progress: Progress | None = None, *, scores: bool = False
+    ) -> Outputs:
+        """The real values (n, bits) of all images that can be decoded.
 
-    def head(self, features: Outputs) -> Outputs:
-        """The real values (n, bits) of images whose features are known."""
-        if not len(features.rows):
-            return features._replace(values=torch.empty(0, self.network.bits))
+        Args:
+            images: The images.
+            progress: Called with the number of images of each batch.
+            scores: Also compute the scores of the classifier.
+
+        Returns:
+            The values, with those of the content bits if the network has them.
+        """
+        parts = (self.head(part, scores=scores) for part in self._stream(images, progress))
+        return join_outputs(parts, self.head(self._no_features(), scores=scores))
+
+    def head(self, features: Outputs, *, scores: bool = False) -> Outputs:
+        """The real values (n, bits) of images whose features are known.
+
+        Args:
+            features: Result of `features`.
+            scores: Also compute the scores of the classifier.
+
+        Returns:
+            The values, with those of the content bits if the network has them.
+        """
+        network, content, found = self.network, None, None
         with torch.inference_mode():
-            values = self.network.values(features.values.to(self.network.device)).cpu()
-        return features._replace(values=values)
+            own = features.values.to(network.device)
+            values = network.values(own) if len(own) else own.new_empty(0, network.bits)
+            if network.content is not None:
+                original = own if features.content is None else features.content.to(own.device)
+                content = network.content.projection.values(original).cpu()
+            if scores:
+                found = network.class_scores(own)
+        return Outputs(
+            values.cpu(),
+            features.rows,
+            features.failed,
+            content,
+            None if found is None else found.cpu(),
+        )
 
     def encode(self, source: ImageSource, progress: Progress | None = None) -> Codes:
         """The codes of all images that can be decoded; the others are in `.skipped`."""
-        bits = self.network.bits
-        rows, packed = [np.empty(0, np.int64)], [np.empty((0, -(-bits // 8)), np.uint8)]
+        parts = [self._packed(self.head(self._no_features()))]
         failed: list[tuple[int, str]] = []
         for features in self._stream(source.images, progress):
-            rows.append(features.rows)
-            packed.append(pack(self.head(features).values.numpy()))
+            parts.append(self._packed(self.head(features)))
             failed += features.failed
-        ids = source.ids[np.concatenate(rows)]
-        return Codes(np.concatenate(packed), bits, ids, to_skipped(failed, source.ids))
+        codes = Codes.concatenate(parts)
+        return replace(codes, ids=source.ids[codes.ids], skipped=to_skipped(failed, source.ids))
+
+    @staticmethod
+    def _packed(values: Outputs) -> Codes:
+        """The codes of some images; their ids are the rows."""
+        return to_codes(values, values.rows)
+
+    def _no_features(self) -> Outputs:
+        """The features of no image."""
+        content = self.network.content
+        nothing = torch.empty(0, self.network.backbone.features)
+        original = None if content is None or content.backbone is None else nothing
+        return Outputs(nothing, np.empty(0, np.int64), [], original)
 
     def _stream(self, images: Images, progress: Progress | None) -> Iterator[Outputs]:
         """The features of all images, batch by batch."""
         self.network.eval()
         batch_size = self.batch_size or (500 if self.network.device.type == "cuda" else 64)
         for part in decode(images, self.preprocess, batch_size=batch_size):
-            features = torch.empty(0, self.network.backbone.features)
+            features = self._no_features()
             if len(part.rows):
-                features = self._forward(torch.from_numpy(part.pixels)).float().cpu()
-            yield Outputs(features, part.rows, part.failed)
+                own, original = self._forward(torch.from_numpy(part.pixels))
+                features = features._replace(values=own, content=original)
+            yield features._replace(rows=part.rows, failed=part.failed)
             if progress is not None:
                 progress(len(part.rows) + len(part.failed))
 
-    def _forward(self, pixels: Tensor) -> Tensor:
-        """The features of uint8 squares (n, 3, side, side); halves the batch if memory runs out."""
+    def _forward(self, pixels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The features of uint8 squares (n, 3, side, side), and those of the original backbone.
+
+        Halves the batch if memory runs out.
+        """
+        content = self.network.content
         try:
             with torch.inference_mode(), backbone_kernels(self.network.device, self.precision):
                 view = center_view(pixels.to(self.network.device), self.preprocess)
-                features: Tensor = self.network.backbone(view)
-                if self.preprocess.mirror:
-                    features = (features + self.network.backbone(view.flip(-1))) / 2
-                return features
+                own = self._run(self.network.backbone, view)
+                if content is None or content.backbone is None:
+                    return own, None
+                return own, self._run(content.backbone, view)
         except torch.cuda.OutOfMemoryError:
             if len(pixels) == 1:
                 raise
         torch.cuda.empty_cache()
         half = len(pixels) // 2
-        return torch.cat([self._forward(pixels[:half]), self._forward(pixels[half:])])
+        parts = [self._forward(pixels[:half]), self._forward(pixels[half:])]
+        original = [part[1] for part in parts if part[1] is not None]
+        return torch.cat([part[0] for part in parts]), torch.cat(original) if original else None
+
+    def _run(self, backbone: Backbone, view: Tensor) -> Tensor:
+        """The features of a batch, averaged with those of its mirror images if so set."""
+        features: Tensor = backbone(view)
+        if self.preprocess.mirror:
+            features = (features + backbone(view.flip(-1))) / 2
+        return features.float().cpu()
+
+
+def network_relaxed(network: HashNetwork, values: Tensor) -> Tensor:
+    """The continuous codes of a network in [-1, 1], for real-valued queries.
+
+    Args:
+        network: The network.
+        values: Its values (n, bits), before the method's activation.
+
+    Returns:
+        float32 (n, bits) on the CPU; the signs are those of `values`.
+    """
+    with torch.inference_mode():
+        relaxed = network.relaxed(values.to(network.device)).cpu()
+    return relaxed_values(values.cpu(), relaxed, clamp=network.codewords() is not None)
 
 
 class FeatureCache:
@@ -153,14 +210,6 @@ class FeatureCache:
         elif progress is not None:
             progress(len(source.images))
         return self._kept[key]
-
-
-def _join(parts: Iterable[Outputs], width: int) -> Outputs:
-    nothing = Outputs(torch.empty(0, width), np.empty(0, np.int64), [])
-    values, rows, failed = zip(nothing, *parts, strict=True)
-    return Outputs(
-        torch.cat(values), np.concatenate(rows), [row for part in failed for row in part]
-    )
 
 
 @contextmanager

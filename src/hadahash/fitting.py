@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
+import copy
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,29 +14,39 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .building import backbone_key, build_network, choose_device, initial_backbone
+from .building import (
+    backbone_key,
+    build_network,
+    choose_device,
+    initial_backbone,
+    to_device_if_it_fits,
+)
 from .codes import Skipped
 from .config import Config, TrainConfig
-from .data.base import LabelledImages
+from .content import MOST_IMAGES, content_bits_that_fit, fit_content
+from .data.base import ArrayImages, Images, LabelledImages, MemoryImages
 from .data.decode import to_skipped
 from .data.labels import Labels
 from .data.pixel_store import PixelStore
 from .data.preprocess import Preprocess, choose_preprocess
 from .data.sources import as_images
-from .encoding import Encoder, FeatureCache
+from .encoding import Encoder, FeatureCache, network_relaxed
 from .environment import hardware
 from .errors import DataError, TrainingDivergedError
 from .messages import counts_text
 from .methods import DeepMethod, ShallowMethod
 from .model import HashModel
+from .networks import Backbone
+from .networks.content import ContentPart
 from .networks.hash_network import HashNetwork
+from .ranking import Ranking, fit_ranking
 from .settings import require
 from .training import Checkpoint, Log, TrainingResult, TrainingSet, current_processes, train
 from .training.loop import effective_precision
 
 CHECKPOINT = "checkpoint.safetensors"
 LOG = "log.jsonl"
-_SAMPLE = 5000  # training images whose features a method may see before training
+_RANKING_IMAGES = 5_000  # more do not change the fitted numbers noticeably
 
 Info = Callable[[str], object]
 
@@ -108,26 +119,115 @@ def fit_model(
         create=True,
     )
     info(_describe(data))
+    config = _fit_content_bits(config, network.backbone.features, info)
+    fixed = isinstance(network.method, ShallowMethod) or config_train.fixed_backbone
+    original = copy.deepcopy(network.backbone) if config.content_bits and not fixed else None
+    started = time.perf_counter()
     inputs = _read_inputs(config, network, preprocess, data, cache, folder, info)
+    seconds = time.perf_counter() - started
     _check_enough(inputs, len(data))
-    labels = data.labels.take(inputs.rows)
-    _prepare(network, preprocess, inputs, labels, config_train)
     writes = folder if processes.rank == 0 else None
     checkpoint = _checkpoint(writes, resume, config, data, config_train.checkpoint_seconds)
     with Log(writes / LOG if writes else None, progress=progress and processes.rank == 0) as log:
+        labels = data.labels.take(inputs.rows)
         result = _learn(network, inputs, labels, config, preprocess, log, checkpoint)
     if result is not None:
-        _check_outputs(_values(network, preprocess, inputs, config_train, limit=64))
+        _check_outputs(
+            _values(network, preprocess, inputs, config_train, np.arange(min(64, len(inputs.rows))))
+        )
     if config_train.threshold != "zero":
         values = _values(network, preprocess, inputs, config_train)
-        network.threshold.copy_(_centers(values, config_train.threshold))
+        mean = config_train.threshold == "mean"
+        network.threshold.copy_(values.mean(0) if mean else values.median(0).values)
+    content = None
+    if config.content_bits:
+        content = _fit_content(network, original, inputs, preprocess, config, info)
+    ranking = _fit_ranking(network, inputs, labels, preprocess, config)
+    network.content = content
     resolved = _resolve(config, network, preprocess, result, where)
     facts = _facts(config_train, result, where, train_images=len(inputs.rows))
-    precision = effective_precision(config_train, where)
+    facts |= {"features_seconds" if fixed else "reading_seconds": round(seconds, 2)}
     model = HashModel(
-        network, preprocess, data.classes, data.labels.multilabel, resolved, facts, precision
+        network,
+        preprocess,
+        data.classes,
+        data.labels.multilabel,
+        resolved,
+        facts,
+        effective_precision(config_train, where),
+        replace(
+            ranking,
+            classes=data.classes,
+            content_fingerprint=content.projection.fingerprint if content else None,
+        ),
     )
     return FitResult(model, inputs.skipped)
+
+
+def _fit_content_bits(config: Config, features: int, info: Info) -> Config:
+    """The configuration with as many content bits as there are features for."""
+    bits = content_bits_that_fit(config.content_bits, features)
+    if bits < config.content_bits:
+        info(
+            f"{bits} content bits instead of {config.content_bits}: "
+            f"the backbone has {features} features."
+        )
+    return replace(config, content_bits=bits)
+
+
+def _fit_content(
+    network: HashNetwork,
+    original: Backbone | None,
+    inputs: _Inputs,
+    preprocess: Preprocess,
+    config: Config,
+    info: Info,
+) -> ContentPart:
+    """Fit the projection to content bits on training images."""
+    rows = _sample(len(inputs.rows), MOST_IMAGES, config.seed)
+    if original is not None:
+        network = HashNetwork(original, network.method, network.bits).to(network.device)
+    features = _features(network, inputs, rows, preprocess, config)
+    projection = fit_content(features, config.content_bits, config.seed, info=info)
+    return ContentPart(projection, original).to(network.device).eval()
+
+
+def _features(
+    network: HashNetwork,
+    inputs: _Inputs,
+    rows: NDArray[np.int64],
+    preprocess: Preprocess,
+    config: Config,
+) -> Tensor:
+    """The backbone's features of some of the training images."""
+    if inputs.tensor.ndim == 2:
+        return inputs.tensor[rows]
+    precision = effective_precision(cast(TrainConfig, config.train), network.device)
+    return Encoder(network, preprocess, precision).features(_images(inputs, rows)).values
+
+
+def _fit_ranking(
+    network: HashNetwork, inputs: _Inputs, labels: Labels, preprocess: Preprocess, config: Config
+) -> Ranking:
+    """Fit the ranking on the codes of training images."""
+    words = network.codewords()
+    if words is None:
+        return Ranking(None, multilabel=labels.multilabel)
+    rows = _sample(len(inputs.rows), _RANKING_IMAGES, config.seed)
+    values = _values(network, preprocess, inputs, cast(TrainConfig, config.train), rows)
+    return fit_ranking(
+        network_relaxed(network, values.cpu()).numpy(),
+        labels.take(rows).array,
+        words.sign().to(torch.int8).cpu().numpy(),
+        multilabel=labels.multilabel,
+    )
+
+
+def _sample(count: int, limit: int, seed: int) -> NDArray[np.int64]:
+    """At most `limit` rows, in ascending order."""
+    if count <= limit:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).permutation(count)[:limit])
 
 
 def _describe(data: LabelledImages) -> str:
@@ -156,26 +256,6 @@ def _read_inputs(
     return _Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)
 
 
-def _prepare(
-    network: HashNetwork,
-    preprocess: Preprocess,
-    inputs: _Inputs,
-    labels: Labels,
-    config: TrainConfig,
-) -> None:
-    """Show a method that asks for it the features of a sample of the training images."""
-    method = network.method
-    if not isinstance(method, DeepMethod) or not method.needs_features:
-        return
-    rows = torch.linspace(0, len(inputs.rows) - 1, min(_SAMPLE, len(inputs.rows))).round().long()
-    features = inputs.tensor[rows]
-    if features.ndim > 2:
-        pixels = as_images(features.numpy().transpose(0, 2, 3, 1)).images
-        encoder = Encoder(network, preprocess, effective_precision(config, network.device))
-        features = encoder.features(pixels).values
-    method.prepare(features.float().cpu(), labels.targets(rows, torch.device("cpu")))
-
-
 def _learn(
     network: HashNetwork,
     inputs: _Inputs,
@@ -193,7 +273,11 @@ def _learn(
         method.cpu().fit(inputs.tensor, targets, torch.Generator().manual_seed(config.seed))
         network.to(device)
         return None
-    tensor = _to_device_if_it_fits(inputs.tensor, network.device)
+    if cast(DeepMethod, method).needs_features:
+        rows = _sample(len(inputs.rows), _RANKING_IMAGES, config.seed)
+        features = _features(network, inputs, rows, preprocess, config).float().cpu()
+        cast(DeepMethod, method).prepare(features, labels.targets(rows))
+    tensor = to_device_if_it_fits(inputs.tensor, network.device)
     return train(
         network,
         TrainingSet(tensor, labels, network.device, inputs.on_disk and tensor is inputs.tensor),
@@ -213,18 +297,22 @@ def _values(
     preprocess: Preprocess,
     inputs: _Inputs,
     config: TrainConfig,
-    limit: int | None = None,
+    rows: NDArray[np.int64] | None = None,
 ) -> Tensor:
-    """The values of the training images, or of the first `limit` of them."""
+    """The values of the training images, or of some of them."""
+    rows = np.arange(len(inputs.rows)) if rows is None else rows
     if inputs.tensor.ndim == 2:
-        return network.values(inputs.tensor[:limit].to(network.device))
-    pixels = inputs.tensor[:limit].numpy().transpose(0, 2, 3, 1)
+        return network.values(inputs.tensor[rows].to(network.device))
     encoder = Encoder(network, preprocess, effective_precision(config, network.device))
-    return encoder.values(as_images(pixels).images).values
+    return encoder.values(_images(inputs, rows)).values
 
 
-def _centers(values: Tensor, kind: str) -> Tensor:
-    return values.mean(0) if kind == "mean" else values.median(0).values
+def _images(inputs: _Inputs, rows: NDArray[np.int64]) -> Images:
+    """Decoded training images as images, without a copy."""
+    pixels = inputs.tensor.numpy().transpose(0, 2, 3, 1)
+    if len(rows) == len(pixels):
+        return ArrayImages(pixels)
+    return MemoryImages([pixels[row] for row in rows])
 
 
 def _check_outputs(values: Tensor) -> None:
@@ -298,13 +386,6 @@ def fingerprint(config: Config, data: LabelledImages) -> dict[str, Any]:
     return config.identity() | {"images": images, "labels": labels}
 
 
-def weights_digest(path: str) -> str | None:
-    """sha256 of the file of initial weights; None if there is no such file."""
-    if path in ("imagenet", "none") or not Path(path).is_file():
-        return None
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-
-
 def _check_enough(inputs: _Inputs, requested: int) -> None:
     if len(inputs.rows) < 2:
         first = inputs.skipped[0] if inputs.skipped else None
@@ -313,10 +394,3 @@ def _check_enough(inputs: _Inputs, requested: int) -> None:
             f"Training needs at least 2 readable images, got {len(inputs.rows)} of {requested:,}."
             f"{reason} Replace unreadable files, or give another folder or table."
         )
-
-
-def _to_device_if_it_fits(inputs: Tensor, device: torch.device) -> Tensor:
-    """Move to the device if the inputs take at most half of its free memory."""
-    if device.type != "cuda" or inputs.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
-        return inputs
-    return inputs.to(device)

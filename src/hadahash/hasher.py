@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .building import DEFAULT_METHOD, choose_device, make_config
+from .building import DEFAULT_METHOD, make_config
 from .codes import Codes, Skipped
 from .config import Config
 from .data.sources import as_labelled
@@ -22,13 +22,17 @@ class Hasher:
     Args:
         method: Name of the hashing method; see `hadahash.list_methods()`.
         bits: Code length.
+        content_bits: Content bits beside the code, a multiple of 8: they tell the photos of a class
+            apart. By default 128, or 0 for methods without labels ("itq", "lsh"); 0: none, as in
+            the paper.
         backbone: Network: efficientnet_lite0/1/2, alexnet, or any torchvision or timm name.
         seed: Random seed of codebook, initialization and order of the images.
         weights: Initial weights: "imagenet", "none", or a .safetensors or .pth file.
         device: "auto", "cpu" or "cuda".
         plugins: Python files or modules that define methods.
         **settings: Settings of training, augmentation, input and method, for example
-            `epochs=20, frozen=True, lam=0.1`; see `hadahash settings`.
+            `epochs=20, frozen=True, lam=0.1`; see `hadahash settings`. Where there is no GPU,
+            `frozen` is true by default for pretrained weights: only the head is trained.
 
     Attributes:
         model_: The trained `HashModel`, after `fit` or `load`.
@@ -50,6 +54,7 @@ class Hasher:
         method: str = DEFAULT_METHOD,
         *,
         bits: int = 64,
+        content_bits: int | None = None,
         backbone: str = "efficientnet_lite0",
         seed: int = 0,
         weights: str | Path = "imagenet",
@@ -59,13 +64,13 @@ class Hasher:
     ) -> None:
         self.method, self.bits, self.backbone, self.seed = method, bits, backbone, seed
         self.weights, self.device, self.plugins = weights, device, plugins
+        self.content_bits = content_bits
         self.settings = settings
         self.config  # noqa: B018 - wrong names and values are reported here, not when fitting
 
     @property
     def config(self) -> Config:
         """The requested configuration, checked."""
-        choose_device(self.device)
         return make_config(
             self.method,
             bits=self.bits,
@@ -73,6 +78,8 @@ class Hasher:
             weights=self.weights,
             seed=self.seed,
             plugins=self.plugins,
+            content_bits=self.content_bits,
+            device=self.device,
             settings=self.settings,
         )
 
@@ -85,8 +92,9 @@ class Hasher:
         Returns:
             Names and values as they were given, settings included.
         """
-        names = ("method", "bits", "backbone", "seed", "weights", "device", "plugins")
-        return {**{name: getattr(self, name) for name in names}, **self.settings}
+        names = ("method", "bits", "content_bits", "backbone", "seed", "weights")
+        given = {name: getattr(self, name) for name in (*names, "device", "plugins")}
+        return {**given, **self.settings}
 
     def set_params(self, **params: Any) -> Hasher:
         """Change constructor arguments. The trained model is kept until the next `fit`.
@@ -214,6 +222,7 @@ class Hasher:
             weights=config.weights,
             device=device,
             plugins=config.plugins,
+            content_bits=config.content_bits,
             **config.settings(),
         )
         hasher.model_ = model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,26 +15,21 @@ import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
-from .building import backbone_key, build_network, choose_device
-from .codes import Codes
+from .building import backbone_key, has_fixed_backbone
+from .codes import Codes, Skipped
 from .config import Config
 from .data.decode import to_skipped
 from .data.preprocess import Preprocess
 from .data.sources import as_images
-from .encoding import Encoder, FeatureCache, Outputs, Progress, encode_to_file
-from .errors import HadaHashError, ImageError
-from .methods import Method, ShallowMethod
-from .model_files import (
-    DamagedModelError,
-    MissingPluginError,
-    StoredModel,
-    read_model,
-    write_model,
-)
-from .networks import build_backbone
+from .encoding import Encoder, FeatureCache, Progress, encode_to_file, network_relaxed
+from .errors import ImageError
+from .methods import Method
+from .model_files import write_model
+from .networks.content import ContentProjection
 from .networks.hash_network import HashNetwork
-from .restoring import fill_network, stored_config
-from .settings import from_mapping
+from .outputs import Outputs, to_codes, to_queries
+from .queries import Queries
+from .ranking import Ranking
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +44,8 @@ class HashModel:
         config: The configuration that ran.
         info: Facts about the training run: train_images, seconds, images_per_second, hardware, ...
         precision: Precision of the backbone when encoding on a GPU.
+        ranking: How results are ranked by the probability of sharing a class and by content; fitted
+            on the training images.
 
     Example:
         >>> model = HashModel.load("runs/photos")            # doctest: +SKIP
@@ -62,6 +59,17 @@ class HashModel:
     config: Config
     info: Mapping[str, Any] = field(default_factory=dict)
     precision: str = "fp32"
+    ranking: Ranking = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.ranking is None:  # a model of an earlier version
+            object.__setattr__(self, "ranking", self._default_ranking())
+
+    def _default_ranking(self) -> Ranking:
+        # The numbers of a multi-label ranking have no default: without them, the ranking falls back
+        # to real-valued queries.
+        words = None if self.multilabel else self.codewords()
+        return Ranking(words, self.classes, self.multilabel, content_fingerprint=self.fingerprint)
 
     def __repr__(self) -> str:
         config = self.config
@@ -74,6 +82,22 @@ class HashModel:
     def bits(self) -> int:
         """Code length."""
         return self.config.bits
+
+    @property
+    def content_bits(self) -> int:
+        """Number of content bits; 0: codes have one part."""
+        return self.config.content_bits
+
+    @property
+    def content(self) -> ContentProjection | None:
+        """The projection to content bits; None without content bits."""
+        part = self.network.content
+        return None if part is None else part.projection
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Identifies the projection to content bits; None without content bits."""
+        return None if self.content is None else self.content.fingerprint
 
     @property
     def method(self) -> Method:
@@ -118,7 +142,7 @@ class HashModel:
         Returns:
             True if this model made them, or if no id was recorded.
         """
-        return recorded in (None, self.id, self.weights_sha256, self.info.get(_OLD_ID))
+        return recorded in (None, self.id, self.weights_sha256, self.info.get(OLD_ID))
 
     def codewords(self) -> NDArray[np.int8] | None:
         """The codewords of the classes.
@@ -169,19 +193,18 @@ class HashModel:
             codes = self.to_codes(values, images.ids)
         else:
             codes = self.encoder(batch_size).encode(images, progress)
-        if codes.skipped and len(images.images) == 1 and isinstance(source, (str, Path)):
-            raise ImageError(source, codes.skipped[0].reason)
+        _check_single(source, codes.skipped, len(images))
         return codes
 
-    def values(
+    def queries(
         self,
         source: Any,
         *,
         batch_size: int | None = None,
         progress: Progress | None = None,
         cache: FeatureCache | None = None,
-    ) -> Outputs:
-        """Compute the real values before binarization.
+    ) -> Queries:
+        """Compute real-valued queries, which rank better than codes.
 
         Args:
             source: As for `encode`.
@@ -190,12 +213,47 @@ class HashModel:
             cache: Features that several models with one fixed backbone share.
 
         Returns:
-            Values (n, bits) of the images that can be read, their indices, and the failures.
+            The queries; `.codes()` are those of `encode`. Images that cannot be read are in
+            `.skipped`.
+
+        Raises:
+            ImageError: `source` is a single file that cannot be read.
+        """
+        images = as_images(source)
+        values = self.values(
+            images, batch_size=batch_size, progress=progress, cache=cache, scores=True
+        )
+        queries = self.to_queries(values, images.ids)
+        _check_single(source, queries.skipped, len(images))
+        return queries
+
+    def values(
+        self,
+        source: Any,
+        *,
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+        cache: FeatureCache | None = None,
+        scores: bool = False,
+    ) -> Outputs:
+        """Compute the real values before binarization.
+
+        Args:
+            source: As for `encode`.
+            batch_size: Images per batch.
+            progress: Called with the number of images of each batch.
+            cache: Features that several models with one fixed backbone share.
+            scores: Also compute the scores of the method's classifier.
+
+        Returns:
+            Values (n, bits) of the images that can be read, their indices, and the failures; with
+            values of the content bits if the model has them.
         """
         images, encoder = as_images(source), self.encoder(batch_size)
         if cache is None or not self.fixed_backbone:
-            return encoder.values(images.images, progress)
-        return encoder.head(cache.get(encoder, images, backbone_key(self.config), progress))
+            return encoder.values(images.images, progress, scores=scores)
+        features = cache.get(encoder, images, backbone_key(self.config), progress)
+        return encoder.head(features, scores=scores)
 
     def to_codes(self, values: Outputs, ids: NDArray[Any]) -> Codes:
         """Binarize known values.
@@ -207,9 +265,21 @@ class HashModel:
         Returns:
             The codes; images without values are in `.skipped`.
         """
-        skipped = to_skipped(values.failed, ids)
-        codes = Codes.from_values(values.values.numpy(), ids[values.rows])
-        return Codes(codes.packed, codes.bits, codes.ids, skipped)
+        return to_codes(values, ids[values.rows], to_skipped(values.failed, ids))
+
+    def to_queries(self, values: Outputs, ids: NDArray[Any]) -> Queries:
+        """Make real-valued queries of known values.
+
+        Args:
+            values: Result of `values`.
+            ids: Ids of all images, also of those that could not be read.
+
+        Returns:
+            The queries; images without values are in `.skipped`.
+        """
+        relaxed = network_relaxed(self.network, values.values)
+        skipped, softmax = to_skipped(values.failed, ids), not self.multilabel
+        return to_queries(values, relaxed, ids[values.rows], skipped, softmax=softmax)
 
     def relaxed(self, values: Outputs) -> NDArray[np.float16]:
         """The continuous codes that the loss sees, for example after tanh.
@@ -260,8 +330,7 @@ class HashModel:
     @property
     def fixed_backbone(self) -> bool:
         """Whether the backbone has its initial weights, so its features can be shared."""
-        frozen = self.config.train is not None and self.config.train.frozen
-        return isinstance(self.method, ShallowMethod) or frozen
+        return has_fixed_backbone(self.config, self.method)
 
     def save(self, folder: str | Path) -> None:
         """Write model.json and the weights (safetensors) into a folder, atomically.
@@ -283,6 +352,7 @@ class HashModel:
             "preprocess": asdict(self.preprocess),
             "precision": self.precision,
             "info": dict(self.info),
+            "ranking": self.ranking.to_dict(),
             "weights_sha256": self.weights_sha256,
         }
         write_model(Path(folder), manifest, self.weights)
@@ -301,62 +371,15 @@ class HashModel:
         Raises:
             StorageError: There is no model, its files are damaged, or its plugin cannot be loaded.
         """
-        where = choose_device(device)
-        stored = read_model(Path(folder))
-        try:
-            return _from_stored(stored, where)
-        except (DamagedModelError, MissingPluginError):
-            raise
-        except _MALFORMED as error:
-            reason = " ".join(str(error).split())
-            raise stored.damaged(f"it does not match this version: {reason}") from error
+        from .loading import load_model
+
+        return load_model(Path(folder), device)
 
 
-# What building a network from a malformed manifest can raise.
-_MALFORMED = (
-    HadaHashError,
-    AttributeError,
-    KeyError,
-    MemoryError,
-    OverflowError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-_OLD_ID = "id_of_version_0_1"  # key of `info`: the digest of the weights, which was the id
+OLD_ID = "id_of_version_0_1"  # key of `info`: the digest of the weights, which was the id
 
 
-def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
-    """Fill an empty network with stored weights."""
-    manifest = stored.manifest
-    config = stored_config(stored)
-    info = dict(manifest.get("info") or {"train_images": manifest.get("train_images")})
-    if stored.format == 1:
-        info[_OLD_ID] = manifest["weights_sha256"]
-    network = build_network(
-        config,
-        build_backbone(
-            config.backbone,
-            features=manifest.get("features"),
-            empty=True,
-            img_size=config.input.size,
-        ),
-        classes=len(manifest["classes"]),
-        multilabel=bool(manifest["multilabel"]),
-        train_images=int(info["train_images"]),
-        device=torch.device("cpu"),
-        create=False,
-    )
-    same = fill_network(network, stored, device)
-    model = HashModel(
-        network=network,
-        preprocess=from_mapping(Preprocess, manifest["preprocess"]),
-        classes=tuple(map(str, manifest["classes"])),
-        multilabel=bool(manifest["multilabel"]),
-        config=config,
-        info=info,
-        precision=str(manifest.get("precision", "bf16")),  # version 0.1 encoded in bf16 on a GPU
-    )
-    if same:  # the digest of the file has been checked
-        model.__dict__["weights_sha256"] = manifest["weights_sha256"]
-    return model
+def _check_single(source: Any, skipped: Sequence[Skipped], count: int) -> None:
+    """Raise an error if the source is one file that cannot be read."""
+    if skipped and count == 1 and isinstance(source, (str, Path)):
+        raise ImageError(source, skipped[0].reason)

@@ -1,7 +1,7 @@
 """The files of a saved model: model.json and model-<digest>.safetensors.
 
-model.json has a checksum of itself and of the weights. Format 2. Version 0.1 wrote hasher.json
-(format 1), which is still read.
+model.json has a checksum of itself and of the weights. Format 3. Format 2 has neither content bits
+nor a ranking, and version 0.1 wrote hasher.json (format 1); both are still read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import files
 from ._version import __version__
 from .errors import NewerFileError, StorageError
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "model.json"
 _MANIFEST_V1 = "hasher.json"
 _WEIGHTS = re.compile(r"model-[0-9a-f]{12}\.safetensors")

@@ -141,12 +141,12 @@ def hamming(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int32]:
     return distances
 
 
-def check_bits(bits: Any) -> int:
+def check_bits(bits: Any, name: str = "bits") -> int:
     """A code length as an int; refuses what is not an integer >= 1."""
     try:
         number = operator.index(bits)
     except TypeError:
         number = 0
     if isinstance(bits, (bool, np.bool_)) or number < 1:
-        raise UsageError(f"bits must be an integer >= 1, got {bits!r}.")
+        raise UsageError(f"{name} must be an integer >= 1, got {bits!r}.")
     return number

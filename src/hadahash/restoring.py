@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 
-from .building import assign_state, make_config
+from .building import assign_state, build_network, has_fixed_backbone, make_config
 from .config import Config
 from .errors import UsageError
-from .methods import METHODS
+from .methods import METHODS, Method
 from .model_files import MissingPluginError, StoredModel
+from .networks import build_backbone
+from .networks.content import ContentPart
 from .networks.hash_network import HashNetwork
 from .plugins import load_recorded_plugins
 
@@ -57,6 +60,42 @@ def _config_v1(manifest: Mapping[str, Any]) -> Config:
     names = ("bits", "backbone", "weights", "seed")
     fields = {name: manifest[name] for name in names}
     return make_config(manifest["method"], **fields, settings=settings)
+
+
+def empty_network(stored: StoredModel, config: Config, *, train_images: int) -> HashNetwork:
+    """The network of a saved model without its weights, for `fill_network`.
+
+    Args:
+        stored: The saved model.
+        config: Its configuration.
+        train_images: Number of training images.
+
+    Returns:
+        The network on the CPU, in evaluation mode. Torch's random state is not touched.
+    """
+    manifest, size = stored.manifest, config.input.size
+    build = partial(
+        build_backbone,
+        config.backbone,
+        features=manifest.get("features"),
+        empty=True,
+        img_size=size,
+    )
+    network = build_network(
+        config,
+        build(),
+        classes=len(manifest["classes"]),
+        multilabel=bool(manifest["multilabel"]),
+        train_images=train_images,
+        device=torch.device("cpu"),
+        create=False,
+    )
+    if config.content_bits:
+        fixed = has_fixed_backbone(config, cast(Method, network.method))
+        network.content = ContentPart.empty(
+            config.content_bits, network.backbone.features, None if fixed else build()
+        ).eval()
+    return network
 
 
 def fill_network(network: HashNetwork, stored: StoredModel, device: torch.device) -> bool:

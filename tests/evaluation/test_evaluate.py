@@ -16,7 +16,7 @@ import hadahash as hh
 from hadahash.codes import pack
 from hadahash.data import Labels
 from hadahash.errors import StorageError, UsageError
-from hadahash.evaluation import evaluate, reference, scoring
+from hadahash.evaluation import evaluate, reference, scoring, sums
 from hadahash.evaluation.labels import check_class_numbers
 from hadahash.native import available
 
@@ -148,7 +148,7 @@ def test_bit_balance_counts_plus_ones(monkeypatch):
 def test_blockwise_arithmetic_gives_the_same_result(monkeypatch):
     q, ql, d, dl = make_case(np.random.default_rng(18), queries=50)
     whole = evaluate(codes_of(q), ql, codes_of(d), dl, depth=10)
-    monkeypatch.setattr(scoring, "_ROWS", 7)
+    monkeypatch.setattr(sums, "_ROWS", 7)
     assert np.array_equal(
         evaluate(codes_of(q), ql, codes_of(d), dl, depth=10).average_precision,
         whole.average_precision,
@@ -403,6 +403,7 @@ def test_report_states_its_policies_and_is_saved_as_json(tmp_path):
         "recall",
         "micro_precision",
         "micro_recall",
+        "by",
     }
     assert len(stored["precision_recall"]["recall"]) == 17 and len(stored["bit_balance"]) == 16
     assert (

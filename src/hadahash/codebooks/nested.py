@@ -3,8 +3,9 @@
 A model with such codewords gives codes of every length: the first bits of a long code are a short
 code whose classes are as far apart as that length allows, or nearly so. Codebooks are built in
 blocks of 8 bits. A block is searched for the minimum distance of the prefix that it completes, with
-the blocks before it fixed. Two searches compete, and the one with the larger sum of minimum
-distances over all prefixes wins:
+the blocks before it fixed. Two searches compete. The one with the larger sum of minimum distances
+over all prefixes wins, and among equals the one whose distances differ least: an image between two
+classes with opposite codewords is as near to all others as to its own.
 
 - columns of a linear code, chosen with the Walsh-Hadamard transform as in `linear`;
 - for at most 64 classes also arbitrary balanced columns: each is a cut of the classes into halves
@@ -54,10 +55,16 @@ def nested(classes: int, bits: int, rng: np.random.Generator) -> Codebook:
     found = [_linear(classes, bits, rng)]
     if classes <= _MAX_CLASSES_OF_CUTS:
         found.append(_cuts(classes, bits, rng))
-    best = max(found, key=lambda words: sum(prefix_distances(words)))
+    best = max(found, key=_quality)
     if minimum_distance(best) == 0:  # hardly more codewords than classes
         best = far(classes, bits, rng)
     return _shuffle(balance_codewords(best, rng), rng)
+
+
+def _quality(codewords: Codebook) -> tuple[int, int]:
+    """Sort key: minimum distances of all prefixes, then equal distances of the whole codewords."""
+    products = codewords.astype(np.int64) @ codewords.T
+    return sum(prefix_distances(codewords)), -int((products**2).sum())
 
 
 def prefix_lengths(bits: int) -> list[int]:

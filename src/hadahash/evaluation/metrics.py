@@ -20,10 +20,10 @@ to the sum of precisions, with s = (r-1)/(n-1) and H(x) = 1 + 1/2 + ... + 1/x.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Counts = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -98,6 +98,54 @@ def expected_hits(total: Counts, relevant: Counts, k: int) -> Reals:
     return np.asarray((taken * (relevant / np.maximum(total, 1))).sum(axis=1))
 
 
+def hits_at(total: Counts, relevant: Counts, cuts: ArrayLike) -> Reals:
+    """Expected number of relevant items among the first k, for several k.
+
+    Inside a tie the expectation grows linearly.
+
+    Args:
+        total: int64 (q, ties), number of items in each tie, best first.
+        relevant: int64 (q, ties), number of relevant items in each tie.
+        cuts: (m,) values of k.
+
+    Returns:
+        float (q, m).
+
+    Example:
+        >>> hits_at(np.array([[1, 4]]), np.array([[1, 1]]), [1, 3, 5]).tolist()
+        [[1.0, 1.5, 2.0]]
+    """
+    wanted = np.asarray(cuts, np.float64)
+    ends, hits = (np.cumsum(np.pad(own, ((0, 0), (1, 0))), axis=1) for own in (total, relevant))
+    rows = [np.interp(wanted, end, hit) for end, hit in zip(ends, hits, strict=True)]
+    return np.asarray(rows).reshape(len(total), len(wanted))
+
+
+def shorten(total: Counts, relevant: Counts, depth: int) -> tuple[Counts, Counts]:
+    """Join all ties that begin after `depth` to one, which changes no measure up to that depth.
+
+    Args:
+        total: int64 (q, ties), number of items in each tie, best first.
+        relevant: int64 (q, ties), number of relevant items in each tie.
+        depth: Rank cut-off.
+
+    Returns:
+        The shorter tables.
+
+    Example:
+        >>> shorten(np.array([[1, 2, 3, 4]]), np.array([[1, 0, 0, 1]]), 2)
+        (array([[1, 2, 7]]), array([[1, 0, 1]]))
+    """
+    width = int((_before(total) < depth).sum(axis=1).max())
+    if width >= total.shape[1] - 1:
+        return total, relevant
+    joined = (
+        np.append(own[:, :width], own[:, width:].sum(axis=1, keepdims=True), axis=1)
+        for own in (total, relevant)
+    )
+    return next(joined), next(joined)
+
+
 def precision_at(total: Counts, relevant: Counts, k: int) -> float:
     """Mean expected precision among the first `k` items, or among all if there are fewer.
 
@@ -151,17 +199,18 @@ def nonempty_within(total: Counts, radius: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PrecisionRecall:
-    """Precision and recall of all items within each Hamming radius.
+    """Precision and recall of all items within each Hamming radius, or of the first results.
 
     An empty ball has precision 0. Macro values are means over queries (recall: over queries that
     have a relevant item); micro values are pooled over queries.
 
     Attributes:
-        radius: int64 (K + 1,), 0..K.
+        radius: int64 (K + 1,), 0..K; or the number of first results.
         precision: float (K + 1,), macro.
         recall: float (K + 1,), macro.
         micro_precision: float (K + 1,).
         micro_recall: float (K + 1,).
+        by: "radius", or "results" for a ranking by score.
     """
 
     radius: NDArray[np.int64]
@@ -169,6 +218,7 @@ class PrecisionRecall:
     recall: Reals
     micro_precision: Reals
     micro_recall: Reals
+    by: str = "radius"
 
 
 def precision_recall(total: Counts, relevant: Counts) -> PrecisionRecall:
@@ -228,11 +278,36 @@ def harmonic_difference(start: NDArray[np.int64], count: NDArray[np.int64]) -> R
     return np.asarray(near + far)
 
 
+def tie_sum(n: Any, r: Any, before: Any, hits_before: Any, taken: Any, harmonic: Any) -> Any:
+    """Expected sum of precisions at the relevant items among the first `taken` of each tie.
+
+    The closed form of this module. It uses operators alone, so that arrays of numpy and tensors of
+    torch, on any device, share it.
+
+    Args:
+        n: Sizes of the ties.
+        r: Number of relevant items in each.
+        before: Number of items that precede each tie.
+        hits_before: Number of relevant items that precede each tie.
+        taken: Number of positions of each tie that count.
+        harmonic: H(before + taken) - H(before).
+
+    Returns:
+        One sum per tie; 0 for an empty tie.
+
+    Example:
+        >>> one, two, none = np.array(1.0), np.array(2.0), np.array(0.0)
+        >>> float(tie_sum(two, one, none, none, two, np.array(1.5)))  # (1/1 + 1/2) / 2
+        0.75
+    """
+    s = ((r > 0) * (r - 1)) / ((n > 1) * (n - 1) + (n <= 1))
+    inner = taken * s + (hits_before + 1 - (before + 1) * s) * harmonic
+    return r / (n + (n < 1)) * inner
+
+
 def _tie_sum(n: Counts, r: Counts, before: Counts, hits_before: Counts, taken: Counts) -> Reals:
-    """Expected sum of precisions at the relevant items among the first `taken` of each tie."""
-    s = np.maximum(r - 1, 0) / np.maximum(n - 1, 1)
-    inner = taken * s + (hits_before + 1 - (before + 1) * s) * harmonic_difference(before, taken)
-    return np.asarray(r / np.maximum(n, 1) * inner)
+    harmonic = harmonic_difference(before, taken)
+    return np.asarray(tie_sum(n, r, before, hits_before, taken, harmonic))
 
 
 def _cut_tie(known: float, n: int, r: int, m: int, before: int, hits_before: int) -> float:

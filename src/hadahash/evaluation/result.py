@@ -18,6 +18,15 @@ from .metrics import Denominator, PrecisionRecall, Reals
 EmptyQueries = Literal["zero", "skip", "error"]
 
 _NAN = float("nan")
+_REALS = (
+    "chance",
+    "prevalence",
+    "precision_radius_2",
+    "nonempty_radius_2",
+    "first_ten_tie",
+    "agreement",
+)
+_NOT_REAL = ("radius", "by")  # of a curve
 _RENAMED = {"ap": "average_precision", "empty": "empty_queries"}  # names of version 0.1
 
 
@@ -48,6 +57,13 @@ class Report:
         nonempty_radius_2: Fraction of queries with at least one item within Hamming radius 2.
         distinct_codes: Number of distinct codes in the database; None in reports of version 0.1.
         skipped: Number of images that could not be read and therefore were not evaluated.
+        rank: What the database was ranked by: "hamming", "class" or "photo".
+        weight: Weight of the content in "photo".
+        precision_at_most: The largest possible precision among the first k results: queries may
+            have fewer than k relevant items.
+        first_ten_tie: Fraction of queries whose first ten results have equal distance or score.
+        agreement: Expected share of the ten images that are nearest by the features of the
+            original backbone (cosine) among the first ten results; NaN if it was not measured.
     """
 
     map: float
@@ -70,6 +86,11 @@ class Report:
     nonempty_radius_2: float = _NAN
     distinct_codes: int | None = None
     skipped: int = 0
+    rank: str = "hamming"
+    weight: float | None = None
+    precision_at_most: dict[int, float] = field(default_factory=dict)
+    first_ten_tie: float = _NAN
+    agreement: float = _NAN
 
     def summary(self) -> str:
         """One plain sentence: how many of the nearest images share a label with the query.
@@ -164,7 +185,7 @@ class Report:
         """A human-readable summary of a few lines."""
         lines = [
             self._headline(),
-            "  ".join(f"P@{k} {v:.4f}" for k, v in self.precision_at.items()),
+            "  ".join(self._precision_text(k) for k in self.precision_at),
         ]
         if self.precision_at:
             lines.append(self.summary())
@@ -182,6 +203,12 @@ class Report:
             were = "image was" if self.skipped == 1 else "images were"
             lines.append(f"{self.skipped:,} {were} not evaluated: unreadable.")
         return "\n".join(line for line in lines if line)
+
+    def _precision_text(self, k: int) -> str:
+        """Precision at k; with what is possible where queries have fewer than k relevant items."""
+        most = self.precision_at_most.get(k, 1.0)
+        limit = f" (at most {most:.4f})" if most < 1 - 5e-5 else ""
+        return f"P@{k} {self.precision_at[k]:.4f}{limit}"
 
     def _headline(self) -> str:
         depth = "all" if self.depth is None else f"{self.depth:,}"
@@ -215,17 +242,19 @@ def _typed(stored: Mapping[str, Any]) -> dict[str, Any]:
     """The values that JSON stores in another form."""
     per_class, curve = stored["per_class"], stored["precision_recall"]
     numbered = all(str(key).isdecimal() for key in per_class)
-    reals = ("chance", "prevalence", "precision_radius_2", "nonempty_radius_2")
+    most = stored.get("precision_at_most") or {}
     return {
         "average_precision": _reals(stored["average_precision"]),
         "bit_balance": _reals(stored["bit_balance"]),
         "per_class": {int(key) if numbered else key: value for key, value in per_class.items()},
         "precision_at": {int(key): value for key, value in stored["precision_at"].items()},
+        "precision_at_most": {int(key): value for key, value in most.items()},
         "precision_recall": PrecisionRecall(
             radius=np.asarray(curve["radius"], np.int64),
-            **{name: _reals(value) for name, value in curve.items() if name != "radius"},
+            by=str(curve.get("by", "radius")),
+            **{name: _reals(value) for name, value in curve.items() if name not in _NOT_REAL},
         ),
-        **{name: _NAN for name in reals if stored.get(name) is None},
+        **{name: _NAN for name in _REALS if stored.get(name) is None},
     }
 
 

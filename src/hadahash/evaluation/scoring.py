@@ -9,13 +9,17 @@ import numpy as np
 
 from ..codes import Codes, as_codes, words
 from ..errors import UsageError, unknown
+from ..queries import Queries
+from ..ranking import Ranking
+from ..ranking.model import check_rank
 from . import metrics
 from .counting import count
 from .labels import LabelPair, LabelsLike, encode_labels
 from .metrics import Counts, Denominator, Reals
+from .ranked import Ties, score_database
 from .result import EmptyQueries, Report
+from .sums import Sums
 
-_ROWS = 1024  # queries per step of the arithmetic, to bound its memory
 _CODES = 1 << 16  # codes unpacked at once
 _POLICIES = ("zero", "skip", "error")
 _DENOMINATORS: tuple[Denominator, ...] = ("found", "possible")
@@ -33,16 +37,20 @@ def evaluate(
     precision_at: Iterable[int] = (1, 10, 100, 1000),
     exclude_self: bool = False,
     threads: int | None = None,
+    rank: str = "hamming",
+    ranking: Ranking | None = None,
+    weight: float | None = None,
 ) -> Report:
-    """Rank the database by Hamming distance for each query and measure the rankings.
+    """Rank the database for each query and measure the rankings.
 
-    All metrics are exact expectations over the order of items at equal distance, so the result
-    does not depend on how ties happen to be sorted. Memory: 32 bytes per query and distance, and a
-    copy of the codes; no table of queries by database items is made.
+    All metrics are exact expectations over the order of items at equal distance or equal score, so
+    the result does not depend on how ties happen to be sorted. Memory: 32 bytes per query and
+    distance, or about 200 MB for rankings by score, and a copy of the codes; no table of queries
+    by database items is made.
 
     Args:
-        query_codes: Whatever `codes.as_codes` takes: `Codes`, an array (n, bits) of +-1, 0/1 or
-            booleans, or packed bytes.
+        query_codes: `Queries`, or whatever `codes.as_codes` takes: `Codes`, an array (n, bits) of
+            +-1, 0/1 or booleans, or packed bytes.
         query_labels: (n,) integers, strings or other hashable labels, or (n, C) of 0 and 1 for
             several classes per item, or `hadahash.data.Labels`. An item is relevant to a query if
             they share a class.
@@ -57,6 +65,11 @@ def evaluate(
             out.
         exclude_self: Set if the queries are the database itself: no item then finds itself.
         threads: Number of threads. None: one per usable core.
+        rank: "hamming": by Hamming distance of the class bits. "class": by the probability of
+            sharing a class. "photo": by this and the content bits. See `hadahash.ranking`.
+        ranking: Codewords and fitted numbers of the model, `HashModel.ranking`. None: as for a
+            method without codewords.
+        weight: Weight of the content in "photo". None: `ranking.content_weight`.
 
     Returns:
         The report.
@@ -75,41 +88,59 @@ def evaluate(
         >>> round(report.map, 4)
         0.8611
     """
-    query_codes, database_codes = _check_codes(query_codes, database_codes)
-    labels = encode_labels(query_labels, len(query_codes), database_labels, len(database_codes))
+    queries, database = _check_codes(query_codes, database_codes)
+    labels = encode_labels(query_labels, len(queries), database_labels, len(database))
     _check_policies(denominator, empty_queries)
     depth, threads = _positive("depth", depth), _positive("threads", threads)
-    total, relevant = count(
-        query_codes, labels.query, database_codes, labels.database, threads=threads
-    )
-    size = len(database_codes)
-    if exclude_self:
-        _exclude_self(query_codes, database_codes, labels, total, relevant)
-        size -= 1
+    size = len(database) - exclude_self
     cuts = [k for k in (_positive("precision_at", k) for k in precision_at) if k and k <= size]
-    ap = _apply_policy(_average_precision(total, relevant, depth, denominator), empty_queries)
+    if exclude_self:
+        _check_same(queries, database, labels)
+    sums = Sums(depth, denominator, cuts, size)
+    by_distance: dict[str, Any] = {}
+    if check_rank(rank) == "hamming":
+        if weight is not None:
+            raise UsageError(f"weight applies to rank='photo' only, got rank='{rank}'.")
+        total, relevant = _count(queries, database, labels, exclude_self, threads)
+        sums.add_all(total, relevant)
+        by_distance = _by_distance(total, relevant)
+        distinct_codes = count_distinct(database.class_codes())
+    else:
+        scored = score_database(queries, database, rank=rank, ranking=ranking, weight=weight)
+        for total, relevant in Ties(scored, labels, exclude_self).blocks():
+            sums.add(total, relevant)
+        distinct_codes = len(scored.sizes)
+    ap = _apply_policy(sums.average_precision(), empty_queries)
     mean = float(np.nanmean(ap))
+    values: dict[str, Any] = {
+        "precision_recall": sums.curve(),
+        "precision_at": sums.precision_at(),
+        "precision_at_most": sums.precision_at_most(),
+        "chance": _chance(sums.relevant(), size, depth, denominator, ap),
+        "prevalence": float(np.mean(sums.relevant() / size)),
+        "map_by_denominator": {
+            denominator: mean,
+            sums.other_denominator: sums.other_map(mean, skip=empty_queries == "skip"),
+        },
+        "first_ten_tie": sums.first_tie(),
+        **by_distance,
+    }
     return Report(
         map=mean,
         depth=depth,
         denominator=denominator,
         empty_queries=empty_queries,
-        queries=len(query_codes),
+        queries=len(queries),
         database=size,
-        bits=query_codes.bits,
-        queries_without_relevant=int((relevant.sum(axis=1) == 0).sum()),
+        bits=queries.bits,
+        queries_without_relevant=int((sums.relevant() == 0).sum()),
         average_precision=ap,
         per_class=_per_class(ap, labels),
-        precision_recall=metrics.precision_recall(total, relevant),
-        precision_at={k: metrics.precision_at(total, relevant, k) for k in cuts},
-        bit_balance=_bit_balance(database_codes),
-        chance=_chance(relevant, size, depth, denominator, ap),
-        prevalence=float(np.mean(relevant.sum(axis=1) / size)),
-        map_by_denominator={denominator: mean}
-        | _other_map(total, relevant, depth, denominator, empty_queries, mean),
-        precision_radius_2=metrics.precision_within(total, relevant, 2),
-        nonempty_radius_2=metrics.nonempty_within(total, 2),
-        distinct_codes=count_distinct(database_codes),
+        bit_balance=_bit_balance(database),
+        distinct_codes=distinct_codes,
+        rank=rank,
+        weight=_weight(rank, ranking, weight),
+        **values,
     )
 
 
@@ -131,16 +162,6 @@ def count_distinct(codes: Codes) -> int:
     return int(len(ordered) > 0) + int((ordered[1:] != ordered[:-1]).any(axis=1).sum())
 
 
-def _average_precision(
-    total: Counts, relevant: Counts, depth: int | None, denominator: Denominator
-) -> Reals:
-    parts = (slice(start, start + _ROWS) for start in range(0, len(total), _ROWS))
-    options: Any = {"depth": depth, "denominator": denominator}
-    return np.concatenate(
-        [metrics.average_precision(total[rows], relevant[rows], **options) for rows in parts]
-    )
-
-
 def _apply_policy(ap: Reals, empty_queries: EmptyQueries) -> Reals:
     empty = np.isnan(ap)
     if empty_queries == "zero":
@@ -158,29 +179,43 @@ def _apply_policy(ap: Reals, empty_queries: EmptyQueries) -> Reals:
     return ap
 
 
-def _other_map(
-    total: Counts,
-    relevant: Counts,
-    depth: int | None,
-    denominator: Denominator,
-    empty_queries: EmptyQueries,
-    mean: float,
-) -> dict[str, float]:
-    """The mAP for the other denominator; without a cut-off both are the same."""
-    other: Denominator = "possible" if denominator == "found" else "found"
-    if depth is None:
-        return {other: mean}
-    ap = _average_precision(total, relevant, depth, other)
-    if empty_queries != "skip" or np.isnan(ap).all():
-        ap = np.nan_to_num(ap)
-    return {other: float(np.nanmean(ap))}
+def _count(
+    queries: Codes | Queries,
+    database: Codes,
+    labels: LabelPair,
+    exclude_self: bool,
+    threads: int | None,
+) -> tuple[Counts, Counts]:
+    """Number of items and of relevant items at each Hamming distance."""
+    codes = queries.codes() if isinstance(queries, Queries) else queries
+    total, relevant = count(codes, labels.query, database, labels.database, threads=threads)
+    if exclude_self:
+        total[:, 0] -= 1
+        relevant[:, 0] -= labels.query.any(axis=1) if labels.query.ndim == 2 else 1
+    return total, relevant
+
+
+def _by_distance(total: Counts, relevant: Counts) -> dict[str, Any]:
+    """What only a ranking by Hamming distance has."""
+    return {
+        "precision_recall": metrics.precision_recall(total, relevant),
+        "precision_radius_2": metrics.precision_within(total, relevant, 2),
+        "nonempty_radius_2": metrics.nonempty_within(total, 2),
+    }
+
+
+def _weight(rank: str, ranking: Ranking | None, weight: float | None) -> float | None:
+    """The weight of the content that was used."""
+    if rank != "photo" or weight is not None:
+        return weight
+    return (ranking or Ranking()).content_weight
 
 
 def _chance(
     relevant: Counts, size: int, depth: int | None, denominator: Denominator, ap: Reals
 ) -> float:
     """Expected mAP of a random ranking: all items are one tie."""
-    found, inverse = np.unique(relevant.sum(axis=1), return_inverse=True)
+    found, inverse = np.unique(relevant, return_inverse=True)
     tie = np.full((len(found), 1), size)
     expected = metrics.average_precision(tie, found[:, None], depth=depth, denominator=denominator)
     return float(np.nan_to_num(expected)[inverse][~np.isnan(ap)].mean())
@@ -209,22 +244,24 @@ def _bit_balance(codes: Codes) -> Reals:
     return ones / len(codes)
 
 
-def _exclude_self(
-    queries: Codes, database: Codes, labels: LabelPair, total: Counts, relevant: Counts
-) -> None:
-    """Take each query out of its own counts, in place."""
-    if len(database) < 2 or not np.array_equal(queries.packed, database.packed):
+def _check_same(queries: Codes | Queries, database: Codes, labels: LabelPair) -> None:
+    """Raise an error unless the queries are the database."""
+    codes = queries.codes() if isinstance(queries, Queries) else queries
+    if len(database) < 2 or not np.array_equal(codes.packed, database.packed):
         raise UsageError(
             "exclude_self needs the same codes, at least 2, as queries and as database."
         )
     if not np.array_equal(labels.query, labels.database):
         raise UsageError("exclude_self needs the same labels for queries and database.")
-    total[:, 0] -= 1
-    relevant[:, 0] -= labels.query.any(axis=1) if labels.query.ndim == 2 else 1
 
 
-def _check_codes(query_codes: Any, database_codes: Any) -> tuple[Codes, Codes]:
-    queries, database = _as_codes(query_codes, "query"), _as_codes(database_codes, "database")
+def _check_codes(query_codes: Any, database_codes: Any) -> tuple[Codes | Queries, Codes]:
+    queries = query_codes
+    if not isinstance(queries, Queries):
+        queries = _as_codes(query_codes, "query")
+    elif len(queries) == 0:
+        raise UsageError("There are no query codes. Encode at least one image.")
+    database = _as_codes(database_codes, "database")
     if queries.bits != database.bits:
         raise UsageError(
             f"Query codes have {queries.bits} bits and database codes {database.bits}. "

@@ -113,6 +113,7 @@ class Method(nn.Module, ABC):
     """
 
     Settings: ClassVar[type[Any]] = NoSettings
+    uses_labels: ClassVar[bool] = True  # False: the code follows the features, not the classes
 
     def __init__(self, task: Task, settings: Any) -> None:
         super().__init__()
@@ -166,6 +167,18 @@ class Method(nn.Module, ABC):
             it has none.
         """
         return values
+
+    def class_scores(self, features: Tensor) -> Tensor | None:
+        """Compute the scores of the classes, if the method trains a classifier.
+
+        Args:
+            features: Float (n, d).
+
+        Returns:
+            Float (n, classes): logits of a softmax, or of sigmoids for multi-label images. None if
+            the method has no classifier.
+        """
+        return None
 
     def upgrade_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Convert the tensors of an older model file to the current names and shapes.

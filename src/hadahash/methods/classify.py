@@ -44,11 +44,16 @@ class ClassifyThenEncode(CodewordMethod, DeepMethod):
 
     def values(self, features: Tensor) -> Tensor:
         """Return the codeword of the predicted class, (n, bits) of +1 and -1."""
-        scores = self.classifier(features)
+        scores = self.class_scores(features)
         chosen = torch.nn.functional.one_hot(scores.argmax(1), self.task.classes).bool()
         if self.task.multilabel:
             chosen = chosen | (scores > 0)
         return majority(chosen.to(self.codebook.dtype), self.codebook, self.tie_break)
+
+    def class_scores(self, features: Tensor) -> Tensor:
+        """Compute the classifier's scores (n, classes)."""
+        scores: Tensor = self.classifier(features)
+        return scores
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the cross entropy of the classifier ("classification")."""

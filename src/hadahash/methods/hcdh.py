@@ -183,6 +183,11 @@ class HCDH(CodewordMethod, DeepMethod):
         values: Tensor = self.head(features)[0]
         return values
 
+    def class_scores(self, features: Tensor) -> Tensor | None:
+        """Compute the classifier's scores (n, classes); None if lambda is 0."""
+        scores: Tensor | None = self.head(features)[1]
+        return scores
+
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute L_H ("hadamard") and, if lambda > 0, lambda * L_CE ("classification")."""
         values, scores = self.head(batch.features)

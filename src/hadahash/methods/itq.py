@@ -30,6 +30,7 @@ class ITQ(ShallowMethod):
     """ITQ: principal directions, rotated to minimize the quantization error."""
 
     Settings = ITQSettings
+    uses_labels = False
     mean: Tensor
     directions: Tensor
 
@@ -45,17 +46,36 @@ class ITQ(ShallowMethod):
 
     def fit(self, features: Tensor, targets: Tensor, generator: torch.Generator) -> None:
         """Find principal directions and rotation; the targets are not used."""
-        X = features.double()
-        mean = X.mean(0)
-        centered = X - mean
-        P = torch.linalg.eigh(centered.T @ centered).eigenvectors.flip(1)[:, : self.task.bits]
-        R = find_rotation(centered @ P, self.settings.itq_iterations, generator)
+        iterations = self.settings.itq_iterations
+        mean, directions = rotated_directions(features, self.task.bits, iterations, generator)
         self.mean.copy_(mean)
-        self.directions.copy_(P @ R)
+        self.directions.copy_(directions)
 
     def values(self, features: Tensor) -> Tensor:
         """Compute R^T P^T (x - mean), (n, bits)."""
         return (features - self.mean) @ self.directions
+
+
+def rotated_directions(
+    features: Tensor, bits: int, iterations: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Find the principal directions of features, rotated to minimize the quantization error.
+
+    Args:
+        features: Float (n, d).
+        bits: Number of directions K, at most d.
+        iterations: Updates of the rotation; 0: a random one.
+        generator: Source of the initial rotation.
+
+    Returns:
+        The mean (d,), and the directions P R (d, K), in float64.
+    """
+    X = features.double()
+    mean = X.mean(0)
+    centered = X - mean
+    P = torch.linalg.eigh(centered.T @ centered).eigenvectors.flip(1)[:, :bits]
+    R = find_rotation(centered @ P, iterations, generator)
+    return mean, P @ R
 
 
 def find_rotation(V: Tensor, iterations: int, generator: torch.Generator) -> Tensor:

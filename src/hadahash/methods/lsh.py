@@ -17,6 +17,7 @@ from .base import METHODS, NoSettings, ShallowMethod, Task
 class LSH(ShallowMethod):
     """LSH: signs of random projections of centered features."""
 
+    uses_labels = False
     mean: Tensor
     directions: Tensor
 

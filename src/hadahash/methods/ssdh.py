@@ -56,6 +56,11 @@ class SSDH(DeepMethod):
         """Return 2 sigmoid(u) - 1, the paper's output scaled to (-1, 1)."""
         return 2 * torch.sigmoid(values) - 1
 
+    def class_scores(self, features: Tensor) -> Tensor:
+        """Compute the classifier's scores (n, classes)."""
+        scores: Tensor = self.classifier(torch.sigmoid(self.hash(features)))
+        return scores
+
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the parts "classification", "binary" and "balance"."""
         active = torch.sigmoid(self.hash(batch.features))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..codes import hamming
 from ..errors import UsageError
 
-_INTERFACE = 5  # as INTERFACE of hamming.c
+_INTERFACE = 6  # as INTERFACE of hamming.c
 _MAX_BINS = 32_768  # the compiled code keeps the bin numbers of two sets in 16 bits
 _QUERIES_PER_CALL = 64  # of the compiled code: the unit of work of a thread
 _PAIRS_PER_STEP = 1 << 19  # of the numpy implementation, about 20 MB
@@ -267,4 +267,21 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     # centroid_distances, first, last, unvisited_bounds
     library.hadahash_scan_remaining.argtypes = [*heaps, pointer, number, number, pointer, level]
     library.hadahash_scan.restype = library.hadahash_scan_remaining.restype = None
+    library.hadahash_ranked.argtypes = [
+        *(pointer, pointer, number),  # table, content, its width
+        *(pointer, number, pointer, number, pointer),  # queries, n_queries, heaps, k, caches
+        *(pointer, number, level),  # ranges, n_ranges
+    ]
+    # table, content, its width, query, cache, first, last, points
+    library.hadahash_points.argtypes = [
+        pointer,
+        pointer,
+        number,
+        pointer,
+        pointer,
+        number,
+        number,
+        pointer,
+    ]
+    library.hadahash_ranked.restype = library.hadahash_points.restype = None
     return library

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .backbones import Backbone
+from .content import ContentPart
 
 
 class _Method(Protocol):
@@ -16,6 +17,8 @@ class _Method(Protocol):
     def values(self, features: Tensor, /) -> Tensor: ...
 
     def relaxed(self, values: Tensor, /) -> Tensor: ...
+
+    def class_scores(self, features: Tensor, /) -> Tensor | None: ...
 
     def codewords(self) -> Tensor | None: ...
 
@@ -32,13 +35,21 @@ class HashNetwork(nn.Module):
         backbone: The feature extractor.
         method: The hashing method, a `hadahash.methods.Method`.
         bits: Code length.
+        content: The part that gives content bits, or None.
     """
 
     threshold: Tensor
 
-    def __init__(self, backbone: Backbone, method: nn.Module, bits: int) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        method: nn.Module,
+        bits: int,
+        content: ContentPart | None = None,
+    ) -> None:
         super().__init__()
         self.backbone, self.method, self.bits = backbone, method, bits
+        self.content = content
         self.register_buffer("threshold", torch.zeros(bits))
 
     @property
@@ -65,6 +76,19 @@ class HashNetwork(nn.Module):
     def relaxed(self, values: Tensor) -> Tensor:
         """Map values (n, bits) to the continuous code that the method's loss sees."""
         return self._contract.relaxed(values)
+
+    def class_scores(self, features: Tensor) -> Tensor | None:
+        """Compute the scores of the method's classifier, always in float32.
+
+        Args:
+            features: Backbone features (n, d).
+
+        Returns:
+            Float32 (n, classes), before softmax; None if the method has no classifier.
+        """
+        with torch.autocast(features.device.type, enabled=False):
+            scores = self._contract.class_scores(features.float())
+            return None if scores is None else scores.float()
 
     def codewords(self) -> Tensor | None:
         """Return the codewords (classes, bits) of +1 and -1, or None if the method has none."""

@@ -1,7 +1,6 @@
 """Plans: ordered lists of cells that are run in one process and collected in one file per data set.
 
-A plan is the name of a built-in one ("factorial", "tuning", "recipe", or one of experiments.toml)
-or a JSON file:
+A plan is the name of a built-in one (`PLANS`) or a JSON file:
 
     {"name": "small", "cells": [
         {"dataset": "digits", "method": "hcdh", "bits": 16, "backbone": "test_efficientnet",
@@ -26,7 +25,7 @@ from .recipes import Cell, mark_of, read_recipe
 
 # The plans of experiments.toml. Their cells take the settings that tuning chose.
 EXPERIMENTS = ("seeds", "lengths", "unseen", "halves", "lambda-seeds", "alexnet-seeds")
-PLANS = ("factorial", tuning.NAME, *EXPERIMENTS, *recipe_trials.STAGES)
+PLANS = ("factorial", tuning.NAME, "content", *EXPERIMENTS, *recipe_trials.STAGES)
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,9 @@ def read_plan(source: str | Path, results: Path) -> Plan:
     if source in recipe_trials.STAGES:
         cells = recipe_trials.read_trials(results).stage(str(source))
         return Plan(recipe_trials.NAME, cells)
+    built_in = {"factorial": _factorial, tuning.NAME: _tuning, "content": _content}
     if source in PLANS:
-        return {"factorial": _factorial, tuning.NAME: _tuning}[str(source)](results)
+        return built_in[str(source)](results)
     path = Path(source)
     if path.suffix != ".json":
         raise unknown("plan", str(source), PLANS)
@@ -184,6 +184,36 @@ def _group_cells(
                 choose=False,
                 recipe=name,
             )
+
+
+def _content(results: Path) -> Plan:
+    """The trials that choose the weights, then all cells of a data set, seed by seed."""
+    content = files.read_toml(resources.files(__package__) / "content.toml")
+    common = files.read_toml(resources.files(__package__) / "factorial.toml")
+    keys = list(product(content["datasets"], content["methods"]))
+    chosen = {key: _chosen(common, key[0], content["settings_of"], results) for key in keys}
+
+    def cell(dataset: str, method: str, bits: int, seed: int, validation: float = 0.0) -> Cell:
+        return Cell(
+            dataset=dataset,
+            method=method,
+            bits=bits,
+            backbone=common["backbone"],
+            seed=seed,
+            protocol=find_dataset(dataset).protocol,
+            mark=common["mark"],
+            settings={**common["settings"], **chosen[dataset, method]},
+            choose=False,
+            validation=validation,
+            recipe="content",
+            content=True,
+        )
+
+    lengths, trial = content["bits"], content["trials"]
+    cells = [cell(*key, bits, trial["seed"], trial["share"]) for key in keys for bits in lengths]
+    order = product(content["datasets"], content["seeds"], content["methods"], lengths)
+    cells += [cell(dataset, method, bits, seed) for dataset, seed, method, bits in order]
+    return Plan("content", cells)
 
 
 def _note(choice: tuning.Choice) -> str:

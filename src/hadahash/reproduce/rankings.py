@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..evaluation.metrics import Counts
+from ..evaluation.metrics import Counts, tie_sum
 
 SHARPNESS = 8.0  # P(c | s) = softmax_c(SHARPNESS / bits * <s, w_c>)
 _QUERIES = 256  # ranked at once
@@ -190,13 +190,24 @@ def _slices(count: int) -> Iterator[slice]:
 
 
 def _scores(queries: Tensor, items: Tensor, independent: bool) -> Tensor:
-    if not independent:
-        scores = queries @ items.T
-    else:
-        scores = torch.zeros(len(queries), len(items), dtype=torch.float64, device=queries.device)
-        for c in range(queries.shape[1]):
-            scores -= torch.log1p(-queries[:, c, None] * items[None, :, c] * (1 - 1e-12))
+    scores = shares_none(queries, items) if independent else queries @ items.T
     return (scores * 1e9).round()  # equal up to rounding errors is equal
+
+
+def shares_none(queries: Tensor, items: Tensor) -> Tensor:
+    """-log of the probability that no class is shared, with independent classes.
+
+    Args:
+        queries: float64 (q, C), class probabilities.
+        items: float64 (n, C).
+
+    Returns:
+        float64 (q, n).
+    """
+    scores = torch.zeros(len(queries), len(items), dtype=torch.float64, device=queries.device)
+    for c in range(queries.shape[1]):
+        scores -= torch.log1p(-queries[:, c, None] * items[None, :, c] * (1 - 1e-12))
+    return scores
 
 
 def _relevant(inputs: RankingInputs, groups: _Groups, rows: slice) -> Tensor:
@@ -221,9 +232,8 @@ def _measured(scores: Tensor, sizes: Tensor, relevant: Tensor) -> tuple[Tensor, 
     before, hits_before = n.cumsum(1) - n, r.cumsum(1) - r
     harmonic = torch.zeros(int(sizes.sum()) + 1, dtype=torch.float64, device=scores.device)
     harmonic[1:] = (1 / torch.arange(1, len(harmonic), device=scores.device).double()).cumsum(0)
-    share = (r - 1).clamp(min=0) / (n - 1).clamp(min=1)
     difference = harmonic[(before + n).long()] - harmonic[before.long()]
-    sums = r / n.clamp(min=1) * (n * share + (hits_before + 1 - (before + 1) * share) * difference)
+    sums = tie_sum(n, r, before, hits_before, n, difference)
     ap = sums.sum(1) / r.sum(1).clamp(min=1)
     width = int(((before < _DEPTH) & (n > 0)).sum(1).max())
     return ap, _top(n, width), _top(r, width)

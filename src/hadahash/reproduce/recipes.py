@@ -67,6 +67,7 @@ class Cell:
         validation: > 0: a trial, measured on this fraction of the training images.
         recipe: Name of the recipe or plan.
         least: Minimum training mAP; below it the run counts as degenerate.
+        content: Whether content bits are measured too, see `content`. Plans only.
     """
 
     dataset: str
@@ -83,6 +84,7 @@ class Cell:
     validation: float = 0.0
     recipe: str = field(default="", compare=False)
     least: float = field(default=0.0, compare=False)
+    content: bool = field(default=False, compare=False)
 
     @property
     def name(self) -> str:

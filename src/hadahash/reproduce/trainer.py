@@ -6,8 +6,6 @@ import gc
 import json
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,18 +19,21 @@ from ..building import make_config
 from ..config import Config
 from ..data import LabelledImages, Split, find_dataset, make_split, validation_split
 from ..data.pixel_store import PixelStore
-from ..data.preprocess import Preprocess, center_view
-from ..encoding import FeatureCache, backbone_kernels
+from ..data.preprocess import Preprocess
+from ..encoding import FeatureCache
 from ..environment import versions
 from ..errors import TrainingDivergedError
-from ..fitting import LOG, fit_model, weights_digest
+from ..fitting import LOG, fit_model
 from ..methods.hcdh import HCDH
 from ..model import HashModel
+from ..networks.weights import weights_digest
 from .cells import DatasetCache, RunContext, relative_traceback
 from .collected import Record
+from .content import ContentInputs, Encoded, measure_content
 from .measures import Coded
+from .originals import Original, Originals, batch_features
 from .provenance import data_digests
-from .rankings import Ranked, RankingInputs, rank_all
+from .rankings import RankingInputs, rank_all
 from .recipes import Cell, current_names
 
 _ENCODE_BATCH = 1000
@@ -61,6 +62,7 @@ class Trainer:
         self._datasets = DatasetCache(context)
         self._resident: dict[str, _Resident] = {}
         self._features = FeatureCache()  # of trials with a fixed backbone
+        self._originals = Originals()
 
     def run(self, cell: Cell) -> tuple[Record, Coded | None]:
         """Train and encode a cell. Errors are recorded, not raised.
@@ -130,15 +132,19 @@ class Trainer:
         else:
             values = encode_all(model, resident.pixels, deterministic=deterministic)
         encoded = time.perf_counter()
-        if cell.validation:
-            coded = _prepare_trial(cell, split, data, model, values, record)
-        else:
-            coded = _prepare(cell, split, data, model, values, record)
+        coded = _prepare(cell, split, data, model, values, record)
+        ranked = time.perf_counter()
         record["seconds"] = {
             "train": record["train_seconds"],
             "encode": round(encoded - began, 2),
-            "rank": round(time.perf_counter() - encoded, 2),
+            "rank": round(ranked - encoded, 2),
         }
+        if cell.content:
+            original = self._originals.get(model, data, resident.pixels, split)
+            record["content"] = measure_content(
+                _content_inputs(split, data, model, values, original)
+            )
+            record["seconds"]["content"] = round(time.perf_counter() - ranked, 2)
         return coded
 
     def _config(self, cell: Cell) -> Config:
@@ -193,14 +199,11 @@ def encode_all(model: HashModel, pixels: Tensor, *, deterministic: bool = False)
     Returns:
         float32 (n, bits), before binarization.
     """
-    network, preprocess = model.network.eval(), model.preprocess
+    network = model.network.eval()
     parts = []
     for start in range(0, len(pixels), _ENCODE_BATCH):
-        view = center_view(pixels[start : start + _ENCODE_BATCH], preprocess)
-        with backbone_kernels(model.device, model.precision), _deterministic(deterministic):
-            features = network.backbone(view)
-            if preprocess.mirror:
-                features = (features + network.backbone(view.flip(-1))) / 2
+        part = pixels[start : start + _ENCODE_BATCH]
+        features = batch_features(network.backbone, part, model, deterministic=deterministic)
         parts.append(network.values(features))
     return torch.cat(parts)
 
@@ -212,15 +215,6 @@ def _encode_parts(model: HashModel, pixels: Tensor, split: Split, *, determinist
     values = torch.zeros(len(pixels), found.shape[1], device=found.device)
     values[rows] = found
     return values
-
-
-@contextmanager
-def _deterministic(enabled: bool) -> Iterator[None]:
-    if not enabled:
-        yield
-        return
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
-        yield
 
 
 def second_database(split: Split) -> NDArray[np.int64] | None:
@@ -290,22 +284,20 @@ def _prepare(
     values: Tensor,
     record: Record,
 ) -> Coded:
-    """Rank on the device, and pack the codes under all thresholds."""
-    with torch.no_grad():
-        real = model.method.relaxed(values).float()
-    sizes = real[split.query].abs()
+    """Rank on the device, and pack the codes: those of a trial under the threshold 0 only."""
+    real, trial = _real(model, values), cell.validation > 0
+    sizes, train = real[split.query].abs(), values[split.train]
     record["binarised"] = {
         "beyond_0.9": _short((sizes > 0.9).float().mean().item()),
         "largest": _short(sizes.max().item()),
     }
-    train = values[split.train]
-    thresholds = {
-        "zero": torch.zeros_like(train[0]),
-        "mean": train.mean(0),
-        "median": train.median(0).values,
-    }
+    thresholds = {"zero": torch.zeros_like(train[0])}
+    if not trial:
+        thresholds |= {"mean": train.mean(0), "median": train.median(0).values}
     ranked = rank_all(_ranking_inputs(split, data, model, real.clamp(-1, 1)))
-    record["rankings"] = _whole_rankings(ranked)
+    record["rankings"] = {
+        name: {"all": _short(own.ap.mean().item())} for name, own in ranked.items()
+    }
     return Coded(
         bits=cell.bits,
         codes={
@@ -316,40 +308,52 @@ def _prepare(
         query=split.query,
         database=split.database,
         train=split.train,
-        second_database=second_database(split),
-        prefixes=tuple(bits for bits in (16, 32, 64) if bits < cell.bits),
+        second_database=None if trial else second_database(split),
+        prefixes=() if trial else tuple(bits for bits in (16, 32, 64) if bits < cell.bits),
         depth=find_dataset(cell.dataset).depth,
         rankings={name: (own.ties, own.hits) for name, own in ranked.items()},
+        trial=trial,
     )
 
 
-def _whole_rankings(ranked: dict[str, Ranked]) -> dict[str, dict[str, float]]:
-    return {name: {"all": _short(own.ap.mean().item())} for name, own in ranked.items()}
+@torch.no_grad()
+def _real(model: HashModel, values: Tensor) -> Tensor:
+    """Real-valued codes, float32."""
+    return model.method.relaxed(values).float()
 
 
-def _prepare_trial(
-    cell: Cell,
-    split: Split,
-    data: LabelledImages,
-    model: HashModel,
-    values: Tensor,
-    record: Record,
-) -> Coded:
-    with torch.no_grad():
-        real = model.method.relaxed(values).float().clamp(-1, 1)
-    ranked = rank_all(_ranking_inputs(split, data, model, real))
-    record["rankings"] = _whole_rankings(ranked)
-    return Coded(
-        bits=cell.bits,
-        codes={"zero": np.packbits((values >= 0).cpu().numpy(), axis=1)},
-        labels=data.labels.array,
-        query=split.query,
-        database=split.database,
-        train=split.train,
-        depth=find_dataset(cell.dataset).depth,
-        rankings={name: (own.ties, own.hits) for name, own in ranked.items()},
-        trial=True,
+def _content_inputs(
+    split: Split, data: LabelledImages, model: HashModel, values: Tensor, original: Original
+) -> ContentInputs:
+    ranking = _ranking_inputs(split, data, model, _real(model, values).clamp(-1, 1))
+
+    def encoded(values: Tensor, features: Tensor) -> Encoded:
+        real = _real(model, values).clamp(-1, 1)
+        scores = _class_scores(model, real) if ranking.class_scores is not None else None
+        return Encoded(real, features, None if scores is None else scores.softmax(1))
+
+    whole = encoded(values, original.features)
+    return ContentInputs(
+        ranking=ranking,
+        query=whole[split.query],
+        database=whole[split.database],
+        altered={
+            name: encoded(encode_all(model, own), original.altered[name])
+            for name, own in original.pixels.items()
+        },
+        items=torch.from_numpy(original.items).to(values.device),
+        projections=original.projections,
     )
+
+
+@torch.no_grad()
+def _class_scores(model: HashModel, real: Tensor) -> Tensor | None:
+    """Scores of the classifier of the method, if it has one."""
+    method = model.method
+    if isinstance(method, HCDH) and method.head.classifier is not None and method.streams == 1:
+        found: Tensor = method.head.classifier(real)
+        return found
+    return None
 
 
 def _ranking_inputs(
@@ -358,10 +362,7 @@ def _ranking_inputs(
     method = model.method
     known = len(model.classes) == len(data.classes)  # classes without training images are dropped
     targets = data.labels.targets(torch.arange(len(data)), real.device)
-    scores = None
-    if isinstance(method, HCDH) and method.head.classifier is not None and method.streams == 1:
-        with torch.no_grad():
-            scores = method.head.classifier(real[split.query])
+    scores = _class_scores(model, real[split.query])
     return RankingInputs(
         query=real[split.query],
         database=torch.where(real[split.database] >= 0, 1.0, -1.0),

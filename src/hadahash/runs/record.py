@@ -17,8 +17,8 @@ from ..data.base import ArrayImages, FileImages, MemoryImages
 from ..data.datasets import DATASETS
 from ..environment import command_line, source_revision, versions
 from ..errors import StorageError
-from ..fitting import weights_digest
 from ..model import HashModel
+from ..networks.weights import weights_digest
 from ..settings import require
 
 _SAMPLED = 2048  # bytes at each place of a file

@@ -1,0 +1,157 @@
+"""Features of the original backbone and altered copies of database images, shared by cells.
+
+They depend on data, split and initial weights, not on the trained model, so the cells of a seed
+compute them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..building import backbone_key, initial_backbone
+from ..data import LabelledImages, Split
+from ..data.alterations import ALTERATIONS, AlteredImages
+from ..data.decode import decode
+from ..data.preprocess import center_view
+from ..encoding import backbone_kernels
+from ..model import HashModel
+from .content import BITS, SAMPLE, Projection, fit_projection
+
+_BATCH = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Original:
+    """What the original backbone makes of a split.
+
+    Attributes:
+        features: float32 (n, d), features of the whole data set.
+        items: int64 (q,), rows in the database of the images that were altered.
+        pixels: Altered copies by alteration, uint8 (q, 3, side, side).
+        altered: Their features by alteration, float32 (q, d).
+        projections: Content bits of each length, fitted on the training images.
+    """
+
+    features: Tensor
+    items: NDArray[np.int64]
+    pixels: Mapping[str, Tensor]
+    altered: Mapping[str, Tensor]
+    projections: tuple[Projection, ...]
+
+
+class Originals:
+    """Keeps the features of one data set, and what belongs to one split of it."""
+
+    def __init__(self) -> None:
+        self._features: tuple[Any, Tensor, Tensor] | None = None
+        self._kept: tuple[Any, Original] | None = None
+
+    def get(self, model: HashModel, data: LabelledImages, pixels: Tensor, split: Split) -> Original:
+        """What the original backbone of a model makes of a split, computed on the first call.
+
+        Args:
+            model: A model; its initial backbone is used.
+            data: The data set.
+            pixels: Its pixels on the device, uint8 (n, 3, side, side).
+            split: The split.
+
+        Returns:
+            Features, altered copies and projections.
+        """
+        key = (backbone_key(model.config), model.preprocess)
+        known = self._features
+        if known is None or known[0] != key or known[1] is not pixels:
+            self._features = known = key, pixels, _features(model, pixels)
+            self._kept = None
+        if self._kept is None or self._kept[0] != split.sha256:
+            self._kept = split.sha256, _prepare(model, data, split, known[2])
+        return self._kept[1]
+
+
+def _prepare(model: HashModel, data: LabelledImages, split: Split, features: Tensor) -> Original:
+    generator = np.random.default_rng(split.seed)
+    count = min(SAMPLE, len(split.database))
+    items = np.sort(generator.choice(len(split.database), count, replace=False))
+    images = data.take(split.database[items]).images
+    pixels = {
+        name: torch.from_numpy(_squares(AlteredImages(images, name), model)).to(features.device)
+        for name in ALTERATIONS
+    }
+    backbone = _original_backbone(model)
+    altered = {name: features_of(backbone, own, model) for name, own in pixels.items()}
+    train = features[torch.from_numpy(split.train).to(features.device)]
+    projections = [
+        fit_projection(train, bits, split.seed)
+        for bits in BITS
+        if bits <= min(train.shape[1], len(train) - 1)
+    ]
+    return Original(features, items, pixels, altered, tuple(projections))
+
+
+def _squares(images: AlteredImages, model: HashModel) -> NDArray[np.uint8]:
+    parts = decode(images, model.preprocess, batch_size=len(images))
+    return np.concatenate([part.pixels for part in parts])
+
+
+def _features(model: HashModel, pixels: Tensor) -> Tensor:
+    return features_of(_original_backbone(model), pixels, model)
+
+
+def _original_backbone(model: HashModel) -> nn.Module:
+    backbone = initial_backbone(model.config).eval()
+    return backbone.to(memory_format=torch.channels_last).to(model.device)
+
+
+@torch.no_grad()
+def features_of(backbone: nn.Module, pixels: Tensor, model: HashModel) -> Tensor:
+    """Features of images whose pixels are on the device.
+
+    Args:
+        backbone: The backbone, in evaluation mode.
+        pixels: uint8 (n, 3, side, side).
+        model: Names preprocessing and precision.
+
+    Returns:
+        float32 (n, d).
+    """
+    parts = (pixels[start : start + _BATCH] for start in range(0, len(pixels), _BATCH))
+    return torch.cat([batch_features(backbone, part, model).float() for part in parts])
+
+
+def batch_features(
+    backbone: nn.Module, pixels: Tensor, model: HashModel, *, deterministic: bool = False
+) -> Tensor:
+    """Features of one batch.
+
+    Args:
+        backbone: The backbone, in evaluation mode.
+        pixels: uint8 (n, 3, side, side).
+        model: Names preprocessing and precision.
+        deterministic: Use deterministic kernels.
+
+    Returns:
+        (n, d), in the precision of the backbone.
+    """
+    view = center_view(pixels, model.preprocess)
+    with backbone_kernels(model.device, model.precision), _deterministic(deterministic):
+        features: Tensor = backbone(view)
+        if model.preprocess.mirror:
+            features = (features + backbone(view.flip(-1))) / 2
+    return features
+
+
+@contextmanager
+def _deterministic(enabled: bool) -> Iterator[None]:
+    if not enabled:
+        yield
+        return
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+        yield

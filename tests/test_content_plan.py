@@ -1,0 +1,154 @@
+"""The plan "content": content bits beside class bits, measured under every ranking."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from test_runner import ROOT, SETTINGS
+
+from hadahash.codes import Codes, pack
+from hadahash.evaluation import evaluate
+from hadahash.reproduce import content, originals
+from hadahash.reproduce.cells import RunContext
+from hadahash.reproduce.collected import Collected
+from hadahash.reproduce.plans import read_plan
+from hadahash.reproduce.rankings import RankingInputs
+from hadahash.reproduce.runner import run_plan
+
+
+def part(count: int, bits: int, features: int, generator: torch.Generator) -> content.Encoded:
+    values = torch.randn(count, bits, generator=generator).clamp(-1, 1)
+    return content.Encoded(values, torch.randn(count, features, generator=generator))
+
+
+@pytest.fixture(scope="module")
+def inputs() -> content.ContentInputs:
+    """40 queries and 1,500 items with 6 class bits, so that there are large ties."""
+    generator = torch.Generator().manual_seed(0)
+    query, database, train = (part(n, 6, 70, generator) for n in (40, 1500, 300))
+    labels = [torch.randint(0, 5, (len(own),), generator=generator) for own in (query, database)]
+    targets = [torch.nn.functional.one_hot(own, 5).float() for own in labels]
+    signs = torch.where(database.real >= 0, 1.0, -1.0)
+    ranking = RankingInputs(
+        query.real, signs, train.real, *targets, torch.zeros(300, 5), False, None, None
+    )
+    items = torch.arange(0, 1500, 50)
+    copies = content.Encoded(database.real[items], database.features[items] + 0.1)
+    projections = (content.fit_projection(train.features, 64, 0),)
+    return content.ContentInputs(ranking, query, database, {"none": copies}, items, projections)
+
+
+@pytest.fixture(scope="module")
+def measured(inputs):
+    return content.measure_content(inputs)["rankings"]
+
+
+def combined(own: content.Encoded, inputs: content.ContentInputs, weight: int) -> Codes:
+    """Class bits, stored `weight` times, and content bits."""
+    projection = inputs.projections[0]
+    values = [own.real] * weight + [projection.values(own.features)]
+    return Codes(pack(torch.cat(values, 1).numpy()), 6 * weight + 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "weight"), [("hamming", None), ("weighted-64-1", 1), ("weighted-64-2", 2)]
+)
+def test_class_measures_are_those_of_evaluate(inputs, measured, name, weight):
+    if weight is None:
+        sides = [Codes(pack(own.real.numpy()), 6) for own in (inputs.query, inputs.database)]
+    else:
+        sides = [combined(own, inputs, weight) for own in (inputs.query, inputs.database)]
+    labels = [
+        own.argmax(1).numpy()
+        for own in (inputs.ranking.query_targets, inputs.ranking.database_targets)
+    ]
+    for key, depth in (("map", None), ("map_1000", 1000)):
+        report = evaluate(sides[0], labels[0], sides[1], labels[1], depth=depth)
+        assert measured[name][key] == pytest.approx(report.map, abs=1e-5)
+    assert measured[name]["precision_1"] == pytest.approx(report.precision_at[1], abs=1e-5)
+    assert measured[name]["precision_10"] == pytest.approx(report.precision_at[10], abs=1e-5)
+
+
+def test_agreement_and_known_items_see_content(measured):
+    assert measured["features"]["agreement_10"] == 1.0
+    assert measured["features"]["known_item"]["none"]["recall_1"] == 1.0
+    assert measured["hamming"]["first_ten_tie"] > 0.9
+    assert measured["hamming"]["known_item"]["none"]["recall_10"] < 0.6
+    assert measured["photo-64-4"]["known_item"]["none"]["recall_1"] > 0.9
+    assert measured["content-64"]["agreement_10"] > measured["hamming"]["agreement_10"] + 0.1
+
+
+def test_known_items_equal_a_count_over_all_pairs(inputs, measured):
+    """Hamming distances again, by loops: expected recall, and the micro average precision."""
+    copies = (inputs.altered["none"].real >= 0).numpy()
+    database = (inputs.database.real >= 0).numpy()
+    scores = -(copies[:, None] != database[None]).sum(2)
+    recall, pairs = [], []
+    for row, item in enumerate(inputs.items.tolist()):
+        above, equal = ((scores[row] > scores[row, item]).sum(), (scores[row] == 0).sum())
+        recall.append(min(1.0, max(0.0, (10 - above) / equal)))
+        pairs += [(-score, place == item) for place, score in enumerate(scores[row])]
+    hits, total = 0, 0.0
+    for rank, (_, right) in enumerate(sorted(pairs), start=1):  # wrong pairs first among ties
+        hits += right
+        total += right * hits / rank
+    found = measured["hamming"]["known_item"]["none"]
+    assert found["recall_10"] == pytest.approx(np.mean(recall), abs=1e-5)
+    assert found["micro_ap"] == pytest.approx(total / len(recall), abs=1e-5)
+
+
+def test_content_bits_are_balanced_and_of_unit_variance():
+    features = torch.randn(400, 30, generator=torch.Generator().manual_seed(1)).relu()
+    projection = content.fit_projection(features, 16, 0)
+    values = projection.values(features)
+    assert torch.allclose(values.std(0), torch.ones(16), atol=1e-4)
+    assert (values >= 0).float().mean(0).sub(0.5).abs().max() < 0.1
+
+
+def test_the_plan_has_trials_and_fresh_seeds():
+    cells = read_plan("content", ROOT / "results").cells
+    trials = [cell for cell in cells if cell.validation]
+    assert len(trials) == 12 and len(cells) == 12 + 60
+    assert {cell.seed for cell in trials} == {49}
+    assert {cell.seed for cell in cells if not cell.validation} == set(range(50, 55))
+    assert len({(cell.dataset, cell.name) for cell in cells}) == len(cells)
+    assert all(cell.content and cell.settings["lr"] in (0.1, 0.3) for cell in cells)
+    others = [
+        cell
+        for name in ("factorial", "tuning", "seeds")
+        for cell in read_plan(name, ROOT / "results").cells
+    ]
+    assert not {cell.seed for cell in others} & {cell.seed for cell in cells}
+
+
+def test_a_cell_records_content(tmp_path, monkeypatch):
+    monkeypatch.setattr(originals, "SAMPLE", 20)
+    entry = {
+        "dataset": "digit-pairs",
+        "method": "hcdh",
+        "bits": 16,
+        "backbone": "test_efficientnet",
+        "seed": 0,
+        "settings": SETTINGS,
+        "content": True,
+    }
+    trial = entry | {"seed": 1, "validation": 0.2}
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps({"name": "small", "cells": [entry, trial]}))
+    context = RunContext(tmp_path / "results", tmp_path / "runs", weights="none", device="cpu")
+    collected = Collected(tmp_path / "results" / "small")
+    run_plan(read_plan(path, tmp_path / "results").cells, context, collected, workers=0)
+    whole, tried = collected.records()
+    for record in (whole, tried):
+        found = record["content"]
+        assert found["known_items"] == 20 and found["bits"] == [64, 128]
+        assert set(found["rankings"]["photo-128-1"]["known_item"]) == set(originals.ALTERATIONS)
+        assert found["rankings"]["features"]["known_item"]["none"]["recall_1"] > 0.9
+    hamming = whole["content"]["rankings"]["hamming"]
+    assert hamming["map"] == pytest.approx(whole["maps"]["all"], abs=1e-4)
+    assert hamming["first_ten_tie"] == whole["first_ten_tie"]
+    expected = whole["rankings"]["same_class_real"]["all"]
+    assert whole["content"]["rankings"]["class"]["map"] == pytest.approx(expected, abs=1e-4)
