@@ -27,6 +27,9 @@ def build(
     engine: Annotated[
         str | None, typer.Option(help="exact (the default), routed or milvus.")
     ] = None,
+    bits: Annotated[
+        int | None, typer.Option(help="Keep only the first bits of the codes.", show_default="all")
+    ] = None,
     moved: Annotated[
         bool, typer.Option("--moved", help="The photo folder was moved; update the index.")
     ] = False,
@@ -58,7 +61,7 @@ def build(
     Example: hadahash index build runs/photos photos/ --out photos.index
     """
     from ..model import HashModel
-    from ..photos import PhotoIndex, scan_folder
+    from ..photos import PhotoIndex, scan_folder, shorten_for
     from ..settings import parse_assignments
 
     scan = scan_folder(folder)
@@ -67,7 +70,7 @@ def build(
         raise DataError(
             f"{folder} contains no images. To build an empty index, pass --allow-empty."
         )
-    model = HashModel.load(run, device=device)
+    model = shorten_for(HashModel.load(run, device=device), out, bits)
     settings = parse_assignments(set_ or [])
     photos = PhotoIndex.open_or_create(
         out, model, run, folder, engine=engine, moved=moved, **settings

@@ -75,6 +75,13 @@ class HCDHPlus(HCDH):
         """Compute tanh of the hash layer, (n, bits)."""
         return torch.tanh(self.hash_layer(features))
 
+    def class_scores(self, features: Tensor) -> Tensor | None:
+        """Compute the classifier's scores (n, classes); None if lambda is 0."""
+        if self.head.classifier is None:
+            return None
+        scores: Tensor = self.head.classifier(self.values(features))
+        return scores
+
     def hash_layer(self, features: Tensor) -> Tensor:
         """Compute the hash layer before tanh.
 

@@ -1,7 +1,7 @@
 """Photo folders as an index: scan, catalog, sync and search."""
 
 from .catalog import CATALOG, Catalog
-from .models import check_model, load_model_of
+from .models import check_model, load_model_of, shorten_for
 from .plan import SyncPlan, SyncSummary
 from .scan import Photo, Scan, scan_folder, scan_paths
 from .search import SearchHit, find_similar
@@ -22,4 +22,5 @@ __all__ = [
     "load_model_of",
     "scan_folder",
     "scan_paths",
+    "shorten_for",
 ]

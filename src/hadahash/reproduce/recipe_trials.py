@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import files
+from ..config import AugmentConfig, InputConfig, TrainConfig
 from ..data import find_dataset
+from ..methods import METHODS
+from ..settings import fields_of
 from .collected import Collected, Record
 from .names import display_name
 from .recipes import Cell
@@ -36,7 +39,6 @@ class Change:
         method: Another method, or None.
         backbone: Another backbone, or None.
         mark: Another mark, or None.
-        without: Settings of the base that it removes.
         round: Trials of earlier rounds are run first.
     """
 
@@ -46,7 +48,6 @@ class Change:
     method: str | None = None
     backbone: str | None = None
     mark: str | None = None
-    without: tuple[str, ...] = ()
     round: int = 1
 
     def __add__(self, other: Change) -> Change:
@@ -57,7 +58,6 @@ class Change:
             method=other.method or self.method,
             backbone=other.backbone or self.backbone,
             mark=other.mark or self.mark,
-            without=self.without + other.without,
         )
 
 
@@ -75,10 +75,7 @@ class Trials:
 
     def changes(self, table: str = "changes") -> list[Change]:
         """The changes of a table of the file."""
-        return [
-            Change(**{**entry, "without": tuple(entry.get("without", ()))})
-            for entry in self.content.get(table, [])
-        ]
+        return [Change(**entry) for entry in self.content.get(table, [])]
 
     def cell(self, dataset: str, bits: int, change: Change, seed: int | None = None) -> Cell:
         """The cell of a change.
@@ -93,18 +90,19 @@ class Trials:
             The cell.
         """
         own = self.content
-        base = {**own["settings"], **own["base"].get(dataset, {})}
-        dropped = {*change.without, *change.settings}
+        method = change.method or own["method"]
+        base = _known(method, {**own["settings"], **own["base"].get(dataset, {})})
+        varied = _known(method, change.settings)
         return Cell(
             dataset=dataset,
-            method=change.method or own["method"],
+            method=method,
             bits=bits,
             backbone=change.backbone or own["backbone"],
             seed=own["seed"] if seed is None else seed,
             protocol=find_dataset(dataset).protocol,
             mark=f"{change.mark or own['mark']}-{change.name}".strip("-"),
-            settings={key: value for key, value in base.items() if key not in dropped},
-            varied=dict(change.settings),
+            settings={key: value for key, value in base.items() if key not in varied},
+            varied=varied,
             choose=False,
             validation=own["share"] if seed is None else 0.0,
             recipe=NAME,
@@ -221,6 +219,13 @@ def read_trials(results: Path) -> Trials:
     """Read recipe.toml and the trials in a folder of results."""
     content = files.read_toml(resources.files(__package__) / "recipe.toml")
     return Trials(content, Collected(results / NAME).records())
+
+
+def _known(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that training with a method has: a change of HCDH may not concern another."""
+    groups = TrainConfig, AugmentConfig, InputConfig, METHODS.get(method).Settings
+    names = {name for group in groups for name in fields_of(group)}
+    return {key: value for key, value in settings.items() if key in names}
 
 
 def _key(dataset: str, name: str, asked: Mapping[str, Any]) -> str:
