@@ -93,7 +93,7 @@ class _Parts:
         network = HashNetwork(self.backbone, method, bits)
         augment, preprocess = self.config.augment, self.preprocess
         data = TrainingSet(self.features, self.labels)
-        with Log(None) as log:
+        with Log(None, progress=False) as log:
             train(
                 network,
                 data,

@@ -293,3 +293,25 @@ def test_experiments_use_fresh_seeds_and_valid_settings(name, tmp_path, monkeypa
             backbone=cell.backbone,
             settings={**cell.settings, **cell.varied},
         )
+
+
+def test_points_beyond_the_budget_of_epochs_are_compared_but_not_chosen(ran):
+    _, records, *_ = ran
+    content = {**SMALL, "epochs": 18, "points": {"hcdh": {**SMALL["points"]["hcdh"]}}}
+    rows = [*content["points"]["hcdh"]["rows"], [0.1, 0.2, 60, 1.0]]
+    content["points"]["hcdh"]["rows"] = rows
+    long = Tuning(content).trial(
+        "digits",
+        "hcdh",
+        64,
+        dict(zip(("lr", "backbone_lr", "epochs", "lam"), rows[-1], strict=True)),
+    )
+    record = {
+        "dataset": "digits",
+        "name": long.name,
+        "asked": long.settings,
+        "validation_map": 0.99,
+    }
+    (choice,) = choose(Tuning(content), [*records, record])
+    assert choice.point["epochs"] == 1 and choice.longer == 0.99
+    assert not any(text.startswith("epochs") for text in choice.extend)

@@ -216,18 +216,3 @@ def choose_device(name: str) -> torch.device:
     available = device.type != "cuda" or torch.cuda.is_available()
     require(available, "No GPU is available to torch. Use --device cpu.")
     return device
-
-
-def to_device_if_it_fits(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Move a tensor to a GPU if it takes at most half of the free memory there.
-
-    Args:
-        tensor: The tensor.
-        device: Where to put it.
-
-    Returns:
-        The tensor on the device, or as it is.
-    """
-    if device.type != "cuda" or tensor.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
-        return tensor
-    return tensor.to(device)

@@ -30,7 +30,7 @@ def state(version):
     ids = np.flatnonzero(rng.random(300) < 0.7)
     packed = rng.integers(0, 256, (len(ids), BITS // 8), dtype=np.uint8)
     packed[:, 0] = version % 256
-    return Codes(packed=packed, bits=BITS, ids=ids)
+    return Codes(packed, BITS, ids, content=packed[:, ::-1][:, :5].copy(), content_bits=40)
 
 
 def become(index, version):
@@ -53,6 +53,7 @@ def assert_whole(folder):
     assert np.array_equal(index.ids, expected.ids) and np.array_equal(
         index.codes().packed, expected.packed
     )
+    assert np.array_equal(index.codes().content, expected.content)
     assert all(item.path == f"{version}/{item.id}" for item in items)
     hits = index.search(expected[:3], 1)
     assert hits.ids[:, 0].tolist() == expected.ids[:3].tolist() and not hits.distances.any()
@@ -61,7 +62,7 @@ def assert_whole(folder):
 
 def new_index(folder, engine):
     index = Index.build(
-        Codes(packed=np.zeros((0, BITS // 8), np.uint8), bits=BITS),
+        state(1)[:0],
         engine=engine,
         codewords=np.eye(4, BITS) - 0.5,
     )

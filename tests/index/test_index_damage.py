@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,28 +13,37 @@ import pytest
 
 from hadahash.errors import HadaHashError, NewerFileError, StorageError, UsageError
 from hadahash.index import Index
-from hadahash.index.storage.manifest import MANIFEST, checksum
+from hadahash.index.storage.manifest import FORMAT, MANIFEST, checksum
+from hadahash.ranking import Ranking
 
 DATA = Path(__file__).parent / "data"
 VALUES = [0, -1, 1, 2**31, 2**63 - 1, 2**64, 1.5, "x", "../../x.codes", None, True, [], {}, [1]]
 
 
+def with_content(codes, bits=40):
+    packed = np.random.default_rng(len(codes)).integers(0, 256, (len(codes), bits // 8), np.uint8)
+    return replace(codes, content=packed, content_bits=bits)
+
+
 @pytest.fixture
 def folder(make, tmp_path):
     """A routed index with every kind of file: two segments, one with deleted items."""
+    codewords = np.random.default_rng(5).choice([-1, 1], (3, 64))
     index = Index.build(
-        make(600, 64),
+        with_content(make(600, 64)),
         np.arange(600) % 5,
         [f"p{number}" for number in range(600)],
         engine="routed",
         codewords=np.eye(6, 64) - 0.5,
+        ranking=Ranking(codewords, classes=("a", "b", "c"), content_fingerprint="abc"),
     )
     index.save(tmp_path / "i")
     index.remove(np.arange(0, 40))
-    index.add(make(100, 64, np.arange(1000, 1100)))
+    index.add(with_content(make(100, 64, np.arange(1000, 1100))))
     index.save(tmp_path / "i")
     assert {path.suffix for path in (tmp_path / "i").iterdir()} >= {
         ".codes",
+        ".content",
         ".items",
         ".labels",
         ".deleted",
@@ -48,7 +58,9 @@ def answer(folder, queries):
     index = Index.open(folder)
     index.verify()
     hits = index.search(queries, 5)
-    return hits.ids.tolist(), hits.distances.tolist(), index.get(hits.ids[0])
+    content = index.codes(hits.ids[0]).content
+    assert content is not None
+    return hits.ids.tolist(), hits.distances.tolist(), index.get(hits.ids[0]), content.tolist()
 
 
 def error_or_answer(folder, queries):
@@ -139,6 +151,23 @@ def test_a_flipped_byte_is_found_before_it_is_used(folder, make):
         path.write_bytes(good)
 
 
+def test_flipped_content_bits_are_found_before_they_are_used(folder, make):
+    queries = with_content(make(2, 64))
+    for path in folder.glob("*.content"):
+        good = path.read_bytes()
+        path.write_bytes(good[:-1] + bytes([good[-1] ^ 4]))
+        Index.open(folder).search(queries, 500)  # it does not read them
+        for use in (
+            lambda index: index.search(queries, 500, rank="photo"),
+            lambda index: index.codes(),
+            lambda index: index.verify(),
+        ):
+            with pytest.raises(StorageError, match=path.name):
+                use(Index.open(folder))
+        path.write_bytes(good)
+    Index.open(folder).search(queries, 500, rank="photo")
+
+
 def test_truncated_and_missing_files(folder, make):
     queries = make(2, 64)
     expected = answer(folder, queries)
@@ -162,7 +191,7 @@ def test_truncated_and_missing_files(folder, make):
 
 def test_a_newer_format_is_refused(folder, make):
     manifest = json.loads((folder / MANIFEST).read_text())
-    manifest |= {"format": 3, "written_by": "hadahash 1.4", "segments": "something new"}
+    manifest |= {"format": FORMAT + 1, "written_by": "hadahash 1.4", "segments": "something new"}
     (folder / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(
         NewerFileError, match=r"was written by hadahash 1\.4\. Update with"
@@ -200,11 +229,11 @@ def test_a_damaged_index_can_be_replaced(folder, make):
     assert len(Index.open(folder.parent / "other")) == 5
 
 
-@pytest.mark.parametrize("version", ["0.2", "0.1"])
+@pytest.mark.parametrize("version", ["", "0.2", "0.1"])
 def test_missing_keys_of_the_manifest(folder, version):
     """Each missing key is refused in one line, or has a default, also with a valid checksum."""
-    if version == "0.1":
-        folder = shutil.copytree(DATA / "version-0.1-routed.index", folder.parent / "old")
+    if version:
+        folder = shutil.copytree(DATA / f"version-{version}-routed.index", folder.parent / "old")
     path = folder / MANIFEST
     whole = json.loads(path.read_text())
     for position in list(json_paths(whole)):

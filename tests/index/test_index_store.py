@@ -334,17 +334,20 @@ def test_routed_tables_survive_with_fine_blocks_or_whole_shells(
         write_manifest(folder, manifest)
 
 
-# ---- folders of version 0.1 ------------------------------------------------------------------------
+# ---- folders of earlier versions -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["exact", "routed"])
-def test_an_index_of_version_0_1_opens(engine, tmp_path):
-    folder = shutil.copytree(DATA / f"version-0.1-{engine}.index", tmp_path / "i")
+@pytest.mark.parametrize("version", ["0.1", "0.2"])
+def test_an_index_of_an_earlier_version_opens(version, engine, tmp_path):
+    """The folders of both versions hold the same items."""
+    folder = shutil.copytree(DATA / f"version-{version}-{engine}.index", tmp_path / "i")
     items = json.loads((DATA / f"version-0.1-{engine}.json").read_text())
     for _ in range(2):  # as it was, and after it was saved with a change
         index = Index.open(folder)
         index.verify()
         assert index.engine == engine and index.meta == {"model": "abc", "images": "/photos"}
+        assert index.content_bits == 0 and index.ranking is None
         assert index.ids.tolist() == sorted(each for each, *_ in items)
         found = index.get([each for each, *_ in items])
         stored = [(each.id, each.path, sorted(map(str, each.labels))) for each in found]
@@ -359,6 +362,7 @@ def test_an_index_of_version_0_1_opens(engine, tmp_path):
         index.remove([items.pop()[0]])
         index.save(folder)
         assert list(folder.glob("*.deleted"))
+        assert json.loads((folder / MANIFEST).read_text())["format"] == 3
 
 
 # ---- files that cannot be read ---------------------------------------------------------------------

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..codes import Codes, pack
 from ..errors import HadaHashError, UsageError
+from ._contract_ranked import ranked_checks
 from .api import Index
 from .items import Id, Label
 from .query import Hits
@@ -50,6 +51,7 @@ def engine_checks() -> dict[str, Check]:
         "invalid arguments are refused and change nothing": _check_refusals,
         "an empty index takes ids of either type": _check_empty,
         "the index owns its codes": _check_ownership,
+        **ranked_checks(),
     }
 
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..codes import as_codes
 from ..errors import UsageError
+from ..ranking import Ranking
 from ..registry import Registry
-from .checks import packed_queries, sorted_items, whole_number
+from .checks import (
+    check_ranking,
+    packed_content,
+    packed_queries,
+    ranked_queries,
+    sorted_items,
+    whole_number,
+)
 from .engine import Engine
 from .items import (
     Ids,
@@ -43,6 +51,18 @@ MIN_BITS, MAX_BITS = 8, 512
 _WITHIN_COLUMNS = 64  # columns of the first search of `within`
 
 
+class _Options(NamedTuple):
+    """The options of `search`, as they were passed."""
+
+    rank: str
+    weight: float | None
+    radius: int | None
+    labels: Any
+    ids: ArrayLike | None
+    probes: int | None
+    threads: int | None
+
+
 class Index(Engine):
     """An index of binary codes.
 
@@ -50,7 +70,9 @@ class Index(Engine):
 
     Attributes:
         engine: Name of the engine.
-        bits: Length of the codes.
+        bits: Length of the codes, without content bits.
+        content_bits: Number of content bits of each item; 0 without.
+        ranking: Codewords and fitted numbers for `rank="class"` and `rank="photo"`, or None.
         meta: JSON values of the application; stored with the index by `save`.
 
     Example:
@@ -73,18 +95,22 @@ class Index(Engine):
         *,
         engine: str = "exact",
         codewords: Any = None,
+        ranking: Ranking | None = None,
         **options: Any,
     ) -> Index:
         """Create an index of codes.
 
         Args:
             codes: `Codes`, or anything that `hadahash.codes.as_codes` takes. Their ids become the
-                ids of the items.
+                ids of the items. Content bits are stored too.
             labels: One label per item, (n,) of integers or strings; or a numpy matrix (n, C) of 0
                 and 1; or a list of collections of labels; or None.
             paths: One path per item, or None.
             engine: A name of `list_engines()`.
-            codewords: Codewords of the classes, +-1 (C, bits), for engines that route by them.
+            codewords: Codewords of the classes, +-1 (C, bits), for engines that route by them; by
+                default those of `ranking`.
+            ranking: The ranking of the model that made the codes (`HashModel.ranking`), for
+                `rank="class"` and `rank="photo"`. It is stored with the index.
             **options: Options of the engine.
 
         Returns:
@@ -96,7 +122,18 @@ class Index(Engine):
         codes = as_codes(codes)
         if not MIN_BITS <= codes.bits <= MAX_BITS:
             raise UsageError(f"bits must be between {MIN_BITS} and {MAX_BITS}, got {codes.bits}.")
+        if codes.content_bits > MAX_BITS:
+            raise UsageError(f"content_bits must be <= {MAX_BITS}, got {codes.content_bits}.")
+        check_ranking(ranking, codes)
+        if codewords is None and ranking is not None:
+            codewords = ranking.codewords
         index = ENGINES.get(engine)._create(codes.bits, codewords, **options)
+        if codes.content_bits and not index.stores_content:
+            raise UsageError(
+                f"The index engine '{engine}' does not store content bits. "
+                "Use codes.class_codes(), or another engine."
+            )
+        index.content_bits, index.ranking = codes.content_bits, ranking
         index.add(codes, labels, paths)
         return index
 
@@ -172,30 +209,39 @@ class Index(Engine):
 
     def search(
         self,
-        codes: Any,
+        query: Any,
         k: int = 10,
         *,
+        rank: str = "hamming",
+        weight: float | None = None,
         radius: int | None = None,
         labels: Any = None,
         ids: ArrayLike | None = None,
         probes: int | None = None,
         threads: int | None = None,
     ) -> Hits:
-        """Find the k nearest items of each query, in the order (distance, id).
+        """Find the k best items of each query, ties in the order of ids.
 
         The result equals an exhaustive search, unless `probes` is given. A filter by labels costs
         one pass over the label numbers of all items (about 1 ms per million); a filter by ids costs
         one lookup per id.
 
         Args:
-            codes: Query codes: `Codes`, packed uint8 (q, ceil(bits / 8)), or anything that
-                `hadahash.codes.as_codes` takes.
-            k: Number of nearest items per query. The result has min(k, len(index)) columns.
-            radius: Maximum distance of a result.
+            query: `Queries` (real values), `Codes`, packed uint8 (q, ceil(bits / 8)), or anything
+                that `hadahash.codes.as_codes` takes. `index.codes(ids)` are the codes of items.
+            k: Number of items per query. The result has min(k, len(index)) columns.
+            rank: "hamming": the smallest Hamming distance first. "class": the greatest probability
+                of sharing a class first, by the codewords of `index.ranking`; without codewords,
+                the greatest inner product with the query's real values. "photo": the former,
+                combined with the similarity of the content bits. See `Ranking`.
+            weight: Weight of the content bits for `rank="photo"`, >= 0; the default is
+                `index.ranking.content_weight`.
+            radius: Maximum Hamming distance of a result, without content bits.
             labels: Only items that carry this label, or one of these labels.
             ids: Only these items; unknown ids are ignored.
             probes: Approximate search: number of inverted lists to visit. Rows that are then not
-                guaranteed to be exact are marked in `hits.exact_rows`.
+                guaranteed to be exact are marked in `hits.exact_rows`. Only `rank="hamming"` uses
+                it.
             threads: Maximum number of threads; all usable cores by default.
 
         Returns:
@@ -204,28 +250,33 @@ class Index(Engine):
         Raises:
             UsageError: An argument is invalid.
         """
-        request = self._request(codes, k, radius, labels, ids, probes, threads)
-        hits = self._search(request)
+        options = _Options(rank, weight, radius, labels, ids, probes, threads)
+        request = self._request(query, k, options)
+        hits = self._search(request) if request.ranked is None else self._ranked(request)
         if hits.distances.shape[1] < request.k:
             return pad_hits(hits, min(request.k, len(self)))
         return hits
 
     def neighbors(
         self,
-        codes: Any,
+        query: Any,
         k: int = 10,
         *,
+        rank: str = "hamming",
+        weight: float | None = None,
         radius: int | None = None,
         labels: Any = None,
         ids: ArrayLike | None = None,
         probes: int | None = None,
         threads: int | None = None,
     ) -> list[list[Neighbor]]:
-        """Find the k nearest items of each query, with code, path and labels, in one pass.
+        """Find the k best items of each query, with code, path and labels, in one pass.
 
         Args:
-            codes: As for `search`.
+            query: As for `search`.
             k: As for `search`.
+            rank: As for `search`.
+            weight: As for `search`.
             radius: As for `search`.
             labels: As for `search`.
             ids: As for `search`.
@@ -233,7 +284,7 @@ class Index(Engine):
             threads: As for `search`.
 
         Returns:
-            For each query its neighbors, nearest first, without padding.
+            For each query its neighbors, best first, without padding.
 
         Raises:
             UsageError: An argument is invalid.
@@ -245,11 +296,12 @@ class Index(Engine):
             >>> [(n.id, n.distance, n.path, n.labels) for n in index.neighbors(codes[[1]], 1)[0]]
             [('b', 0, 'b.jpg', ('dog',))]
         """
-        return self._neighbors(self._request(codes, k, radius, labels, ids, probes, threads))
+        options = _Options(rank, weight, radius, labels, ids, probes, threads)
+        return self._neighbors(self._request(query, k, options))
 
     def within(
         self,
-        codes: Any,
+        query: Any,
         radius: int,
         *,
         labels: Any = None,
@@ -259,7 +311,7 @@ class Index(Engine):
         """Find all items within a distance.
 
         Args:
-            codes: As for `search`.
+            query: As for `search`.
             radius: Maximum distance.
             labels: As for `search`.
             ids: As for `search`.
@@ -273,7 +325,7 @@ class Index(Engine):
         """
         k = _WITHIN_COLUMNS
         while True:
-            hits = self.search(codes, k, radius=radius, labels=labels, ids=ids, threads=threads)
+            hits = self.search(query, k, radius=radius, labels=labels, ids=ids, threads=threads)
             most = int(hits.counts.max(initial=0))
             if most < k:
                 return Hits(hits.ids[:, :most], hits.distances[:, :most], hits.exact_rows)
@@ -281,31 +333,31 @@ class Index(Engine):
 
     # ---- checks ----------------------------------------------------------------------------------
 
-    def _request(
-        self,
-        codes: Any,
-        k: int,
-        radius: int | None,
-        labels: Any,
-        ids: ArrayLike | None,
-        probes: int | None,
-        threads: int | None,
-    ) -> SearchRequest:
-        k = whole_number("k", k, 0)
-        max_distance = (
-            self.bits if radius is None else min(whole_number("radius", radius, 0), self.bits)
-        )
+    def _request(self, query: Any, k: int, chosen: _Options) -> SearchRequest:
+        k, radius, probes = whole_number("k", k, 0), self.bits, chosen.probes
+        if chosen.radius is not None:
+            radius = min(whole_number("radius", chosen.radius, 0), self.bits)
         if probes is not None:
             probes = whole_number("probes", probes, 1)
-        packed = packed_queries(codes, self.bits)
-        label_filter = None if labels is None else label_set(labels)
-        id_filter = None if ids is None else np.unique(self._checked_ids(ids))
+        packed = packed_queries(query, self.bits)
+        ranked = None
+        if chosen.rank != "hamming" or chosen.weight is not None:
+            ranked = ranked_queries(query, chosen.rank, chosen.weight, self)
+        label_filter = None if chosen.labels is None else label_set(chosen.labels)
+        id_filter = None if chosen.ids is None else np.unique(self._checked_ids(chosen.ids))
         return SearchRequest(
-            packed, k, max_distance, Filter(label_filter, id_filter), probes, threads
+            packed,
+            k,
+            radius,
+            Filter(label_filter, id_filter),
+            probes,
+            chosen.threads,
+            packed_content(query, self.content_bits),
+            ranked,
         )
 
     def _write(self, codes: Any, labels: Any, paths: Any, *, replace: bool) -> None:
-        packed, table = sorted_items(codes, labels, paths, self.bits)
+        sorted_codes, table = sorted_items(codes, labels, paths, self.bits, self.content_bits)
         with self._writing:  # no other writer may come between the checks and the change
             self._check_id_type(table.ids)
             if not replace:
@@ -315,8 +367,10 @@ class Index(Engine):
                         f"The index already has {quote_ids(table.ids[known])}. "
                         "Use update() to replace items."
                     )
-            if len(packed):
-                self._put(packed, table)
+            if sorted_codes.content is not None and len(table):
+                self._put(sorted_codes.packed, table, sorted_codes.content)
+            elif len(table):
+                self._put(sorted_codes.packed, table)
 
     def _checked_ids(self, ids: ArrayLike) -> Ids:
         """Ids of the type of this index."""

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..codes import Codes, as_codes, pack
+from ..codes import Codes, as_codes, pack, unpack
 from ..errors import UsageError
+from ..queries import Queries
+from ..ranking import Ranking
+from ..ranking.model import check_rank, check_weight
 from .items import ItemTable, item_table, quote_ids
+from .query import Ranked
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 
 def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
-    """Packed codes of queries: `Codes`, a packed uint8 array, or anything `as_codes` takes.
+    """Packed codes of queries: `Queries`, `Codes`, packed uint8, or anything `as_codes` takes.
 
     Raises:
         UsageError: The codes have a different number of bits.
@@ -23,7 +30,7 @@ def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
         if codes.shape[1:] == (bits / 8,):
             return codes  # nothing more to check, and single queries must be fast
         return Codes(packed=codes, bits=bits).packed
-    checked = as_codes(codes)
+    checked = codes.codes() if isinstance(codes, Queries) else as_codes(codes)
     if checked.bits != bits:
         raise UsageError(
             f"This index contains codes of {bits} bits, got codes of {checked.bits} bits."
@@ -32,23 +39,111 @@ def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
 
 
 def sorted_items(
-    codes: Any, labels: Any, paths: Any, bits: int
-) -> tuple[NDArray[np.uint8], ItemTable]:
-    """Packed codes and items in the order of ids.
+    codes: Any, labels: Any, paths: Any, bits: int, content_bits: int
+) -> tuple[Codes, ItemTable]:
+    """Codes and items in the order of ids.
 
     Raises:
         UsageError: The codes, ids, labels or paths are invalid, or an id is repeated.
     """
     codes = as_codes(codes)
-    packed, ids = packed_queries(codes, bits), codes.ids
-    table = item_table(ids, paths=paths, labels=labels)
-    if len(ids) > 1 and not (ids[:-1] < ids[1:]).all():
-        order = np.argsort(ids, kind="stable")
-        packed, table = packed[order], table.take(order)
+    packed_queries(codes, bits)
+    _check_content_bits(codes.content_bits, content_bits)
+    table = item_table(codes.ids, paths=paths, labels=labels)
+    if len(codes) > 1 and not (codes.ids[:-1] < codes.ids[1:]).all():
+        order = np.argsort(codes.ids, kind="stable")
+        codes, table = codes[order], table.take(order)
         repeated = table.ids[1:] == table.ids[:-1]
         if repeated.any():
             raise UsageError(f"Ids must be unique, got {quote_ids(table.ids[1:][repeated])} twice.")
-    return packed, table
+    return codes, table
+
+
+def _check_content_bits(got: int, stored: int) -> None:
+    if got == stored:
+        return
+    if stored == 0:
+        raise UsageError(
+            f"This index has no content bits, got codes with {got}. "
+            "Use codes.class_codes(), or build the index again."
+        )
+    raise UsageError(
+        f"This index contains codes with {stored} content bits, got codes with {got or 'none'}. "
+        "Encode with the model of the index."
+    )
+
+
+# ---- queries -------------------------------------------------------------------------------------
+
+
+def ranked_queries(query: Any, rank: str, weight: float | None, index: Engine) -> Ranked | None:
+    """Queries of a ranking with its weight; None for the order of distances.
+
+    Raises:
+        UsageError: The ranking is unknown, the weight is invalid, or content bits are missing.
+    """
+    check_rank(rank)
+    if weight is not None and rank != "photo":
+        raise UsageError(f'weight is for rank="photo" only, got rank="{rank}".')
+    if rank == "hamming":
+        return None
+    queries = query
+    if not isinstance(query, Queries):
+        packed = isinstance(query, np.ndarray) and query.dtype == np.uint8
+        queries = Queries.from_codes(Codes(query, index.bits) if packed else as_codes(query))
+    ranking, content_bits = ranking_of(index), index.content_bits
+    if rank == "class":
+        return Ranked(rank, queries, ranking, 0.0)
+    if content_bits == 0:
+        raise UsageError(
+            'rank="photo" needs content bits, and this index has none. Use rank="class", or encode '
+            "with a model that has content bits and build the index again."
+        )
+    if queries.content_bits != content_bits:
+        raise UsageError(
+            f'rank="photo" needs queries with {content_bits} content bits, got '
+            f"{queries.content_bits or 'none'}. Use Queries or Codes of the model of the index."
+        )
+    chosen = ranking.content_weight if weight is None else _content_weight(weight)
+    return Ranked(rank, queries, ranking, chosen)
+
+
+def _content_weight(weight: Any) -> float:
+    if isinstance(weight, (bool, np.bool_)) or not isinstance(weight, (int, float, np.number)):
+        raise UsageError(f"weight must be a number >= 0, got {weight!r}.")
+    return check_weight(float(weight))
+
+
+def packed_content(query: Any, content_bits: int) -> NDArray[np.uint8] | None:
+    """Packed content bits of queries, for distances; None if query or index has none."""
+    if content_bits == 0 or not isinstance(query, (Codes, Queries)):
+        return None
+    codes = query if isinstance(query, Codes) else query.codes()
+    return codes.content if codes.content_bits == content_bits else None
+
+
+def ranking_of(index: Engine) -> Ranking:
+    """The ranking of an index; without one, its codewords with the default sharpness."""
+    if index.ranking is not None:
+        return index.ranking
+    codewords = getattr(index, "codewords", None)
+    return Ranking(None if codewords is None else unpack(codewords, index.bits))
+
+
+def check_ranking(ranking: Ranking | None, codes: Codes) -> None:
+    """Refuse a ranking for codes of another length.
+
+    Raises:
+        UsageError: Its codewords have another length.
+    """
+    if ranking is not None and not isinstance(ranking, Ranking):
+        raise UsageError(f"ranking must be a Ranking, got {type(ranking).__name__}.")
+    words = None if ranking is None else ranking.codewords
+    if words is not None and words.shape[1] != codes.bits:
+        raise UsageError(
+            f"The codewords of the ranking have {words.shape[1]} bits, the codes {codes.bits}. "
+            "ranking.prefix(bits) shortens them."
+        )
 
 
 def whole_number(name: str, value: Any, minimum: int) -> int:

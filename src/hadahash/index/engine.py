@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..codes import Codes
+from ..ranking import Ranking
 from .items import Id, Ids, Item, ItemTable, Label, Mask
 from .query import Hits, Neighbor, SearchRequest, look_up_neighbors
+from .walk import walk_ranked
 
 if TYPE_CHECKING:
     from .api import Index
@@ -31,11 +33,18 @@ class Engine(ABC):
     Attributes:
         engine: Name of the engine.
         bits: Length of the codes.
+        content_bits: Number of content bits of each item; 0 without.
+        ranking: Codewords and fitted numbers for `rank="class"` and `rank="photo"`, or None. It is
+            stored with the index by `save`.
         meta: JSON values of the application; stored with the index by `save`.
+        stores_content: Whether the engine can store content bits.
     """
 
     engine: ClassVar[str]
+    stores_content: ClassVar[bool] = False
     bits: int
+    content_bits: int = 0
+    ranking: Ranking | None = None
     meta: dict[str, Any]
 
     def __init__(self) -> None:
@@ -126,7 +135,9 @@ class Engine(ABC):
         """Number of items per label."""
 
     @abstractmethod
-    def _put(self, packed: NDArray[np.uint8], items: ItemTable) -> None:
+    def _put(
+        self, packed: NDArray[np.uint8], items: ItemTable, content: NDArray[np.uint8] | None = None
+    ) -> None:
         """Add items, or replace those with the same ids, atomically. The ids are ascending."""
 
     @abstractmethod
@@ -136,6 +147,10 @@ class Engine(ABC):
     @abstractmethod
     def _search(self, request: SearchRequest) -> Hits:
         """Return hits with at most min(k, number of items) columns, padded to the longest row."""
+
+    def _ranked(self, request: SearchRequest) -> Hits:
+        """As `_search`, in the order of `request.ranked`. Works with every engine."""
+        return walk_ranked(self, request)
 
     def _neighbors(self, request: SearchRequest) -> list[list[Neighbor]]:
         """Return hits with their items. Engines that can do this in one pass override it."""

@@ -23,7 +23,8 @@ from .api import Index
 from .checks import pack_codewords
 from .items import Id, Ids, Item, ItemTable, Label, Mask, check_ids_exist, empty_ids
 from .query import Hits, Neighbor, SearchRequest
-from .segments import InMemory, Segment, compact, delete_ids, search_segments
+from .ranked import neighbors_of, rank_segments
+from .segments import Segment, compact, delete_ids, in_memory, search_segments
 from .storage.folder import IndexFolder, IndexState, LoadedIndex, SavedRevision
 
 _SLOW_SIZE = 100_000  # number of codes above which searches without the compiled library are slow
@@ -37,6 +38,8 @@ class LocalIndex(Index):
         codewords: Packed codewords, uint8 (C, ceil(bits / 8)), or None. They are stored with the
             index, also by engines that do not use them.
     """
+
+    stores_content = True
 
     def __init__(self, bits: int, codewords: NDArray[np.uint8] | None) -> None:
         """Create an empty index.
@@ -62,7 +65,8 @@ class LocalIndex(Index):
     def _load(cls, loaded: LoadedIndex) -> LocalIndex:
         index = cls(loaded.manifest.bits, loaded.manifest.codewords)
         index._segments, index._revision = loaded.segments, loaded.revision
-        index.meta = loaded.manifest.meta
+        index.meta, index.ranking = loaded.manifest.meta, loaded.manifest.ranking
+        index.content_bits = loaded.manifest.content_bits
         _warn_if_slow(len(index))
         return index
 
@@ -79,9 +83,12 @@ class LocalIndex(Index):
 
     # ---- changes ---------------------------------------------------------------------------------
 
-    def _put(self, packed: NDArray[np.uint8], items: ItemTable) -> None:
+    def _put(
+        self, packed: NDArray[np.uint8], items: ItemTable, content: NDArray[np.uint8] | None = None
+    ) -> None:
         with self._writing:
-            new = Segment(InMemory(self.layout(rows_of(packed))), items)
+            rows = None if content is None else rows_of(content)
+            new = Segment(in_memory(self.layout, rows_of(packed), rows), items)
             self._segments = compact((*delete_ids(self._segments, items.ids), new), self.layout)
         _warn_if_slow(len(self))
 
@@ -114,18 +121,29 @@ class LocalIndex(Index):
         rows = np.concatenate([segment.live_rows() for segment in segments])
         known = np.concatenate([segment.live_ids() for segment in segments])
         order = np.argsort(known, kind="stable")
-        return Codes(packed_of(rows[order], self.bits), self.bits, known[order])
+        contents = [segment.live_content() for segment in segments]
+        content = None
+        if self.content_bits:
+            content = np.concatenate([each for each in contents if each is not None])[order]
+            content = packed_of(content, self.content_bits)
+        packed = packed_of(rows[order], self.bits)
+        return Codes(packed, self.bits, known[order], (), content, self.content_bits)
 
     def _codes_of(self, segments: tuple[Segment, ...], requested: Ids) -> Codes:
-        packed = np.zeros((len(requested), -(-self.bits // 8)), np.uint8)
+        widths = -(-self.bits // 8), -(-self.content_bits // 8)
+        packed, content = (np.zeros((len(requested), width), np.uint8) for width in widths)
         found = np.zeros(len(requested), bool)
         for segment in segments:
             ordinals = segment.ordinals_of(requested)
             here = ordinals >= 0
             packed[here] = packed_of(segment.rows_at(ordinals[here]), self.bits)
+            rows = segment.content_at(ordinals[here])
+            if rows is not None:
+                content[here] = packed_of(rows, self.content_bits)
             found |= here
         check_ids_exist(requested, found)
-        return Codes(packed, self.bits, requested)
+        kept = content if self.content_bits else None
+        return Codes(packed, self.bits, requested, (), kept, self.content_bits)
 
     def has(self, ids: ArrayLike) -> Mask:
         """Which of the ids are in the index, bool (n,)."""
@@ -157,33 +175,32 @@ class LocalIndex(Index):
         found = search_segments(self._segments, request, rows_of(request.packed))
         return Hits(found.ids, found.distances, found.exact_rows)
 
+    def _ranked(self, request: SearchRequest) -> Hits:
+        found = rank_segments(self._segments, request)
+        return Hits(found.ids, found.distances, found.exact_rows, found.scores)
+
     def _neighbors(self, request: SearchRequest) -> list[list[Neighbor]]:
         segments = self._segments
-        found = search_segments(segments, request, rows_of(request.packed))
-        numbers = np.zeros_like(found.ordinals) if found.segments is None else found.segments
-        hit = found.distances >= 0
-        known: dict[tuple[int, int], tuple[Item, NDArray[np.uint8]]] = {}
-        for number, segment in enumerate(segments):
-            ordinals = np.unique(found.ordinals[hit & (numbers == number)])
-            codes = packed_of(segment.rows_at(ordinals), self.bits)
-            items = zip(ordinals.tolist(), segment.items.at(ordinals), codes, strict=True)
-            known.update(((number, each), (item, code)) for each, item, code in items)
-        columns = (numbers.tolist(), found.ordinals.tolist(), found.distances.tolist())
-        return [
-            [
-                _neighbor(*known[number, ordinal], distance)
-                for number, ordinal, distance in zip(*row, strict=True)
-                if distance >= 0
-            ]
-            for row in zip(*columns, strict=True)
-        ]
+        if request.ranked is None:
+            found = search_segments(segments, request, rows_of(request.packed))
+        else:
+            found = rank_segments(segments, request)
+        return neighbors_of(segments, found, request, (self.bits, self.content_bits))
 
     # ---- folder ----------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
         """Write the index to a folder, atomically; see `Engine.save`."""
         with self._writing:
-            state = IndexState(self.engine, self.bits, self.codewords, self.meta, self._segments)
+            state = IndexState(
+                self.engine,
+                self.bits,
+                self.codewords,
+                self.meta,
+                self._segments,
+                self.content_bits,
+                self.ranking,
+            )
             self._segments, self._revision = IndexFolder(folder).commit(state, self._revision)
 
     def verify(self) -> None:
@@ -191,10 +208,6 @@ class LocalIndex(Index):
         for segment in self._segments:
             if segment.saved is not None:
                 segment.saved.verify()
-
-
-def _neighbor(item: Item, code: NDArray[np.uint8], distance: int) -> Neighbor:
-    return Neighbor(item.id, distance, code, item.path, item.labels)
 
 
 def _warn_if_slow(size: int) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .items import Id, Ids, Label, LabelSet, Mask, id_array, id_type_of, missing_id
+from ..queries import Queries
+from ..ranking import Ranking
+from .items import Id, Ids, Item, Label, LabelSet, Mask, id_array, id_type_of, missing_id
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -26,6 +28,22 @@ class Filter(NamedTuple):
     ids: Ids | None = None
 
 
+class Ranked(NamedTuple):
+    """How the results of a search are ordered, other than by distance.
+
+    Attributes:
+        rank: "class" or "photo".
+        queries: The queries, with real values or signs.
+        ranking: Codewords and fitted numbers.
+        weight: Weight of the content bits; 0 for "class".
+    """
+
+    rank: str
+    queries: Queries
+    ranking: Ranking
+    weight: float
+
+
 class SearchRequest(NamedTuple):
     """A validated search request, as an engine receives it.
 
@@ -36,6 +54,8 @@ class SearchRequest(NamedTuple):
         filter: Which items may be returned.
         probes: Number of inverted lists to visit; None for an exact search.
         threads: Maximum number of threads; None for all usable cores.
+        content: Packed content bits of the queries, or None.
+        ranked: How the results are ordered; None for the order of distances.
     """
 
     packed: NDArray[np.uint8]
@@ -44,6 +64,8 @@ class SearchRequest(NamedTuple):
     filter: Filter
     probes: int | None
     threads: int | None
+    content: NDArray[np.uint8] | None = None
+    ranked: Ranked | None = None
 
 
 class Hit(NamedTuple):
@@ -51,11 +73,13 @@ class Hit(NamedTuple):
 
     Attributes:
         id: The item's id.
-        distance: Its Hamming distance to the query.
+        distance: Its Hamming distance to the query, without content bits.
+        score: Its score, the greater the better; None if results are ordered by distance.
     """
 
     id: Id
     distance: int
+    score: float | None = None
 
 
 class Neighbor(NamedTuple):
@@ -63,10 +87,13 @@ class Neighbor(NamedTuple):
 
     Attributes:
         id: The item's id.
-        distance: Its Hamming distance to the query.
-        code: Its packed code, uint8 (ceil(bits / 8),).
+        distance: Its Hamming distance to the query, without content bits.
+        code: Its packed code, uint8 (ceil(bits / 8),), without content bits.
         path: Path of its image, or None.
         labels: Its labels.
+        score: Its score, the greater the better; None if results are ordered by distance.
+        content_distance: Hamming distance of the content bits; None if the query or the index has
+            no content bits.
     """
 
     id: Id
@@ -74,29 +101,33 @@ class Neighbor(NamedTuple):
     code: NDArray[np.uint8]
     path: str | None
     labels: LabelSet
+    score: float | None = None
+    content_distance: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """Results of a search: one row per query, nearest first, ties in the order of ids.
+    """Results of a search: one row per query, best first, ties in the order of ids.
 
-    A row with fewer results than columns is padded with the id -1 ("" for string ids) and the
-    distance -1. `hits[row]` gives the results of one query without padding.
+    A row with fewer results than columns is padded with the id -1 ("" for string ids), the
+    distance -1 and the score -inf. `hits[row]` gives the results of one query without padding.
 
     Attributes:
         ids: (q, columns), int64, or object (str) for string ids.
         distances: int32 (q, columns).
         exact_rows: bool (q,): the row is guaranteed to equal an exhaustive search.
+        scores: float64 (q, columns), descending; None if results are ordered by distance.
 
     Example:
         >>> hits = Hits(np.array([[7, -1]]), np.array([[3, -1]], np.int32), np.array([True]))
         >>> hits[0]
-        [Hit(id=7, distance=3)]
+        [Hit(id=7, distance=3, score=None)]
     """
 
     ids: Ids
     distances: NDArray[np.int32]
     exact_rows: Mask
+    scores: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         """Number of queries."""
@@ -106,7 +137,8 @@ class Hits:
         """The results of one query, without padding."""
         count = int(np.count_nonzero(self.distances[row] >= 0))
         ids, distances = self.ids[row, :count].tolist(), self.distances[row, :count].tolist()
-        return [Hit(*pair) for pair in zip(ids, distances, strict=True)]
+        scores = [None] * count if self.scores is None else self.scores[row, :count].tolist()
+        return [Hit(*each) for each in zip(ids, distances, scores, strict=True)]
 
     @property
     def exact(self) -> bool:
@@ -126,20 +158,49 @@ def pad_hits(hits: Hits, columns: int) -> Hits:
         return hits
     ids = np.full((len(hits), missing), missing_id(id_type_of(hits.ids)), hits.ids.dtype)
     distances = np.full((len(hits), missing), -1, np.int32)
+    scores = hits.scores
+    if scores is not None:
+        scores = np.concatenate([scores, np.full((len(hits), missing), -np.inf)], axis=1)
     return Hits(
         np.concatenate([hits.ids, ids], axis=1),
         np.concatenate([hits.distances, distances], axis=1),
         hits.exact_rows,
+        scores,
     )
+
+
+Known = tuple[Item, NDArray[np.uint8], NDArray[np.uint8] | None]  # with code and content bits
 
 
 def look_up_neighbors(index: Engine, request: SearchRequest) -> list[list[Neighbor]]:
     """Find neighbors by a search and a lookup of the resulting items."""
-    hits = index._search(request)
-    rows = [hits[row] for row in range(len(hits))]
-    requested = id_array(sorted({hit.id for row in rows for hit in row}))
-    codes = index.codes(requested).packed
-    known = {
-        item.id: (code, *item[1:]) for item, code in zip(index.get(requested), codes, strict=True)
-    }
-    return [[Neighbor(hit.id, hit.distance, *known[hit.id]) for hit in row] for row in rows]
+    hits = index._search(request) if request.ranked is None else index._ranked(request)
+    requested = id_array(sorted({hit.id for row in range(len(hits)) for hit in hits[row]}))
+    codes = index.codes(requested)
+    contents = [None] * len(codes) if codes.content is None else codes.content
+    known = zip(index.get(requested), codes.packed, contents, strict=True)
+    return join_neighbors(hits, {each[0].id: each for each in known}, request)
+
+
+def join_neighbors(
+    hits: Hits, known: dict[Id, Known], request: SearchRequest
+) -> list[list[Neighbor]]:
+    """Hits with their items: for each query its neighbors, without padding."""
+    queries = [None] * len(hits) if request.content is None else request.content
+    return [
+        [_neighbor(hit, *known[hit.id], query) for hit in hits[row]]
+        for row, query in enumerate(queries)
+    ]
+
+
+def _neighbor(
+    hit: Hit,
+    item: Item,
+    code: NDArray[np.uint8],
+    content: NDArray[np.uint8] | None,
+    query: NDArray[np.uint8] | None,
+) -> Neighbor:
+    near = None
+    if content is not None and query is not None:
+        near = int(np.bitwise_count(content ^ query).sum())
+    return Neighbor(hit.id, hit.distance, code, item.path, item.labels, hit.score, near)

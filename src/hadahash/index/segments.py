@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..native.search import NO_BOUND, Keys, nearest
-from ..native.tables import Rows, Table, bitmap
+from ..native.tables import Rows, Table, bitmap, cache_aligned
 from .items import (
     Ids,
     Items,
@@ -46,12 +46,22 @@ class CodeTable(Protocol):
         """The table to search."""
         ...
 
+    def content(self) -> Rows | None:
+        """Content bits in the order of ids; None if the items have none."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class InMemory:
-    """A table in memory."""
+    """A table in memory.
+
+    Attributes:
+        table: The table to search.
+        content_rows: Content bits in the order of ids, or None.
+    """
 
     table: Table
+    content_rows: Rows | None = None
 
     def __len__(self) -> int:
         """Number of codes."""
@@ -60,6 +70,15 @@ class InMemory:
     def load(self) -> Table:
         """The table to search."""
         return self.table
+
+    def content(self) -> Rows | None:
+        """Content bits in the order of ids; None if the items have none."""
+        return self.content_rows
+
+
+def in_memory(layout: Layout, rows: Rows, content: Rows | None) -> InMemory:
+    """Arrange codes and their content bits, both in the order of ids."""
+    return InMemory(layout(rows), None if content is None else cache_aligned(content))
 
 
 class SegmentHits(NamedTuple):
@@ -71,6 +90,7 @@ class SegmentHits(NamedTuple):
         exact_rows: bool (q,): the row is guaranteed to equal an exhaustive search.
         ordinals: int64 (q, k), in the segment of the item.
         segments: Number of the item's segment, (q, k); None if there is only one.
+        scores: float64 (q, k), descending; None for the order of distances. Padding has -inf.
     """
 
     ids: Ids
@@ -78,6 +98,7 @@ class SegmentHits(NamedTuple):
     exact_rows: Mask
     ordinals: Ordinals
     segments: NDArray[np.int64] | None = None
+    scores: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +150,11 @@ class Segment:
             rows[table.ordinals] = table.rows
         return rows if self.deleted is None else rows[~self.deleted]
 
+    def live_content(self) -> Rows | None:
+        """Content bits of items that are not deleted, in the order of ids; None without."""
+        content = self.codes.content()
+        return content if content is None or self.deleted is None else content[~self.deleted]
+
     def live_items(self) -> ItemTable:
         """Items that are not deleted."""
         table = self.items.table()
@@ -138,6 +164,11 @@ class Segment:
         """The codes of these ordinals."""
         table = self.codes.load()
         return table.rows[ordinals if table.ordinals is None else self._positions[ordinals]]
+
+    def content_at(self, ordinals: Ordinals) -> Rows | None:
+        """The content bits of these ordinals; None if the items have none."""
+        content = self.codes.content()
+        return None if content is None else content[ordinals]
 
     def label_counts(self) -> Sequence[tuple[LabelSet, int]]:
         """The label sets in the order of their numbers, with the number of live items."""
@@ -166,7 +197,7 @@ class Segment:
             queries,
             k=k,
             limits=limits,
-            allowed=self._allowed(request.filter),
+            allowed=self.allowed(request.filter),
             probes=request.probes,
             threads=request.threads,
         )
@@ -182,7 +213,8 @@ class Segment:
             ids[padding] = missing_id(id_type_of(ids))
         return SegmentHits(ids, distances, exact, ordinals)
 
-    def _allowed(self, chosen: Filter) -> NDArray[np.uint64] | None:
+    def allowed(self, chosen: Filter) -> NDArray[np.uint64] | None:
+        """`bitmap` of the items of a filter that are not deleted, by position; None for all."""
         if chosen.labels is None and chosen.ids is None:
             return self._live_bitmap
         mask = np.ones(len(self.codes), bool) if self.deleted is None else ~self.deleted
@@ -215,9 +247,12 @@ class Segment:
 def merge_segments(segments: Sequence[Segment], layout: Layout) -> Segment:
     """Merge segments into one, without deleted items."""
     rows = np.concatenate([segment.live_rows() for segment in segments])
+    parts = [segment.live_content() for segment in segments]
+    contents = [part for part in parts if part is not None]
     items = concatenate([segment.live_items() for segment in segments])
     order = np.argsort(items.ids, kind="stable")  # fast, as each part is sorted
-    return Segment(InMemory(layout(rows[order])), items.take(order))
+    content = np.concatenate(contents)[order] if contents else None
+    return Segment(in_memory(layout, rows[order], content), items.take(order))
 
 
 def compact(segments: Sequence[Segment], layout: Layout) -> tuple[Segment, ...]:

@@ -8,7 +8,7 @@
  * computes them), and its losses must not exceed what the current k-th best allows. A lower bound of
  * the losses comes from bit planes: weights are rounded down to small integers, and the population
  * counts of the planes are added. The remaining items are evaluated by tables per byte; class points
- * only if an upper bound by the distance to one codeword allows it, and only once per code as far as
+ * only if upper bounds by the distances to some codewords allow it, and only once per code as far as
  * a small cache remembers it.
  *
  * Doubles are added and multiplied in the order of ranked_tables.py, without contraction, so that
@@ -18,10 +18,20 @@
 
 #include <string.h>
 
+#if defined(__GNUC__) || defined(__clang__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) (void)(address)
+#endif
+
 #define CHUNK 64         /* items that are filtered together; the bits of one word */
 #define LANES 4          /* partial sums over classes, as in ranked_tables.py */
 #define MANTISSAS 128    /* as in ranked_tables.py */
 #define CACHE_BITS 9     /* codes remembered per query: 2^CACHE_BITS */
+#define STEPS 4          /* numbers of classes after which bounds are compared */
+#define QUEUE 256        /* items that wait for their content bits to be read */
+#define POWER_STEPS 1024 /* entries of each table of `power_below` */
+#define LOGARITHM_BITS 32
 
 /* Bit planes of rounded weights: the bound is the sum of popcount(difference & plane) << shift. */
 typedef struct {
@@ -30,7 +40,18 @@ typedef struct {
     int64_t count;
 } planes_t;
 
-/* One query; mirrored in ranked.py. Pointers are NULL where a term is missing. */
+/* Bounds from the `steps[i]` most probable classes of the query; see ranked_bounds.py. */
+typedef struct {
+    int64_t steps[STEPS];     /* ascending; 0: not used */
+    const uint8_t *codewords; /* (classes, width), the most probable first */
+    const double *values;     /* single-label: their probabilities; multi-label: their factors */
+    double next[STEPS];       /* single-label: the probability of the class after those */
+    double rest[STEPS];       /* lower bound of what the others add to the denominator, or of the
+                                 product of their factors */
+    const double *powers;     /* (2, POWER_STEPS): exp of fractions, of whole numbers; lower bounds */
+} steps_t;
+
+/* One query; mirrored in ranked_query.py. Pointers are NULL where a term is missing. */
 typedef struct {
     const uint8_t *code; /* class bits */
     int64_t start, radius;
@@ -51,6 +72,7 @@ typedef struct {
     const int64_t *content_losses; /* (content width, 256) */
     int64_t unit;                  /* weight of one unit of the planes */
     planes_t planes, content_planes;
+    steps_t steps;
 } ranked_t;
 
 /* The items: rows of content bits are in the order of ordinals. */
@@ -179,12 +201,59 @@ INLINE int64_t remembered_points(const search_t *search, const table_t *table, i
     return entry->points;
 }
 
-INLINE int64_t loss(const int64_t *losses, const uint8_t *a, const uint8_t *b, int64_t width)
+/* A lower bound of the probability that has at least `points` class points. */
+INLINE double probability_below(const ranked_t *query, int64_t points)
+{
+    if (!query->logarithms)
+        return (double)(points - 2) * (1.0 / 1099511627776.0);
+    int64_t fine = (points - 2) >> (LOGARITHM_BITS - 10), whole = fine >> 10;
+    if (whole < -(POWER_STEPS - 1))
+        return 0;
+    if (whole >= 1)
+        return 2;
+    return query->steps.powers[fine & (POWER_STEPS - 1)] *
+           query->steps.powers[POWER_STEPS - whole];
+}
+
+/* Whether an item may share a class with at least this probability, by its distances to the most
+ * probable classes. */
+INLINE int may_reach(const ranked_t *query, const uint8_t *code, int64_t width, double least)
+{
+    const steps_t *steps = &query->steps;
+    double above = 0, below = 0, product = 1;
+    int64_t c = 0;
+    for (int i = 0; i < STEPS && steps->steps[i]; i++) {
+        for (; c < steps->steps[i]; c++) {
+            uint32_t apart = distance(steps->codewords + c * width, code, width);
+            if (query->factors)
+                product *= steps->values[c * (query->bits + 1) + apart];
+            else {
+                above += steps->values[c] * query->powers[apart];
+                below += query->powers[apart];
+            }
+        }
+        if (query->factors ? product * steps->rest[i] > 1 - least
+                           : least > steps->next[i] && above - least * below <
+                                 (least - steps->next[i]) * steps->rest[i])
+            return 0;
+    }
+    return 1;
+}
+
+INLINE int64_t loss_width(const int64_t *losses, const uint8_t *a, const uint8_t *b,
+                          int64_t width)
 {
     int64_t sum = 0;
     for (int64_t i = 0; i < width; i++)
         sum += losses[256 * i + (a[i] ^ b[i])];
     return sum;
+}
+
+INLINE int64_t loss(const int64_t *losses, const uint8_t *a, const uint8_t *b, int64_t width)
+{
+    return width == 8    ? loss_width(losses, a, b, 8)
+           : width == 16 ? loss_width(losses, a, b, 16)
+                         : loss_width(losses, a, b, width);
 }
 
 INLINE int64_t ordinal_at(const table_t *table, int64_t position)
@@ -213,6 +282,8 @@ INLINE void offer(const items_t *items, const search_t *search, int64_t position
         best.points += query->caps[distance(query->top, code, width)];
         if (!worse(worst, best))
             return;
+        if (!may_reach(query, code, width, probability_below(query, worst.points - hit.points)))
+            return;
         hit.points += remembered_points(search, table, position, width);
     }
     if (worse(worst, hit))
@@ -221,28 +292,27 @@ INLINE void offer(const items_t *items, const search_t *search, int64_t position
 
 /* ---- filters over a chunk -------------------------------------------------------------------- */
 
-/* Add the planes of `count` codes to `sums`. */
-INLINE void add_planes_width(const planes_t *planes, const uint8_t *query, const uint8_t *codes,
-                             int64_t count, int64_t width, uint64_t *sums)
+/* Sums of `used` planes, from `first` on, over `count` codes; added to `sums` or replacing them. */
+INLINE void sum_planes_width(const planes_t *planes, int64_t first, int64_t used, int add,
+                             const uint8_t *query, const uint8_t *codes, int64_t count,
+                             int64_t width, uint64_t *sums)
 {
-    for (int64_t p = 0; p < planes->count; p++) {
-        const uint8_t *mask = planes->masks + p * width;
-        uint64_t shift = (uint64_t)planes->shifts[p];
-        if (width == 4) {
-            uint32_t target = *(const uint32_t *)query, chosen = *(const uint32_t *)mask;
-            for (int64_t i = 0; i < count; i++)
-                sums[i] += (uint64_t)POPCOUNT32((((const uint32_t *)codes)[i] ^ target) & chosen)
-                           << shift;
-            continue;
-        }
-        const uint64_t *target = (const uint64_t *)query, *chosen = (const uint64_t *)mask;
-        for (int64_t i = 0; i < count; i++) {
-            uint64_t sum = 0;
+    const uint8_t *masks = planes->masks + first * width;
+    const int64_t *shifts = planes->shifts + first;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t sum = 0;
+        for (int64_t p = 0; p < used; p++) {
+            uint64_t bits = 0;
+            if (width == 4)
+                bits = POPCOUNT32((((const uint32_t *)codes)[i] ^ *(const uint32_t *)query) &
+                                  ((const uint32_t *)masks)[p]);
             for (int64_t w = 0; w < width / 8; w++)
-                sum += POPCOUNT((((const uint64_t *)codes)[i * (width / 8) + w] ^ target[w]) &
-                                chosen[w]);
-            sums[i] += sum << shift;
+                bits += POPCOUNT((((const uint64_t *)codes)[i * (width / 8) + w] ^
+                                  ((const uint64_t *)query)[w]) &
+                                 ((const uint64_t *)masks)[p * (width / 8) + w]);
+            sum += bits << shifts[p];
         }
+        sums[i] = add ? sums[i] + sum : sum;
     }
 }
 
@@ -256,22 +326,43 @@ INLINE void add_planes_width(const planes_t *planes, const uint8_t *query, const
     default: { int64_t W = width; call; }                                                         \
     }
 
-INLINE void add_planes(const planes_t *planes, const uint8_t *query, const uint8_t *codes,
-                       int64_t count, int64_t width, uint64_t *sums)
+/* Sums of all planes over a chunk; added to `sums` or replacing them. */
+INLINE void sum_planes(const planes_t *planes, int add, const uint8_t *query,
+                       const uint8_t *codes, int64_t count, int64_t width, uint64_t *sums)
 {
-    FOR_WIDTH(width, add_planes_width(planes, query, codes, count, W, sums))
+    int64_t first = 0;
+#define PLANES(used, add)                                                                         \
+    FOR_WIDTH(width, sum_planes_width(planes, first, used, add, query, codes, count, W, sums))
+    if (!add && planes->count >= 4) {
+        PLANES(4, 0)
+        first = 4;
+    } else if (!add) {
+        PLANES(1, 0)
+        first = 1;
+    }
+    for (; first + 4 <= planes->count; first += 4)
+        PLANES(4, 1)
+    for (; first < planes->count; first++)
+        PLANES(1, 1)
+#undef PLANES
 }
 
-/* Bit i is set where sums[i] <= bound. */
-INLINE uint64_t which_below(const uint64_t *sums, int64_t count, uint64_t bound)
+/* Bit i is set where sums[i] <= bound, for CHUNK sums. */
+INLINE uint64_t which_below(const uint64_t *sums, uint64_t bound)
 {
     uint64_t any = 0, which = 0;
-    for (int64_t i = 0; i < count; i++)
+    uint8_t flags[CHUNK];
+    for (int64_t i = 0; i < CHUNK; i++)
         any |= sums[i] - (bound + 1); /* negative where the sum is not above the bound */
     if (!(any >> 63))
         return 0;
-    for (int64_t i = 0; i < count; i++)
-        which |= (uint64_t)(sums[i] <= bound) << i;
+    for (int64_t i = 0; i < CHUNK; i++)
+        flags[i] = sums[i] <= bound;
+    for (int64_t i = 0; i < CHUNK; i += 8) { /* little-endian: collect the bits of 8 bytes */
+        uint64_t eight;
+        memcpy(&eight, flags + i, 8);
+        which |= (eight * 0x0102040810204080u >> 56) << i;
+    }
     return which;
 }
 
@@ -300,7 +391,7 @@ INLINE uint64_t which_in_balls(const ranked_t *query, const uint8_t *codes, int6
     for (int64_t b = 0; b < query->balls; b++) {
         const uint8_t *anchor = query->anchors + b * width;
         FOR_WIDTH(width, measure_width(anchor, codes, count, W, sums))
-        which |= which_below(sums, count, (uint64_t)query->radii[b]);
+        which |= which_below(sums, (uint64_t)query->radii[b]);
     }
     return which;
 }
@@ -312,39 +403,58 @@ INLINE uint64_t which_allowed(const uint64_t *allowed, int64_t position)
     return position & 63 ? low | allowed[(position >> 6) + 1] << (64 - (position & 63)) : low;
 }
 
-/* Offer the items of a chunk that may enter the heap. */
-INLINE void scan_chunk(const items_t *items, const search_t *search, int64_t first, int64_t count)
+/* Items that passed the filters. */
+typedef struct {
+    int64_t positions[QUEUE], count;
+} queue_t;
+
+/* Offer the waiting items to the heap. */
+INLINE void flush(const items_t *items, const search_t *search, queue_t *queue)
+{
+    for (int64_t i = 0; i < queue->count; i++)
+        FOR_WIDTH(items->table->width, offer(items, search, queue->positions[i], W))
+    queue->count = 0;
+}
+
+INLINE void enqueue(const items_t *items, queue_t *queue, int64_t first, uint64_t which)
+{
+    for (; which; which &= which - 1) {
+        int64_t position = first + LOWEST_BIT(which);
+        if (items->content)
+            PREFETCH(items->content + ordinal_at(items->table, position) * items->content_width);
+        queue->positions[queue->count++] = position;
+    }
+}
+
+/* Which items of a chunk may enter the heap. */
+INLINE uint64_t filter_chunk(const items_t *items, const search_t *search, int64_t first,
+                             int64_t count)
 {
     const table_t *table = items->table;
     const ranked_t *query = search->query;
     const uint8_t *codes = table->codes + first * table->width;
-    uint64_t which = count < CHUNK ? ((uint64_t)1 << count) - 1 : ~(uint64_t)0, sums[CHUNK] = {0};
+    uint64_t which = count < CHUNK ? ((uint64_t)1 << count) - 1 : ~(uint64_t)0, sums[CHUNK];
     hit_t worst = search->heap[0];
     int64_t late = !table->ordinals && first > worst.ordinal; /* a tie does not suffice */
     int64_t slack = query->start + query->most - worst.points - late;
+    uint64_t bound = (uint64_t)(slack / query->unit);
     if (table->allowed)
         which &= which_allowed(table->allowed, first);
     if (!which || slack < 0)
-        return;
-    if (query->balls >= 0) {
+        return 0;
+    if (query->balls >= 0)
         which &= which_in_balls(query, codes, count, table->width, sums);
-        if (!which)
-            return;
-        memset(sums, 0, sizeof sums);
-    }
-    uint64_t bound = (uint64_t)(slack / query->unit);
-    if (query->planes.count) {
-        add_planes(&query->planes, query->code, codes, count, table->width, sums);
-        which &= which_below(sums, count, bound);
+    if (which && query->planes.count) {
+        sum_planes(&query->planes, 0, query->code, codes, count, table->width, sums);
+        which &= which_below(sums, bound);
     }
     if (query->content_planes.count && !table->ordinals && POPCOUNT(which) > CHUNK / 8) {
-        add_planes(&query->content_planes, query->content,
+        sum_planes(&query->content_planes, query->planes.count > 0, query->content,
                    items->content + first * items->content_width, count, items->content_width,
                    sums);
-        which &= which_below(sums, count, bound);
+        which &= which_below(sums, bound);
     }
-    for (; which; which &= which - 1)
-        FOR_WIDTH(table->width, offer(items, search, first + LOWEST_BIT(which), W))
+    return which;
 }
 
 /* ---- scanning ranges ------------------------------------------------------------------------- */
@@ -355,8 +465,15 @@ typedef void chunk_function(const items_t *, const search_t *, int64_t first, in
     attributes static void name(const items_t *items, const search_t *search, int64_t first,      \
                                 int64_t last)                                                     \
     {                                                                                             \
-        for (int64_t at = first; at < last; at += CHUNK)                                          \
-            scan_chunk(items, search, at, last - at < CHUNK ? last - at : CHUNK);                 \
+        queue_t queue;                                                                            \
+        queue.count = 0;                                                                          \
+        for (int64_t at = first; at < last; at += CHUNK) {                                        \
+            int64_t count = last - at < CHUNK ? last - at : CHUNK;                                \
+            enqueue(items, &queue, at, filter_chunk(items, search, at, count));                   \
+            if (queue.count > QUEUE - CHUNK)                                                      \
+                flush(items, search, &queue);                                                     \
+        }                                                                                         \
+        flush(items, search, &queue);                                                             \
     }
 
 SCAN(scan_portable, )

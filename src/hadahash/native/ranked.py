@@ -32,7 +32,8 @@ _CHUNK = 64  # as CHUNK of ranked.c
 _SAMPLE = 4096  # items that are evaluated to get a first bound
 _PIECE = 4096  # items per range of a phase
 _STRIDES = (64, 8, 1)  # phases of a flat table: every 64th piece, then every 8th, then the others
-_MOST_BALLS = 64
+_MOST_BALLS = 24  # more take longer than what they exclude
+_MOST_BALLS_WITH_CONTENT = 8
 _ITEMS_PER_THREAD = 1 << 18
 _SIZE_OF_A_HIT = 3
 
@@ -193,7 +194,8 @@ class _Job:
             query = self.compiled[row]
             balls = balls_of(self.queries, row, int(hits[row, 0, 0]), query.bounds)
             found.append(balls)
-            wide = balls is not None and len(balls.radii) > _MOST_BALLS
+            most = _MOST_BALLS if self.queries.content is None else _MOST_BALLS_WITH_CONTENT
+            wide = balls is not None and len(balls.radii) > most
             query.restrict(None if wide or self.queries.classes is None else balls)
         return found
 

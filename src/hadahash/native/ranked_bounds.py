@@ -15,6 +15,7 @@ contribute at most B, then some class of H has g_c(d_c) >= a_c (-log(1 - t) - B)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,24 @@ class Balls(NamedTuple):
 
     anchors: Rows
     radii: NDArray[np.int64]
+
+
+class Steps(NamedTuple):
+    """Bounds from the most probable classes; see `ClassBounds.steps`.
+
+    Attributes:
+        counts: Numbers of classes.
+        order: All classes, the most probable first.
+        values: Their probabilities (C,), or their factors (C, bits + 1).
+        following: Probability of the next class, for each count.
+        rest: Bound of what the other classes add, for each count.
+    """
+
+    counts: Sequence[int]
+    order: NDArray[np.intp]
+    values: Doubles
+    following: Sequence[float]
+    rest: Sequence[float]
 
 
 class ClassBounds:
@@ -104,6 +123,38 @@ class ClassBounds:
             return None
         kept = radii >= 0
         return Balls(np.ascontiguousarray(self.term.codewords[kept]), radii[kept])
+
+    def steps(self, counts: Sequence[int]) -> Steps:
+        """Bounds from the most probable classes, for several numbers of them.
+
+        With N and E the sums of p_c e_c and e_c over these classes, p the largest probability of
+        the others, and R a lower bound of the sum of their e_c, P >= t needs
+        N - t E >= (t - p) R if t > p. Several labels: the product of the factors of these classes
+        must be at most 1 - t over the smallest product of the others.
+
+        Args:
+            counts: Numbers of classes, ascending; those that are not below C are dropped.
+
+        Returns:
+            The bounds.
+        """
+        counts = [count for count in counts if count < len(self.signs)]
+        if self.term.factors is None:
+            order = np.argsort(-self.p, kind="stable")
+            following = [float(self.p[order[count]]) for count in counts]
+            rest = [self._least_sum(order[count:]) for count in counts]
+            return Steps(counts, order, self.p[order], following, rest)
+        most = self.gains.max(axis=1)
+        order = np.argsort(-most, kind="stable")
+        rest = [float(np.exp(-most[order[count:]].sum()) * (1 - _MARGIN)) for count in counts]
+        values = self.term.factors[self.row][order]
+        return Steps(counts, order, values, [0.0] * len(counts), rest)
+
+    def _least_sum(self, classes: NDArray[np.intp]) -> float:
+        """A lower bound of the sum of e_c over classes."""
+        mean = self.signs[classes].mean(axis=0)
+        exponent = self.b * (-np.abs(mean).sum() - self.term.bits)
+        return float(len(classes) * np.exp(exponent) * (1 - _MARGIN))
 
     def _single_caps(self) -> Doubles:
         """P <= p_2 + (p_1 - p_2) e_1 / sum_c e_c."""

@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 
 from .ranked_bounds import Balls, ClassBounds
 from .ranked_tables import LinearTerm, Points, RankedQueries, logarithm_tables
-from .tables import rows_of
+from .tables import Rows, rows_of
 
 _MOST_UNITS = 15  # weights are rounded down to at most so many units, in 4 bit planes
 _EXACT_UNITS = 255  # weights that are small integers times a common unit are not rounded
+_STEPS = (4, 8, 16, 32)  # as STEPS of ranked.c: numbers of classes after which bounds are compared
+_POWER_STEPS = 1024
+_POWERS = np.concatenate(
+    [np.exp(np.arange(_POWER_STEPS) / _POWER_STEPS), np.exp(-np.arange(_POWER_STEPS, dtype=float))]
+) * (1 - 1e-12)
 _BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.int64)
 
 
@@ -24,6 +29,19 @@ class _Planes(ctypes.Structure):
         ("masks", ctypes.c_void_p),
         ("shifts", ctypes.c_void_p),
         ("count", ctypes.c_int64),
+    )
+
+
+class _Steps(ctypes.Structure):
+    """`steps_t` of ranked.c."""
+
+    _fields_ = (
+        ("steps", ctypes.c_int64 * len(_STEPS)),
+        ("codewords", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("next", ctypes.c_double * len(_STEPS)),
+        ("rest", ctypes.c_double * len(_STEPS)),
+        ("powers", ctypes.c_void_p),
     )
 
 
@@ -41,6 +59,7 @@ class QueryStruct(ctypes.Structure):
         ("unit", ctypes.c_int64),
         ("planes", _Planes),
         ("content_planes", _Planes),
+        ("steps", _Steps),
     )
 
 
@@ -96,6 +115,15 @@ class CompiledQuery:
         self.struct.most = int(caps.max())
         self._point("caps", caps)
         self._point("top", term.codewords[bounds.top])
+        self._set_steps(term.codewords, bounds)
+
+    def _set_steps(self, codewords: Rows, bounds: ClassBounds) -> None:
+        found, struct = bounds.steps(_STEPS), self.struct.steps
+        kept = codewords[found.order], np.ascontiguousarray(found.values), _POWERS
+        self._kept |= dict(zip(("step words", "step values", "step powers"), kept, strict=True))
+        struct.codewords, struct.values, struct.powers = (each.ctypes.data for each in kept)
+        for i, columns in enumerate(zip(found.counts, found.following, found.rest, strict=True)):
+            struct.steps[i], struct.next[i], struct.rest[i] = columns
 
     def _set_losses(self, linear: LinearTerm | None, content: LinearTerm | None, row: int) -> None:
         terms = [term for term in (linear, content) if term is not None]

@@ -81,6 +81,22 @@ class RankedQueries:
         """Number of queries."""
         return len(self.start)
 
+    def select(self, row: int) -> RankedQueries:
+        """One of the queries."""
+        one = slice(row, row + 1)
+        classes, terms = self.classes, (self.linear, self.content)
+        if classes is not None:
+            p, factors = classes.probabilities, classes.factors
+            classes = classes._replace(
+                probabilities=None if p is None else p[one],
+                factors=None if factors is None else factors[one],
+            )
+        linear, content = (
+            None if term is None else LinearTerm(term.codes[one], term.weights[one])
+            for term in terms
+        )
+        return RankedQueries(self.codes[one], self.start[one], classes, linear, content)
+
 
 def reference_points(queries: RankedQueries, rows: Rows, content: Rows | None) -> Points:
     """Points of all items: the definition, in numpy.

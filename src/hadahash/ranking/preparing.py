@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,10 @@ class Prepared:
     def __len__(self) -> int:
         """Number of queries."""
         return len(self.tables)
+
+    def select(self, row: int) -> Prepared:
+        """One of the queries."""
+        return replace(self, tables=self.tables.select(row))
 
     def scores(self, points: NDArray[np.int64]) -> Doubles:
         """Scores of points."""

@@ -94,6 +94,8 @@ class Choice:
         point: The chosen point, or the best one so far; None without a trial.
         scores: Validation mAP of that point by code length.
         best_frozen: Best validation mAP with a fixed backbone at the first length.
+        longer: Best validation mAP of the points with more epochs than the budget, at the first
+            length. These show what longer training adds; they are not chosen.
         trials: Number of trials with a result.
         diverged: Number of those that diverged.
         missing: Trials that must still be run.
@@ -106,6 +108,7 @@ class Choice:
     point: Point | None = None
     scores: dict[int, float] = field(default_factory=dict)
     best_frozen: float | None = None
+    longer: float | None = None
     trials: int = 0
     diverged: int = 0
     missing: tuple[Cell, ...] = ()
@@ -149,9 +152,11 @@ def _choose(tuning: Tuning, dataset: str, method: str, records: Mapping[str, Rec
     first, second = tuning.content["bits"]
     points = tuning.points(dataset, method)
     tried = _tried(tuning, (dataset, method, first), points, records)
-    ranked = sorted((trial for trial in tried if trial.record), key=lambda trial: -trial.score)
+    budget = tuning.content.get("epochs")
+    usual, long = _divided([trial for trial in tried if trial.record], budget)
+    ranked = sorted(usual, key=lambda trial: -trial.score)
     finals: list[_Trial] = []
-    if len(ranked) == len(points):
+    if len(usual) + len(long) == len(points):
         best = [trial.point for trial in ranked[: tuning.content["finalists"]]]
         finals = _tried(tuning, (dataset, method, second), best, records)
     missing = tuple(trial.cell for trial in [*tried, *finals] if not trial.record)
@@ -170,11 +175,18 @@ def _choose(tuning: Tuning, dataset: str, method: str, records: Mapping[str, Rec
         chosen,
         scores,
         best_frozen=max(frozen, default=None),
+        longer=max((trial.score for trial in long), default=None),
         trials=len(done),
         diverged=sum("diverged" in record for record in done),
         missing=missing,
         finalists=tuple(trial.cell for trial in finals),
-        extend=tuple(edges_to_extend(points, chosen, tuning.content.get("unordered", ()))),
+        extend=tuple(
+            edges_to_extend(
+                [trial.point for trial in _divided(tried, budget)[0]],
+                chosen,
+                tuning.content.get("unordered", ()),
+            )
+        ),
     )
 
 
@@ -190,6 +202,15 @@ class _Trial:
     def score(self) -> float:
         """Validation mAP; 0 if the trial diverged."""
         return float((self.record or {}).get("validation_map", 0.0))
+
+
+def _divided(trials: Sequence[_Trial], budget: int | None) -> tuple[list[_Trial], list[_Trial]]:
+    """Trials within the budget of epochs, and those beyond it."""
+    beyond = [budget is not None and trial.point.get("epochs", 0) > budget for trial in trials]
+    return (
+        [trial for trial, long in zip(trials, beyond, strict=True) if not long],
+        [trial for trial, long in zip(trials, beyond, strict=True) if long],
+    )
 
 
 def _tried(
@@ -274,10 +295,11 @@ def write_tuning(choices: Sequence[Choice], lengths: Sequence[int], docs: Path) 
         The files that were written.
     """
     head = ["data set", "method", "trials", "diverged", "chosen"]
-    head += [*(f"mAP, {bits} bits" for bits in lengths), "best frozen", "extend", "missing"]
+    head += [f"mAP, {bits} bits" for bits in lengths]
+    head += ["best frozen", "60 epochs", "extend", "missing"]
     lines = ["# Tuning", "", *_row(head), *_row(["---"] * len(head))]
     for choice in choices:
-        frozen = "" if choice.best_frozen is None else short(choice.best_frozen)
+        others = [choice.best_frozen, choice.longer]
         scores = [short(choice.scores[bits]) if bits in choice.scores else "" for bits in lengths]
         lines += _row(
             [
@@ -287,7 +309,7 @@ def write_tuning(choices: Sequence[Choice], lengths: Sequence[int], docs: Path) 
                 str(choice.diverged),
                 point_text(choice.point or {}),
                 *scores,
-                frozen,
+                *("" if value is None else short(value) for value in others),
                 ", ".join(choice.extend),
                 str(len(choice.missing) or ""),
             ]

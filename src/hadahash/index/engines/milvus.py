@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...codes import Codes
 from ...errors import StorageError, UsageError
 from ..api import ENGINES, Index
-from ..checks import pack_codewords
+from ..checks import pack_codewords, ranking_of
 from ..items import (
     Id,
     Ids,
@@ -40,24 +40,28 @@ from ..items import (
 )
 from ..query import Hits, SearchRequest
 from ..storage.folder import IndexFolder, IndexState, LoadedIndex, SavedRevision
+from ..walk import walk_ranked
 from . import milvus_search
 from .milvus_client import MilvusServer, MilvusSettings, read_settings
 from .milvus_filter import (
-    decode_code,
     decode_id,
     decode_item,
-    encode_row,
+    encode_item,
     expressions,
     id_chunks,
     id_in,
 )
+from .milvus_layout import BOTH, CODE, Layout, create_collection
 
+_MOST_SEEDS = 1000  # items that a ranked search begins with
 _META = "milvus"  # the key of `meta` in the manifest that names the server
 
 
 @ENGINES.register("milvus")
 class MilvusIndex(Index):
     """A collection with the fields id, code (BINARY_VECTOR, HAMMING) and item (path and labels).
+
+    With content bits it has a second vector field (milvus_layout.py).
 
     Attributes:
         settings: Server, collection and options. `index_type` and `lists` are those of the
@@ -66,6 +70,7 @@ class MilvusIndex(Index):
     """
 
     engine = "milvus"
+    stores_content = True
 
     def __init__(
         self, bits: int, codewords: NDArray[np.uint8] | None, settings: MilvusSettings
@@ -82,6 +87,7 @@ class MilvusIndex(Index):
         self.meta: dict[str, Any] = {}
         self._server = MilvusServer(settings)
         self._stored_type: type[Id] | None = None  # None until the collection is known to exist
+        self._class_weight: int | None = None  # of the collection; None until it is known
         self._revision: SavedRevision | None = None
 
     @classmethod
@@ -103,13 +109,16 @@ class MilvusIndex(Index):
         index = cls(manifest.bits, manifest.codewords, read_settings(stored))
         index._revision = loaded.revision
         index.meta = {key: value for key, value in manifest.meta.items() if key != _META}
+        index.content_bits, index.ranking = manifest.content_bits, manifest.ranking
         return index
 
     def save(self, folder: str | Path) -> None:
         """Write the address of the codes to a folder, without the token. See `Engine.save`."""
         with self._writing:
             meta = {**self.meta, _META: self.settings.stored}
-            state = IndexState(self.engine, self.bits, self.codewords, meta, ())
+            state = IndexState(
+                self.engine, self.bits, self.codewords, meta, (), self.content_bits, self.ranking
+            )
             self._revision = IndexFolder(folder).commit(state, self._revision)[1]
 
     def verify(self) -> None:
@@ -157,6 +166,13 @@ class MilvusIndex(Index):
                 )
             if bits != self.bits:
                 raise UsageError(f"{name} contains codes of {bits} bits, got {self.bits} bits.")
+            content_bits = about.get("content_bits", 0)
+            if content_bits != self.content_bits:
+                raise UsageError(
+                    f"{name} contains codes with {content_bits or 'no'} content bits, got "
+                    f"{self.content_bits or 'none'}. Choose another name with collection=..."
+                )
+            self._class_weight = about.get("class_weight")
             self._use_index_of_collection(about)
             self._server.call("load_collection")
             self._stored_type = int if types["id"] == "INT64" else str
@@ -172,46 +188,21 @@ class MilvusIndex(Index):
         self.settings = replace(self.settings, index_type=index_type, lists=lists)
 
     def _make_collection(self, id_type: type[Id]) -> None:
-        from pymilvus import DataType, MilvusClient
-
-        chosen = self.settings
-        about = {
-            "hadahash bits": self.bits,
-            "index_type": chosen.index_type,
-            "lists": chosen.lists,
-        }
-        schema = MilvusClient.create_schema(
-            auto_id=False, enable_dynamic_field=False, description=json.dumps(about)
-        )
-        if id_type is int:
-            schema.add_field("id", DataType.INT64, is_primary=True)
-        else:
-            schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=65_535)
-        schema.add_field("code", DataType.BINARY_VECTOR, dim=8 * self._width)
-        schema.add_field("item", DataType.JSON)
-        params = MilvusClient.prepare_index_params()
-        lists = {"nlist": chosen.lists} if chosen.index_type == "BIN_IVF_FLAT" else {}
-        params.add_index("code", index_type=chosen.index_type, metric_type="HAMMING", params=lists)
-        try:
-            self._server.call(
-                "create_collection", schema=schema, consistency_level=chosen.consistency
-            )
-        except (
-            StorageError
-        ):  # another process, or an attempt whose response was lost, may have created it
-            if not self._server.call("has_collection"):
-                raise
-        self._server.call("create_index", params, sync=False)
-        self._server.call("load_collection")
+        create_collection(self._server, self.settings, self._layout, id_type)
         self._stored_type = id_type
 
     @property
-    def _width(self) -> int:
-        return -(-self.bits // 8)
+    def _layout(self) -> Layout:
+        """The fields of the collection, or of the one that will be created."""
+        if self._class_weight is None:
+            self._class_weight = int(ranking_of(self).class_weight)
+        return Layout(self.bits, self.content_bits, self._class_weight)
 
     # ---- changes ---------------------------------------------------------------------------------
 
-    def _put(self, packed: NDArray[np.uint8], items: ItemTable) -> None:
+    def _put(
+        self, packed: NDArray[np.uint8], items: ItemTable, content: NDArray[np.uint8] | None = None
+    ) -> None:
         with self._writing:
             if not self._exists():
                 self._make_collection(items.id_type)
@@ -223,8 +214,11 @@ class MilvusIndex(Index):
                 )
             for start in range(0, len(items), self.settings.batch_size):
                 rows = np.arange(start, min(start + self.settings.batch_size, len(items)))
-                pairs = zip(packed[rows], items.at(rows), strict=True)
-                self._server.call("upsert", [encode_row(code, item) for code, item in pairs])
+                part = None if content is None else content[rows]
+                codes = Codes(packed[rows], self.bits, rows, (), part, self.content_bits)
+                pairs = zip(self._layout.encode(codes), items.at(rows), strict=True)
+                batch = [vectors | encode_item(item) for vectors, item in pairs]
+                self._server.call("upsert", batch)
 
     def _remove(self, ids: Ids) -> None:
         for chunk in id_chunks(ids):
@@ -249,18 +243,17 @@ class MilvusIndex(Index):
 
     def codes(self, ids: ArrayLike | None = None) -> Codes:
         """The codes of all items, or of these; see `Engine.codes`."""
+        fields = ["id", *self._layout.vectors]
         if ids is None:
-            rows = self._all(["id", "code"])
+            rows = self._all(fields)
         else:
             requested = self._checked_ids(ids)
-            found = {decode_id(row["id"]): row for row in self._rows_of(requested, ["id", "code"])}
+            found = {decode_id(row["id"]): row for row in self._rows_of(requested, fields)}
             check_ids_exist(
                 requested, np.array([each in found for each in requested.tolist()], bool)
             )
             rows = [found[each] for each in requested.tolist()]
-        content = bytearray(b"".join(map(decode_code, rows)))
-        packed = np.frombuffer(content, np.uint8).reshape(-1, self._width)
-        return Codes(packed, self.bits, self._id_array(rows))
+        return self._layout.decode(rows, self._id_array(rows))
 
     def has(self, ids: ArrayLike) -> Mask:
         """Which of the ids are in the index, bool (n,)."""
@@ -285,13 +278,7 @@ class MilvusIndex(Index):
         return dict(counts)
 
     def _search(self, request: SearchRequest) -> Hits:
-        rows: list[list[milvus_search.Candidate]] = [[] for _ in request.packed]
-        if request.k and len(rows) and self._exists():
-            search = milvus_search.MilvusSearch(self._server, self.settings, self.bits, request)
-            for where in expressions(request.filter):
-                for row, found in zip(rows, search.nearest(where), strict=True):
-                    row += found
-        rows = [sorted(row)[: request.k] for row in rows]
+        rows = self._nearest(request, CODE)
         shape = len(rows), max(map(len, rows), default=0)
         ids = np.full(shape, missing_id(self._stored_type), object)
         distances = np.full(shape, -1, np.int32)
@@ -301,6 +288,27 @@ class MilvusIndex(Index):
         if self._stored_type is not str:
             ids = ids.astype(np.int64)
         return Hits(ids, distances, np.full(len(rows), self._is_exact(request.probes)))
+
+    def _ranked(self, request: SearchRequest) -> Hits:
+        ranked, seeds = request.ranked, None
+        if ranked is not None and ranked.rank == "photo":
+            both = ranked.queries.codes().repeated(self._layout.class_weight)
+            k = min(request.k, _MOST_SEEDS)
+            nearest = request._replace(packed=both.packed, k=k, radius=both.bits, probes=None)
+            found = self._nearest(nearest, BOTH)
+            seeds = [id_array([each for _, each in row]) for row in found]
+        return walk_ranked(self, request, seeds)
+
+    def _nearest(self, request: SearchRequest, field: str) -> list[list[milvus_search.Candidate]]:
+        """The k nearest items of each query in a vector field."""
+        rows: list[list[milvus_search.Candidate]] = [[] for _ in request.packed]
+        if request.k and len(rows) and self._exists():
+            bits = self._layout.vectors[field]
+            search = milvus_search.MilvusSearch(self._server, self.settings, bits, request, field)
+            for where in expressions(request.filter):
+                for row, found in zip(rows, search.nearest(where), strict=True):
+                    row += found
+        return [sorted(row)[: request.k] for row in rows]
 
     def _is_exact(self, probes: int | None) -> bool:
         flat = self.settings.index_type == "BIN_FLAT"

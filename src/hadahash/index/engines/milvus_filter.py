@@ -12,9 +12,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..items import Id, Ids, Item, Label
 from ..query import Filter
 
@@ -60,13 +57,13 @@ def decode_id(each: Id) -> Id:
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def encode_row(code: NDArray[np.uint8], item: Item) -> dict[str, Any]:
-    """A row of the collection."""
+def encode_item(item: Item) -> dict[str, Any]:
+    """The fields `id` and `item` of a row of the collection."""
     about = {
         "path": None if item.path is None else encode_text(item.path),
         "labels": [_encode_label(each) for each in item.labels],
     }
-    return {"id": encode_id(item.id), "code": code.tobytes(), "item": about}
+    return {"id": encode_id(item.id), "item": about}
 
 
 def decode_item(row: dict[str, Any]) -> Item:
@@ -74,12 +71,6 @@ def decode_item(row: dict[str, Any]) -> Item:
     about = row["item"] if isinstance(row["item"], dict) else json.loads(row["item"])
     path = None if about["path"] is None else decode_text(about["path"])
     return Item(decode_id(row["id"]), path, tuple(map(_decode_label, about["labels"])))
-
-
-def decode_code(row: dict[str, Any]) -> bytes:
-    """The packed code of a row with the field `code`: bytes, or a list of one bytes."""
-    code = row["code"]
-    return bytes(code[0] if isinstance(code, list) else code)
 
 
 def _encode_label(label: Label) -> str:

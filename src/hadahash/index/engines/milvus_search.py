@@ -15,6 +15,7 @@ from ..items import Id
 from ..query import SearchRequest
 from .milvus_client import MilvusServer, MilvusSettings
 from .milvus_filter import all_of, decode_id, id_after, id_up_to
+from .milvus_layout import CODE
 
 PAGE = 16_384  # the maximum that Milvus returns per call
 _ROWS_PER_CALL = 32 * PAGE
@@ -26,10 +27,16 @@ class MilvusSearch:
     """One search request: queries the server until the result is exact."""
 
     def __init__(
-        self, server: MilvusServer, settings: MilvusSettings, bits: int, request: SearchRequest
+        self,
+        server: MilvusServer,
+        settings: MilvusSettings,
+        bits: int,
+        request: SearchRequest,
+        field: str = CODE,
     ) -> None:
-        """Store the server and the request."""
+        """Store the server and the request, which is for this vector field of this many bits."""
         self._server, self._settings, self._bits, self._request = server, settings, bits, request
+        self._field = field
         self._codes = [code.tobytes() for code in request.packed]
 
     def nearest(self, where: str) -> list[list[Candidate]]:
@@ -106,7 +113,14 @@ class MilvusSearch:
         together, answers = max(1, _ROWS_PER_CALL // limit), []
         for start in range(0, len(numbers), together):
             data = [self._codes[number] for number in numbers[start : start + together]]
-            answers += self._server.call("search", data=data, limit=limit, filter=where, **options)
+            answers += self._server.call(
+                "search",
+                data=data,
+                anns_field=self._field,
+                limit=limit,
+                filter=where,
+                **options,
+            )
         return [
             [(round(hit["distance"]), decode_id(hit["id"])) for hit in answer] for answer in answers
         ]

@@ -2,6 +2,7 @@
 
     index.json           the manifest (manifest.py)
     000003-0.codes       packed codes, mapped and scanned in place: 4 bytes or a multiple of 8
+    000003-0.content     content bits in the order of ids, if the items have them
     000003-0.items       SQLite: id, path and label set of each item
     000003-0.labels      int32: the number of each item's label set
     000003-0.deleted     one bit per item: deleted since
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 
 from ... import files
 from ...errors import HadaHashError, NewerFileError, StorageError
+from ...ranking import Ranking
 from ..segments import Segment
 from .items_sqlite import StoredItems, write_items
 from .manifest import (
@@ -73,6 +75,8 @@ class IndexState:
         codewords: Packed codewords, or None.
         meta: JSON values of the application.
         segments: The segments, oldest first.
+        content_bits: Number of content bits of each item; 0 without.
+        ranking: How probabilities of classes and content are computed, or None.
     """
 
     engine: str
@@ -80,6 +84,8 @@ class IndexState:
     codewords: NDArray[np.uint8] | None
     meta: dict[str, Any]
     segments: tuple[Segment, ...]
+    content_bits: int = 0
+    ranking: Ranking | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,7 @@ class IndexFolder:
         opened = open_files(self.path, entry)
         deleted = opened["deleted"].mask(entry.count) if "deleted" in opened else None
         return Segment(
-            StoredCodes(entry, manifest.bits, opened),
+            StoredCodes(entry, manifest.bits, opened, manifest.content_bits),
             StoredItems(opened, entry, manifest.id_type or int),
             deleted,
             SavedSegment(self.path.resolve(), entry, deleted, opened),
@@ -164,6 +170,7 @@ class IndexFolder:
             StorageError: The folder cannot be written, contains other files, or was changed by
                 another process since this revision.
         """
+        self._refuse_other_files()  # before the lock leaves a file there
         with self._lock():
             generation = self._next_generation(revision)
             segments = tuple(
@@ -178,6 +185,8 @@ class IndexFolder:
                 state.codewords,
                 state.meta,
                 tuple(segment.saved.entry for segment in segments if segment.saved),
+                state.content_bits,
+                state.ranking,
             )
             manifest.write(self.path)
             self._vacuum(manifest)
@@ -199,15 +208,25 @@ class IndexFolder:
                 f"{self.path} was changed by another process since it was opened. "
                 "Open it again and repeat the change."
             )
+        self._refuse_other_files()
         names = [path.name for path in self.path.iterdir()]
+        used = [int(match[1]) for match in map(DATA_FILE.fullmatch, names) if match]
+        return 1 + max([current, *used, 0])
+
+    def _refuse_other_files(self) -> None:
+        """Refuse a folder that contains files but no index."""
+        try:
+            if not self.path.is_dir() or (self.path / MANIFEST).exists():
+                return
+            names = sorted(path.name for path in self.path.iterdir())
+        except OSError as error:
+            raise files.storage_error("write", self.path, error) from error
         foreign = [name for name in names if not _belongs_to_an_index(name)]
-        if foreign and current == 0:
+        if foreign:
             raise StorageError(
                 f"{self.path} contains other files ({foreign[0]}) and no index. "
                 "Choose an empty or a new folder."
             )
-        used = [int(match[1]) for match in map(DATA_FILE.fullmatch, names) if match]
-        return 1 + max([current, *used, 0])
 
     def _save_segment(self, segment: Segment, name: str) -> Segment:
         """Write the files of a segment that are not in the folder yet."""
@@ -225,7 +244,7 @@ class IndexFolder:
 
     def _write_segment(self, segment: Segment, name: str) -> SegmentEntry:
         table = segment.codes.load()
-        written: dict[str, FileEntry] = write_codes(self.path, name, table)
+        written: dict[str, FileEntry] = write_codes(self.path, name, table, segment.codes.content())
         numbers = segment.items.set_numbers()
         written["labels"] = write_array(self.path / f"{name}.labels", numbers)
         with files.replacing(self.path / f"{name}.items") as temporary:

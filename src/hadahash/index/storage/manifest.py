@@ -1,7 +1,7 @@
 """The manifest of an index folder, `index.json`: the files of the index with sizes and checksums.
 
 Format 1 (version 0.1) had other names, no label counts and no .labels files. It is converted when
-read.
+read. Format 2 (version 0.2) had no content bits and no ranking.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 
 from ... import files
 from ..._version import __version__
-from ...errors import NewerFileError, StorageError, UsageError
+from ...errors import HadaHashError, NewerFileError, StorageError, UsageError
 from ...native.tables import MAX_ITEMS
+from ...ranking import Ranking
 from ..items import Id, LabelSet
 
 MANIFEST = "index.json"
-FORMAT = 2
+FORMAT = 3
 DATA_FILE = re.compile(
-    r"(\d{6,})-\d+\.(codes|items|labels|deleted|ordinals|blocks|centroids|gone|ranks|runs|centres)"
+    r"(\d{6,})-\d+\."
+    r"(codes|content|items|labels|deleted|ordinals|blocks|centroids|gone|ranks|runs|centres)"
 )
 MAX_LABEL_SETS = 1024  # maximum in the manifest, per segment; more are read from the items
 _OLD_KINDS = {"gone": "deleted", "ranks": "ordinals", "runs": "blocks", "centres": "centroids"}
@@ -68,7 +70,7 @@ class SegmentEntry:
 
     Attributes:
         count: Number of items, deleted ones included.
-        files: Files by kind: codes, items, labels, deleted, ordinals, blocks, centroids.
+        files: Files by kind: codes, content, items, labels, deleted, ordinals, blocks, centroids.
         by_subdistances: Whether the blocks of a routed table have equal sub-distances.
         label_counts: Label sets in the order of their numbers, with the number of items that are
             not deleted. None if there are too many, and in format 1.
@@ -92,6 +94,8 @@ class Manifest:
         codewords: Packed codewords, uint8 (C, ceil(bits / 8)), or None.
         meta: JSON values of the application.
         segments: The segments, oldest first.
+        content_bits: Number of content bits of each item; 0 without.
+        ranking: How probabilities of classes and content are computed, or None.
     """
 
     engine: str
@@ -101,6 +105,8 @@ class Manifest:
     codewords: NDArray[np.uint8] | None = None
     meta: dict[str, Any] = field(default_factory=dict)
     segments: tuple[SegmentEntry, ...] = ()
+    content_bits: int = 0
+    ranking: Ranking | None = None
 
     def write(self, folder: Path) -> None:
         """Replace the manifest of a folder, atomically.
@@ -123,9 +129,11 @@ class Manifest:
             "written_by": f"hadahash {__version__}",
             "engine": self.engine,
             "bits": self.bits,
+            "content_bits": self.content_bits,
             "id_type": None if self.id_type is None else self.id_type.__name__,
             "generation": self.generation,
             "codewords": None if self.codewords is None else self.codewords.tobytes().hex(),
+            "ranking": None if self.ranking is None else self.ranking.to_dict(),
             "meta": self.meta,
             "segments": [_segment_as_json(entry) for entry in self.segments],
         }
@@ -167,7 +175,7 @@ def read_manifest(folder: Path) -> Manifest:
     except RecursionError:
         raise damaged(path, "its values are nested too deeply") from None
     try:
-        return _parse(_from_format_1(content) if version == 1 else content)
+        return _parse(_current(content, version))
     except ValueError as error:
         raise damaged(path, str(error)) from None
 
@@ -192,6 +200,13 @@ def _segment_as_json(entry: SegmentEntry) -> dict[str, Any]:
         "label_counts": entry.label_counts,
         "files": listed,
     }
+
+
+def _current(content: dict[str, Any], version: int) -> dict[str, Any]:
+    """A manifest with the names of this format."""
+    if version == 1:
+        content = _from_format_1(content)
+    return content if version >= 3 else {**content, "content_bits": 0, "ranking": None}
 
 
 def _from_format_1(content: dict[str, Any]) -> dict[str, Any]:
@@ -222,8 +237,11 @@ def _segment_from_format_1(entry: Any) -> Any:
 
 def _parse(content: dict[str, Any]) -> Manifest:
     """Parse and validate the manifest; raises ValueError with the reason."""
-    bits, id_type = content.get("bits"), content.get("id_type", "")
+    bits: Any = content.get("bits")
+    content_bits: Any = content.get("content_bits")
+    id_type = content.get("id_type", "")
     _require(_is_whole(bits, 8, 512), "bits must be between 8 and 512")
+    _require(_is_whole(content_bits, 0, 512), "content_bits must be between 0 and 512")
     _require(isinstance(content.get("engine"), str), "the engine is missing")
     _require(id_type is None or id_type in ("int", "str"), "id_type must be int, str or null")
     generation = content.get("generation")
@@ -234,13 +252,27 @@ def _parse(content: dict[str, Any]) -> Manifest:
     _require(bool(listed) == (id_type is not None), "segments and id_type do not fit together")
     return Manifest(
         engine=content["engine"],
-        bits=content["bits"],
+        bits=bits,
         id_type=_ID_TYPES[id_type],
         generation=content["generation"],
-        codewords=_parse_codewords(content.get("codewords", ""), content["bits"]),
+        codewords=_parse_codewords(content.get("codewords", ""), bits),
         meta=content["meta"],
-        segments=tuple(_parse_segment(entry, row_width(content["bits"])) for entry in listed or ()),
+        segments=tuple(_parse_segment(each, bits, content_bits) for each in listed or ()),
+        content_bits=content_bits,
+        ranking=_parse_ranking(content.get("ranking", ""), bits),
     )
+
+
+def _parse_ranking(value: Any, bits: int) -> Ranking | None:
+    if value is None:
+        return None
+    _require(isinstance(value, dict), "the ranking is not an object")
+    length = value.get("bits")
+    _require(length is None or _is_whole(length, bits, bits), "the ranking has other bits")
+    try:
+        return Ranking.from_dict(value)
+    except (HadaHashError, ValueError, TypeError, ArithmeticError, AttributeError) as error:
+        raise ValueError(f"the ranking is not valid: {' '.join(str(error).split())}") from None
 
 
 def _parse_codewords(text: Any, bits: int) -> NDArray[np.uint8] | None:
@@ -252,7 +284,7 @@ def _parse_codewords(text: Any, bits: int) -> NDArray[np.uint8] | None:
     return np.frombuffer(bytes.fromhex(text), np.uint8).reshape(-1, width)
 
 
-def _parse_segment(entry: Any, width: int) -> SegmentEntry:
+def _parse_segment(entry: Any, bits: int, content_bits: int) -> SegmentEntry:
     _require(isinstance(entry, dict), "a segment is not an object")
     count, flag, listed = entry.get("count"), entry.get("by_subdistances"), entry.get("files")
     _require(_is_whole(count, 1, MAX_ITEMS), "a segment has no valid count")
@@ -261,9 +293,11 @@ def _parse_segment(entry: Any, width: int) -> SegmentEntry:
         isinstance(listed, dict) and {"codes", "items"} <= set(listed),
         "a segment does not list its codes and items",
     )
+    _require(("content" in listed) == (content_bits > 0), "content bits and files do not match")
     parsed = {kind: _parse_file(kind, file) for kind, file in listed.items()}
     sizes = {
-        "codes": count * width,
+        "codes": count * row_width(bits),
+        "content": count * row_width(content_bits),
         "ordinals": 4 * count,
         "labels": 4 * count,
         "deleted": -(-count // 8),

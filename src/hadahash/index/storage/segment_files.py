@@ -146,8 +146,10 @@ def write_array(path: Path, array: NDArray[Any]) -> FileEntry:
     return FileEntry.describe(path.name, content)
 
 
-def write_codes(folder: Path, name: str, table: Table) -> dict[str, FileEntry]:
-    """Write the table of a segment.
+def write_codes(
+    folder: Path, name: str, table: Table, content: Rows | None = None
+) -> dict[str, FileEntry]:
+    """Write the table of a segment, and the content bits of its items.
 
     Returns:
         The entries of its files, by kind.
@@ -156,6 +158,8 @@ def write_codes(folder: Path, name: str, table: Table) -> dict[str, FileEntry]:
         StorageError: A file cannot be written.
     """
     written = {"codes": write_array(folder / f"{name}.codes", table.rows)}
+    if content is not None:
+        written["content"] = write_array(folder / f"{name}.content", content)
     if table.partition is not None and table.ordinals is not None:
         arrays = {
             "ordinals": table.ordinals,
@@ -170,13 +174,13 @@ def write_codes(folder: Path, name: str, table: Table) -> dict[str, FileEntry]:
 class StoredCodes:
     """The codes of a stored segment. The table is created on first use."""
 
-    def __init__(self, entry: SegmentEntry, bits: int, opened: dict[str, MappedFile]) -> None:
+    def __init__(
+        self, entry: SegmentEntry, bits: int, opened: dict[str, MappedFile], content_bits: int = 0
+    ) -> None:
         """Store the mapped files of a segment."""
         self._count, self._by_subdistances = entry.count, entry.by_subdistances
         self._opened, self._lock = opened, Lock()
-        width = row_width(bits)
-        self._dtype: type[np.unsignedinteger[Any]] = np.uint32 if width == 4 else np.uint64
-        self._columns = max(1, width // 8)
+        self._bits, self._content_bits = bits, content_bits
         self._table: Table | None = None
 
     def __len__(self) -> int:
@@ -194,12 +198,27 @@ class StoredCodes:
                 self._table = self._load()
             return self._table
 
+    def content(self) -> Rows | None:
+        """Content bits in the order of ids; None if the items have none.
+
+        Raises:
+            StorageError: The file is damaged.
+        """
+        if self._content_bits == 0:
+            return None
+        return self._rows("content", self._content_bits)
+
+    def _rows(self, kind: str, bits: int) -> Rows:
+        width = row_width(bits)
+        dtype = np.uint32 if width == 4 else np.uint64
+        return self._opened[kind].array(dtype, max(1, width // 8))
+
     def _load(self) -> Table:
-        rows: Rows = self._opened["codes"].array(self._dtype, self._columns)
+        rows = self._rows("codes", self._bits)
         if not {"ordinals", "blocks", "centroids"} <= set(self._opened):
             return Table(rows)
         ordinals = self._opened["ordinals"].array(np.uint32, 1)[:, 0]
-        centroids = self._opened["centroids"].array(self._dtype, self._columns)
+        centroids = self._rows("centroids", self._bits)
         blocks = self._opened["blocks"].array(np.int64, 3)
         try:
             divided = partition(centroids, blocks, rows, by_subdistances=self._by_subdistances)
