@@ -410,7 +410,7 @@ def _change_manifest(folder: Path, **changes) -> None:
 
 
 def test_a_newer_format_asks_for_an_update_with_exit_code_3(saved):
-    _change_manifest(saved, format=3, hadahash="9.1", preprocess={"new": 1})
+    _change_manifest(saved, format=4, hadahash="9.1", preprocess={"new": 1})
     with pytest.raises(
         NewerFileError, match=r"written by hadahash 9.1. Update with: pip install -U hadahash"
     ) as caught:
@@ -588,6 +588,7 @@ def test_parameters_are_read_and_changed_by_name():
     assert hasher.get_params() == {
         "method": "lsh",
         "bits": 8,
+        "content_bits": None,
         "backbone": "efficientnet_lite0",
         "seed": 0,
         "weights": "imagenet",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hadahash.data.sources import as_labelled
 from hadahash.errors import HadaHashError
 from hadahash.fitting import fit_model
 from hadahash.model import HashModel
-from hadahash.networks import Backbone
+from hadahash.networks import Backbone, SkipInitialization
 
 CLASS_NAMES = ("blue", "green", "red", "yellow")
 _COLORS = np.array([[60, 60, 200], [60, 200, 60], [200, 60, 60], [200, 200, 60]])
@@ -92,14 +93,15 @@ def use_smallest_backbone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def smallest_backbone(name: str = "smallest", **options: Any) -> Backbone:
     """A backbone of one convolution, with batch statistics and dropout, for `build_backbone`."""
-    layers = (
-        nn.Conv2d(3, 8, 5, stride=4),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(2),
-        nn.Flatten(),
-        nn.Dropout(0.5),
-    )
+    with SkipInitialization() if options.get("empty") else nullcontext():
+        layers = (
+            nn.Conv2d(3, 8, 5, stride=4),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Dropout(0.5),
+        )
     return Backbone(nn.Sequential(*layers), name=name, size=32, mean=(127.0,) * 3, std=(64.0,) * 3)
 
 

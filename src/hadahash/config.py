@@ -70,7 +70,9 @@ class TrainConfig(Checked):
         False, "Use deterministic GPU kernels without compilation: slower, repeatable to the bit."
     )
     frozen: bool = setting(
-        False, "Keep the backbone fixed and train the head on its features, computed once."
+        False,
+        "Keep the backbone fixed and train the head on its features, computed once; "
+        "where there is no GPU, pretrained backbones are kept fixed unless this is set.",
     )
     threshold: Literal["zero", "mean", "median"] = setting(
         "zero",

@@ -42,7 +42,9 @@ class HashModel:
         classes: Names of the classes it was trained on.
         multilabel: Whether images had several labels.
         config: The configuration that ran.
-        info: Facts about the training run: train_images, seconds, images_per_second, hardware, ...
+        info: Facts about the training run: train_images, hardware, images_per_second, train_seconds
+            (the training loop), reading_seconds (reading the images, and computing their features
+            if the backbone is fixed), fit_seconds (all of it), ...
         precision: Precision of the backbone when encoding on a GPU.
         ranking: How results are ranked by the probability of sharing a class and by content; fitted
             on the training images.
@@ -316,6 +318,7 @@ class HashModel:
             The codes, as written.
 
         Raises:
+            DataError: None of the images can be read; no file is written.
             StorageError: A file cannot be written.
         """
         return encode_to_file(
@@ -374,6 +377,13 @@ class HashModel:
         from .loading import load_model
 
         return load_model(Path(folder), device)
+
+    @staticmethod
+    def pretrained(name: str = "lite0", *, device: str = "auto") -> HashModel:
+        """Load a ready-made model; see `hadahash.pretrained.load_pretrained`."""
+        from .pretrained import load_pretrained
+
+        return load_pretrained(name, device=device)
 
 
 OLD_ID = "id_of_version_0_1"  # key of `info`: the digest of the weights, which was the id

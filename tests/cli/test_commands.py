@@ -273,3 +273,56 @@ def test_a_plugin_is_loaded_for_any_command(tmp_path: Path) -> None:
         )
         assert done.returncode == expected, done.stderr
         assert expected == 0 or "Unknown" in done.stderr
+
+
+def test_an_empty_out_is_refused(run: Run, trained: tuple[Path, Path], tmp_path: Path, monkeypatch):
+    """An empty text would mean the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for command in (("train", trained[1]), ("encode", trained[0], trained[1])):
+        code, _, err = run(*command, "--out", "")
+        assert code == 2 and "the path is empty. Use . for the current folder." in " ".join(
+            err.split()
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_encoding_unreadable_images_only_is_an_error(
+    run: Run, trained: tuple[Path, Path], tmp_path: Path
+):
+    (tmp_path / "photos").mkdir()
+    for name in ("a.jpg", "b.png"):
+        (tmp_path / "photos" / name).write_bytes(b"no image")
+    out = tmp_path / "codes.npz"
+    out.write_bytes(b"codes of an earlier job")
+    code, _, err = run("encode", trained[0], tmp_path / "photos", "--out", out)
+    assert code == 1
+    assert (
+        "No image can be read (2 unreadable), so nothing was written. First failure: a.jpg" in err
+    )
+    assert out.read_bytes() == b"codes of an earlier job"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["codes.npz", "photos"]
+
+
+def test_codes_of_a_trained_run_have_content_bits(
+    run: Run, trained: tuple[Path, Path], tmp_path: Path
+):
+    code, out, _ = run("encode", *trained, "--out", tmp_path / "codes.npz")
+    assert code == 0 and "48 codes of 16 bits and 128 content bits in" in out
+    assert Codes.load(tmp_path / "codes.npz").content_bits == 128
+
+
+def test_without_a_gpu_the_backbone_stays_fixed(
+    run: Run, trained: tuple[Path, Path], tmp_path: Path
+):
+    small = ["--bits", "16", "--set", "size=32", "--set", "epochs=1", "--device", "cpu"]
+    code, _, err = run("train", trained[1], "--out", tmp_path / "a", "--content-bits", 0, *small)
+    assert code == 0
+    assert "No GPU: the backbone stays fixed and only the head is trained. --no-frozen" in err
+    assert re.search(r"trained on 44 images in [\d.]+ s \([\d.]+ s computing their features\)", err)
+    record = json.loads((tmp_path / "a" / "run.json").read_text())
+    assert record["settings"]["frozen"] is True and "content_bits" not in record
+    code, _, err = run("train", trained[1], "--out", tmp_path / "b", "--no-frozen", *small)
+    assert code == 0 and "No GPU" not in err
+    assert re.search(r"trained on 44 images in [\d.]+ s \([\d.]+ s reading them\)", err)
+    record = json.loads((tmp_path / "b" / "run.json").read_text())
+    assert record["settings"]["frozen"] is False and record["content_bits"] == 128

@@ -10,7 +10,7 @@ import pytest
 from hadahash.codes import Codes, hamming
 from hadahash.errors import UsageError
 from hadahash.index import Index
-from hadahash.index import duplicates as module
+from hadahash.index import duplicate_links as module
 from hadahash.index.duplicates import duplicate_groups
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from brute_force import LOCAL_ENGINES
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 
 from hadahash.codes import Codes, pack
 from hadahash.errors import UsageError
-from hadahash.index import Hits, Index
+from hadahash.index import ENGINES, Hits, Index
+from hadahash.index._contract import engine_checks
 from hadahash.index._contract_ranked import check_ranked
+from hadahash.index.engine import Engine
 from hadahash.queries import Queries
 from hadahash.ranking import Ranking
 
@@ -155,3 +159,100 @@ def test_refusals_name_the_remedy(rng):
         with pytest.raises(UsageError, match=message) as caught:
             call()
         assert "\n" not in str(caught.value)
+
+
+class WalkedIndex(ENGINES.get("exact")):
+    """An engine that only knows distances, as one of a user may be."""
+
+    _ranked = Engine._ranked
+    _neighbors = Engine._neighbors
+
+
+class PlainIndex(WalkedIndex):
+    """It does not store content bits either."""
+
+    stores_content = False
+
+    def _put(self, packed, items):
+        super()._put(packed, items)
+
+
+@pytest.mark.parametrize("engine", [WalkedIndex, PlainIndex])
+@pytest.mark.parametrize("check", engine_checks().values(), ids=engine_checks().keys())
+def test_engines_that_only_know_distances(check, engine):
+    check(engine)
+
+
+def test_an_engine_without_content_refuses_it(rng, monkeypatch):
+    monkeypatch.setattr(ENGINES.get("exact"), "stores_content", False)
+    codes = make_codes(rng, 5, Ranking(), 64, 40)
+    with pytest.raises(UsageError, match="'exact' does not store content bits") as caught:
+        Index.build(codes)
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(
+    kind=st.sampled_from(["none", "single", "multi"]),
+    rank=st.sampled_from(["class", "photo"]),
+    real=st.booleans(),
+    k=st.sampled_from([1, 7, 300, 1000]),
+    radius=st.none() | st.integers(0, 30),
+    seed=st.integers(0, 2**20),
+)
+def test_random_walks(kind, rank, real, k, radius, seed):
+    rng = np.random.default_rng(seed)
+    ranking = make_ranking(rng, 33, kind)
+    codes = make_codes(rng, 400, ranking, 33, 24, rng.permutation(400))
+    index = WalkedIndex._create(33, None)
+    index.content_bits, index.ranking = 24, ranking
+    index.add(codes)
+    query = make_queries(rng, 2, ranking, 33, 24, real)
+    check_ranked(index, codes, query, k, rank=rank, radius=radius)
+
+
+@pytest.mark.parametrize("kind", ["none", "single", "multi"])
+@pytest.mark.parametrize("rank", ["hamming", "class", "photo"])
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
+def test_the_order_and_the_meaning_of_bits_do_not_matter(rng, engine, rank, kind):
+    """Bits are permuted and inverted in items, queries and codewords alike."""
+    ranking = make_ranking(rng, 64, kind)
+    codes, query = (make(rng, n, ranking, 64, 40) for make, n in ((make_codes, 200), (real, 4)))
+    order, inverted = rng.permutation(64), rng.choice([-1, 1], 64)
+    content_order, content_inverted = rng.permutation(40), rng.choice([-1, 1], 40)
+
+    def change(signs):
+        return signs[:, order] * inverted
+
+    def change_content(signs):
+        return signs[:, content_order] * content_inverted
+
+    other_codes = Codes(
+        pack(change(codes.signs())),
+        64,
+        content=pack(change_content(codes.content_codes().signs())),
+        content_bits=40,
+    )
+    other_query = Queries(change(query.values), content=change_content(query.content))
+    other_ranking = ranking
+    if ranking.codewords is not None:
+        other_ranking = replace(ranking, codewords=change(ranking.codewords))
+    first = Index.build(codes, engine=engine, ranking=ranking)
+    second = Index.build(other_codes, engine=engine, ranking=other_ranking)
+    hits, others = first.search(query, 30, rank=rank), second.search(other_query, 30, rank=rank)
+    assert np.array_equal(hits.ids, others.ids)
+    assert np.array_equal(hits.distances, others.distances)
+    assert rank == "hamming" or np.array_equal(hits.scores, others.scores)
+
+
+def real(rng, n, ranking, bits, content_bits):
+    return make_queries(rng, n, ranking, bits, content_bits, real=True)
+
+
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
+def test_probes_do_not_make_rankings_approximate(rng, engine):
+    ranking = make_ranking(rng, 64, "single")
+    codes = make_codes(rng, 500, ranking, 64, 40)
+    index = Index.build(codes, engine=engine, ranking=ranking)
+    for rank in ("class", "photo"):
+        check_ranked(index, codes, codes[:3], 20, rank=rank, probes=1)

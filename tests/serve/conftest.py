@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toys import make_toy, write_folder
+from toys import make_toy, tiny_hasher, write_folder
 
 from hadahash import Hasher, Index
 
@@ -30,6 +30,27 @@ def toy_collection(tmp_path_factory: pytest.TempPathFactory, fitted: Hasher) -> 
     (photos / "linked.png").symlink_to(root / "secret.png")
     (photos / "linked").symlink_to(root, target_is_directory=True)
     return ToyCollection(root)
+
+
+@pytest.fixture(scope="session")
+def two_part_collection(tmp_path_factory: pytest.TempPathFactory) -> ToyCollection:
+    """48 images of 4 classes with class bits, content bits and a ranking. Read-only."""
+    root = tmp_path_factory.mktemp("two-part")
+    photos = write_folder(root / "photos", *make_toy(48, seed=2))
+    hasher = tiny_hasher(content_bits=16).fit(photos)
+    hasher.save(root / "run")
+    codes = hasher.encode(photos)
+    names = codes.ids.tolist()
+    labels = [name.split("/")[0] for name in names]
+    ranking = hasher.model_.ranking
+    Index.build(codes, labels, names, ranking=ranking).save(root / "photos.index")
+    return ToyCollection(root)
+
+
+@pytest.fixture(scope="session")
+def two_part_client(two_part_collection: ToyCollection) -> Iterator[TestClient]:
+    with opened(two_part_collection, decode_workers=2, write_token=None) as client:
+        yield client
 
 
 @pytest.fixture

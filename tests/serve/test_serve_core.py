@@ -21,12 +21,14 @@ from hadahash.codes import Codes, pack
 from hadahash.data.images import open_image, shrink_to_square
 from hadahash.data.preprocess import Preprocess
 from hadahash.errors import StorageError, UsageError
+from hadahash.queries import Queries
 from hadahash.serve.core import decode_pool
 from hadahash.serve.core.batcher import Batcher, admit
 from hadahash.serve.core.collection import Collection, resolve_config
 from hadahash.serve.core.decode_pool import DecodePool
 from hadahash.serve.core.names import from_json, parse_id, parse_labels, to_json
 from hadahash.serve.core.projection import project
+from hadahash.serve.core.query import parse_values, to_halves, values_text
 from hadahash.serve.core.search import SearchJob, run_jobs
 from hadahash.serve.problem import Problem
 from hadahash.serve.settings import ServeSettings
@@ -112,7 +114,22 @@ def test_lookups_skip_items_that_were_removed(toy_collection):
     collection = Collection(toy_collection.index, SimpleNamespace(), [])
     known, gone = toy_collection.index.ids[:2].tolist(), "removed.png"
     assert list(collection.lookup([*known, gone])) == known
-    assert collection.neighbors([gone], [3]) == [] and collection.lookup([]) == {}
+    assert collection.lookup([gone]) == {} and collection.lookup([]) == {}
+
+
+def test_a_search_is_repeated_if_a_found_item_is_removed_meanwhile(toy_collection):
+    index = toy_collection.index
+    real, failures = index.neighbors, [UsageError("gone"), UsageError("gone")]
+
+    def neighbors(*arguments, **options):
+        if failures:
+            raise failures.pop()
+        return real(*arguments, **options)
+
+    index.neighbors = neighbors
+    (found,) = run_jobs([job_of(Collection(index, SimpleNamespace(), []), k=3)])
+    assert [each.distance for each in found] == sorted(each.distance for each in found)
+    assert len(found) == 3 and not failures
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------
@@ -217,23 +234,83 @@ def test_an_error_reaches_the_callers_of_its_batch_only():
     assert isinstance(one, UsageError) and isinstance(two, UsageError) and good == "good"
 
 
+def job_of(collection, k, labels=None, *, rank="hamming", weight=None, row=0):
+    query = Queries.from_codes(collection.index.codes()[[row]])
+    return SearchJob(collection, query, k, None, labels, rank, weight)
+
+
 def test_an_error_of_one_filter_does_not_reach_other_searches(toy_collection):
     index = toy_collection.index
-    real = index.search
+    real = index.neighbors
 
-    def search(packed, k, *, radius, labels):
+    def neighbors(queries, k, *, labels, **options):
         if labels == ("broken",):
             raise StorageError("broken")
-        return real(packed, k, radius=radius, labels=labels)
+        return real(queries, k, labels=labels, **options)
 
-    index.search = search
+    index.neighbors = neighbors
     collection = Collection(index, SimpleNamespace(), [])
-    packed = index.codes().packed[0]
     requests = ((3, None), (2, ("broken",)), (5, None))
-    jobs = [SearchJob(collection, packed, k, None, labels) for k, labels in requests]
-    one, broken, other = run_jobs(jobs)
-    assert isinstance(broken, StorageError) and len(one.ids) == 3 and len(other.ids) == 5
-    assert other.ids[:3] == one.ids and one.exact
+    one, broken, other = run_jobs([job_of(collection, k, labels) for k, labels in requests])
+    assert isinstance(broken, StorageError) and len(one) == 3 and len(other) == 5
+    assert [each.id for each in other[:3]] == [each.id for each in one]
+
+
+def test_searches_are_batched_by_ranking_and_weight(two_part_collection):
+    index = two_part_collection.index
+    real, batches = index.neighbors, []
+
+    def neighbors(queries, k, *, rank, weight, **options):
+        batches.append((rank, weight, len(queries)))
+        return real(queries, k, rank=rank, weight=weight, **options)
+
+    index.neighbors = neighbors
+    collection = Collection(index, SimpleNamespace(), [])
+    ways = [("hamming", None), ("class", None), ("photo", 2.0), ("photo", 0.5)]
+    jobs = [
+        job_of(collection, 4 + row, rank=rank, weight=weight, row=row)
+        for row in range(3)
+        for rank, weight in ways
+    ]
+    found = run_jobs(jobs)
+    assert sorted(batches, key=str) == sorted([(*way, 3) for way in ways], key=str)
+    for job, neighbors in zip(jobs, found, strict=True):
+        (alone,) = real(job.query, job.k, rank=job.rank, weight=job.weight)
+        assert [(n.id, n.score, n.distance) for n in neighbors] == [
+            (n.id, n.score, n.distance) for n in alone
+        ]
+
+
+# ---- queries as text -------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
+def test_a_query_survives_as_text(seed, content, classes):
+    random = np.random.default_rng(seed)
+    values = np.tanh(random.standard_normal((1, 20)) * 10.0 ** random.integers(-9, 2, (1, 20)))
+    query = Queries(
+        values.astype(np.float32),
+        content=random.standard_normal((1, 12)) if content else None,
+        probabilities=random.dirichlet(np.ones(5))[None] if classes else None,
+    )
+    rounded = to_halves(query)
+    index = SimpleNamespace(bits=20, content_bits=12 if content else 0)
+    again = parse_values(values_text(query), SimpleNamespace(index=index))
+    for each in (rounded, again):
+        assert (each.codes().packed == query.codes().packed).all(), "signs do not change"
+        assert np.abs(each.values - query.values).max() < 1e-3
+    assert (again.values == rounded.values).all()
+    assert content == (again.content is not None) and classes == (again.probabilities is not None)
+    if content:
+        assert (again.codes().content == query.codes().content).all()
+
+
+@pytest.mark.parametrize("text", ["", "AA==", "ADw", "fHw=" * 8, "x"])
+def test_text_that_is_no_query_is_refused(text):
+    index = SimpleNamespace(bits=16, content_bits=0)
+    with pytest.raises(Problem) as caught:
+        parse_values(text, SimpleNamespace(index=index))
+    assert caught.value.status == 422
 
 
 # ---- decoder processes -----------------------------------------------------------------------------------------------

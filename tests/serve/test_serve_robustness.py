@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -306,7 +308,23 @@ def test_a_service_that_cannot_start_is_reported(toy_collection, monkeypatch, ca
         wait_for(lambda: bool(failures))
         assert error_code(client.get("/readyz"), 503) == "start_failed"
         assert client.get("/healthz").status_code == 200
-    assert "cannot start" in caplog.text
+    assert "cannot start" in str(failures[0]) and "service cannot start" not in caplog.text
+    app = create_app(Service(toy_collection.config, ServeSettings()))
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        wait_for(lambda: "start_failed" in client.get("/readyz").text)
+    assert "service cannot start" in caplog.text
+
+
+def test_a_run_that_does_not_exist_is_named_once(toy_collection):
+    command = [sys.executable, "-m", "hadahash", "serve", toy_collection.root / "photos.index"]
+    done = subprocess.run(
+        [*map(str, command), "--run", "nosuch", "--port", "0"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode != 0 and done.stderr.count("nosuch") == done.stderr.count("\n") == 1
 
 
 def test_a_change_that_cannot_be_saved_is_not_served(collection_copy, monkeypatch):

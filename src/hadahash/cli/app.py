@@ -29,6 +29,7 @@ COMMANDS = {
     "encode": Lazy("Turn images into codes.", "encode:encode"),
     "index": Lazy("Build, update and inspect an index of photos.", "index:app"),
     "search": Lazy("Find the images most similar to a query image.", "search:search"),
+    "duplicates": Lazy("Find files that show the same photo.", "duplicates:duplicates"),
     "serve": Lazy("Search in the browser: a page and an HTTP API.", "serve:serve"),
     "reproduce": Lazy("Reproduce the paper's tables and figures.", "reproduce:reproduce"),
     "codebook": Lazy("Generate a codebook and measure its quality.", "codebook:codebook"),

@@ -50,6 +50,23 @@ PROTOCOL_NAMES = (
 DEFAULT_METHOD = "hcdh-far"
 
 
+def named_path(text: str | Path) -> Path:
+    """Convert the value of an option to a path.
+
+    Args:
+        text: The value, or the default.
+
+    Returns:
+        The path.
+
+    Raises:
+        typer.BadParameter: The value is empty, which would mean the current folder.
+    """
+    if not str(text).strip():
+        raise typer.BadParameter("the path is empty. Use . for the current folder.")
+    return Path(text)
+
+
 def changes(text: str) -> Any:
     """Return the option --set.
 
@@ -94,8 +111,29 @@ Protocol = Annotated[
 
 # Options of `hadahash train`.
 
+RunFolder = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        help="Run folder to write: model, log, split, checkpoint.",
+        parser=named_path,
+        metavar="PATH",
+    ),
+]
 Frozen = Annotated[
-    bool, typer.Option("--frozen", help="Train only the head, on features computed once.")
+    Optional[bool],  # noqa: UP045
+    typer.Option(
+        "--frozen/--no-frozen",
+        help="Train only the head, on features computed once. Default: without a GPU.",
+        show_default=False,
+    ),
+]
+ContentBits = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        help="Bits that tell the photos of a class apart, beside the code; a multiple of 8. "
+        "Default: 128; 0 for itq and lsh. 0: none, as in the paper."
+    ),
 ]
 SplitSeed = Annotated[
     Optional[int],  # noqa: UP045
@@ -121,4 +159,23 @@ Resume = Annotated[
 ]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace an existing run in the folder.")
+]
+
+# Options of commands that take embeddings.
+
+Embeddings = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--embeddings",
+        metavar="FILE",
+        help="Embeddings instead of images: .npy, .npz, .parquet, .arrow or .feather.",
+    ),
+]
+Array = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="Array of the .npz file, or column of the table, that has the embeddings."),
+]
+Ids = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="Ids of the embeddings: a text file with one per line, or a column."),
 ]

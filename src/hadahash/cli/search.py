@@ -3,59 +3,114 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from ..errors import UsageError
 from . import options, output
+
+if TYPE_CHECKING:
+    from ..index import Index
+    from ..photos import SearchHit
 
 
 def search(
     index: Annotated[Path, typer.Argument(help="Folder of an index.")],
-    image: Annotated[Path, typer.Argument(help="The query image.")],
+    image: Annotated[Optional[Path], typer.Argument(help="The query image.")] = None,  # noqa: UP045
+    id_: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--id", help="Search from this item of the index instead; needs no model."),
+    ] = None,
     k: Annotated[int, typer.Option("-k", help="Number of results.")] = 10,
+    rank: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="Order: hamming (distance of the class bits), class (probability of sharing a "
+            "class), photo (class and content). Default: photo if the index has content bits, "
+            "else hamming."
+        ),
+    ] = None,
+    weight: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            help="Weight of the content for --rank photo: 0 looks at the kind only, large values "
+            "at the photo only. Default: that of the model."
+        ),
+    ] = None,
     radius: Annotated[
-        int | None, typer.Option(help="Maximum Hamming distance of a result.")
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Maximum Hamming distance of the class bits."),
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(help="Only results with this label. May be repeated.")
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(help="Only results with this label. May be repeated."),
     ] = None,
     page: Annotated[
-        Path | None,
+        Optional[Path],  # noqa: UP045
         typer.Option("--sheet", help="Also write an HTML page with the images to this file."),
     ] = None,
     run: options.Run = None,
     json: options.Json = False,
     device: options.Device = "auto",
 ) -> None:
-    """Find the images most similar to a query image.
+    """Find the images most similar to a query image, the most similar first.
 
     Example: hadahash search photos.index cat.jpg -k 10 --sheet cat.html
     """
     from ..index import Index
-    from ..photos import find_similar, load_model_of
+    from ..photos import check_rank, default_rank, find_similar, find_similar_to, load_model_of
 
+    if (image is None) == (id_ is None):
+        raise UsageError("Give either an image file or --id ID.")
     opened = Index.open(index)
-    found = find_similar(
-        opened,
-        load_model_of(opened, index, run, device=device),
-        image,
-        k=k,
-        radius=radius,
-        labels=label or (),
-    )
+    rank = check_rank(opened, rank or default_rank(opened))
+    if weight is not None and rank != "photo":
+        raise UsageError(f"--weight is for --rank photo, got --rank {rank}.")
+    settings: dict[str, Any] = {
+        "k": k,
+        "radius": radius,
+        "labels": label or (),
+        "rank": rank,
+        "weight": weight,
+    }
+    if id_ is not None:
+        found = find_similar_to(opened, id_, **settings)
+    else:
+        model = load_model_of(opened, index, run, device=device)
+        found = find_similar(opened, model, image, **settings)
     if page is not None:
-        from ..visuals.search_sheet import write_search_sheet
-
-        for problem in write_search_sheet(page, image, found, bits=opened.bits):
-            output.info(f"Image not shown: {problem}")
+        _write_sheet(page, image or _file_of(opened, id_), found, opened, rank)
     if json:
-        output.as_json({"image": str(image), "hits": [hit._asdict() for hit in found]})
-        return
-    output.result(f"{'rank':>4}  {'bits':>4}  {'label':<16}id")
-    for rank, hit in enumerate(found, 1):
-        output.result(
-            f"{rank:>4}  {hit.distance:>4}  {', '.join(map(str, hit.labels)) or '-':<16}{hit.id}"
-        )
+        query = {"image": str(image)} if id_ is None else {"id": id_}
+        output.as_json({**query, "rank": rank, "hits": [hit._asdict() for hit in found]})
+    else:
+        _print(found, content=bool(opened.content_bits))
     if page is not None:
         output.info(f"wrote {page}")
+
+
+def _print(found: list[SearchHit], *, content: bool) -> None:
+    title = "  content" if content else ""
+    output.result(f"{'rank':>4}  {'bits':>4}{title}  {'label':<16}id")
+    for place, hit in enumerate(found, 1):
+        labels = ", ".join(map(str, hit.labels)) or "-"
+        bits = f"  {hit.content_distance:>7}" if content else ""
+        output.result(f"{place:>4}  {hit.distance:>4}{bits}  {labels:<16}{hit.id}")
+
+
+def _write_sheet(page: Path, query: Path, found: list[SearchHit], opened: Index, rank: str) -> None:
+    from ..visuals.search_sheet import write_search_sheet
+
+    for problem in write_search_sheet(
+        page, query, found, bits=opened.bits, content_bits=opened.content_bits, rank=rank
+    ):
+        output.info(f"Image not shown: {problem}")
+
+
+def _file_of(opened: Index, given: Any) -> Path:
+    """The image file of an item."""
+    from ..index import parse_id
+
+    (item,) = opened.get([parse_id(given, opened.id_type)])
+    return Path(str(item.id if item.path is None else item.path))

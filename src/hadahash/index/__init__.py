@@ -13,9 +13,14 @@ from .api import (
     parse_id,
     parse_labels,
 )
+from .dismissed import Dismissed
+from .duplicates import DuplicateGroup, Duplicates, find_duplicates
 
 __all__ = [
     "ENGINES",
+    "Dismissed",
+    "DuplicateGroup",
+    "Duplicates",
     "Filter",
     "Hit",
     "Hits",
@@ -23,6 +28,7 @@ __all__ = [
     "Item",
     "Neighbor",
     "SearchRequest",
+    "find_duplicates",
     "list_engines",
     "parse_id",
     "parse_labels",

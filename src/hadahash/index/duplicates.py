@@ -1,31 +1,253 @@
-"""Groups of items with nearly equal codes."""
+"""Groups of items that show the same photo: nearly equal content bits, or codes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..native.search import nearest
-from ..native.tables import Rows, Table, bitmap, rows_of
+from ..codes import Codes, as_ids, check_bits, hamming
+from ..errors import UsageError
+from ..native.tables import rows_of
 from .api import Index
 from .checks import whole_number
-from .engines.routed import arrange
-from .items import Id
+from .dismissed import Dismissed
+from .duplicate_links import Links, find, join, spanning_links
+from .items import Id, Ids, find_sorted, id_array, quote_ids
 
-_QUERIES_PER_STEP = 1024
-_NEIGHBORS_PER_QUERY = 64
+_FEW = 32  # items of a group that are compared without looking for equal codes
+_EXACT_SIZE = 1024  # distinct codes of a group that are all compared with each other
+_SWEEPS = 64  # of a larger group: codes that are compared with all
+
+
+@dataclass(frozen=True)
+class DuplicateGroup:
+    """Items that are linked by distances of at most the threshold, directly or through others.
+
+    Attributes:
+        ids: Two or more ids, ascending.
+        widest: The greatest distance of two items of the group. It may be greater than the
+            threshold: a - b - c can be linked although a and c are far apart.
+        is_exact: Whether `widest` is exact. In a group of more than 1,024 distinct codes it may be
+            a lower bound.
+    """
+
+    ids: tuple[Id, ...]
+    widest: int
+    is_exact: bool = True
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self.ids)
+
+
+class Duplicates(Sequence[DuplicateGroup]):
+    """Groups of duplicates, the largest first, that can be asked again at a smaller threshold.
+
+    Attributes:
+        threshold: Maximum distance of two linked items.
+        part: "content" if content bits were compared, else "class".
+        bits: Number of bits that were compared.
+    """
+
+    def __init__(
+        self,
+        codes: Codes,
+        links: Links,
+        *,
+        threshold: int,
+        part: str,
+        dismissed: Dismissed | None = None,
+    ) -> None:
+        """Form the groups.
+
+        Args:
+            codes: The linked items: ids in ascending order, with the bits that were compared.
+            links: Minimum spanning forest: two rows of `codes` and their distance, int64 (m, 3).
+            threshold: Maximum distance of two linked items.
+            part: "content" or "class".
+            dismissed: Groups to leave out.
+        """
+        self.threshold, self.part, self.bits = threshold, part, codes.bits
+        self._codes, self._links = codes, links
+        self._dismissed = Dismissed() if dismissed is None else dismissed
+        self._groups = tuple(self._form_groups())
+
+    def __len__(self) -> int:
+        """Number of groups."""
+        return len(self._groups)
+
+    @overload
+    def __getitem__(self, number: int) -> DuplicateGroup: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> tuple[DuplicateGroup, ...]: ...
+
+    def __getitem__(self, number: int | slice) -> DuplicateGroup | tuple[DuplicateGroup, ...]:
+        """A group, or some groups."""
+        return self._groups[number]
+
+    @property
+    def ids(self) -> list[list[Id]]:
+        """The ids of each group."""
+        return [list(group.ids) for group in self]
+
+    @property
+    def surplus(self) -> int:
+        """Number of items that could be removed if one of each group is kept."""
+        return sum(len(group) - 1 for group in self)
+
+    def widest(self, count: int) -> list[DuplicateGroup]:
+        """The groups with the greatest distances, to choose a threshold by looking at them.
+
+        Args:
+            count: Number of groups.
+
+        Returns:
+            The groups, the widest first.
+        """
+        return sorted(self, key=lambda group: -group.widest)[:count]
+
+    def rethreshold(self, threshold: int) -> Duplicates:
+        """The groups at a smaller threshold, without another search.
+
+        Args:
+            threshold: Maximum distance of two linked items.
+
+        Returns:
+            The groups that `find_duplicates` would return.
+
+        Raises:
+            UsageError: The threshold is greater than that of the search.
+        """
+        threshold = whole_number("threshold", threshold, 0)
+        if threshold > self.threshold:
+            raise UsageError(
+                f"threshold must be <= {self.threshold}, that of the search, got {threshold}. "
+                "Search again for more distant items."
+            )
+        kept = self._links[self._links[:, 2] <= threshold]
+        return self._with(self._codes, kept, threshold, self._dismissed)
+
+    def without(self, dismissed: Dismissed) -> Duplicates:
+        """The groups that were not dismissed.
+
+        Args:
+            dismissed: Groups to leave out.
+
+        Returns:
+            The other groups.
+        """
+        return self._with(self._codes, self._links, self.threshold, dismissed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON values, to ask it again later.
+
+        Returns:
+            What `from_dict` takes.
+        """
+        return {
+            "threshold": self.threshold,
+            "part": self.part,
+            "bits": self.bits,
+            "ids": self._codes.ids.tolist(),
+            "codes": [row.tobytes().hex() for row in self._codes.packed],
+            "links": self._links.tolist(),
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Any, dismissed: Dismissed | None = None) -> Duplicates:
+        """The result that `to_dict` described.
+
+        Args:
+            stored: JSON values.
+            dismissed: Groups to leave out.
+
+        Returns:
+            The groups.
+
+        Raises:
+            UsageError: A value is missing or not valid.
+        """
+        try:
+            ids = as_ids(stored["ids"], len(stored["codes"]))
+            packed = np.frombuffer(bytes.fromhex("".join(stored["codes"])), np.uint8)
+            width = -(-check_bits(stored["bits"]) // 8)
+            codes = Codes(packed.reshape(len(ids), width), stored["bits"], ids)
+            links = np.array(stored["links"], np.int64).reshape(-1, 3)
+            if links.size and not 0 <= links[:, :2].min() <= links[:, :2].max() < len(ids):
+                raise ValueError("a link has no item")
+            threshold, part = int(stored["threshold"]), str(stored["part"])
+        except (KeyError, TypeError, ValueError, OverflowError, UsageError) as error:
+            raise UsageError(f"These are no stored duplicates ({error}). Search again.") from None
+        return cls(codes, links, threshold=threshold, part=part, dismissed=dismissed)
+
+    def _with(self, codes: Codes, links: Links, threshold: int, dismissed: Dismissed) -> Duplicates:
+        return Duplicates(codes, links, threshold=threshold, part=self.part, dismissed=dismissed)
+
+    def _form_groups(self) -> list[DuplicateGroup]:
+        groups = []
+        for rows in _components(len(self._codes), self._links):
+            ids = self._codes.ids[rows].tolist()
+            if not self._dismissed.covers(ids):
+                groups.append(DuplicateGroup(tuple(ids), *_widest(self._codes.packed[rows])))
+        return sorted(groups, key=lambda group: (-len(group), group.ids[0]))
+
+
+def find_duplicates(
+    index: Index,
+    threshold: int,
+    *,
+    same: Iterable[Sequence[Id]] = (),
+    dismissed: Dismissed | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Duplicates:
+    """Find groups of items whose content bits are nearly equal.
+
+    Without content bits the codes are compared: then a group may be a whole class. Items are linked
+    if they differ in at most `threshold` bits, and a group is what links connect. Equal codes are
+    compared only once.
+
+    Args:
+        index: The index.
+        threshold: Maximum distance of two linked items.
+        same: Groups of ids that are the same whatever their bits, such as equal files.
+        dismissed: Groups to leave out.
+        progress: Called with the number of items processed since the last call.
+
+    Returns:
+        The groups, the largest first.
+
+    Raises:
+        UsageError: `threshold` is not an integer >= 0, or an id of `same` is not in the index.
+
+    Example:
+        >>> from hadahash.codes import Codes, pack
+        >>> packed = pack([[1] * 8, [1] * 7 + [-1], [-1] * 8])
+        >>> found = find_duplicates(Index.build(Codes(packed, 8, ["a", "b", "c"])), 1)
+        >>> found.ids, found[0].widest, found.rethreshold(0).ids
+        ([['a', 'b']], 1, [])
+    """
+    codes = index.codes()
+    part = "class" if codes.content is None else "content"
+    codes = codes.class_codes() if codes.content is None else codes.content_codes()
+    limit = min(whole_number("threshold", threshold, 0), codes.bits)
+    links = _links_of(codes, limit, progress or (lambda count: None))
+    extra = _links_of_groups(codes.ids, same)
+    if len(extra):
+        links = join(np.arange(len(codes)), np.concatenate([extra, links]))
+    rows = np.unique(links[:, :2])
+    links[:, :2] = np.searchsorted(rows, links[:, :2])
+    return Duplicates(codes[rows], links, threshold=limit, part=part, dismissed=dismissed)
 
 
 def duplicate_groups(
     index: Index, radius: int, *, progress: Callable[[int], object] | None = None
 ) -> list[list[Id]]:
-    """Find groups of items connected by links of at most `radius` bits (single linkage).
-
-    A group has at least two items.
-
-    Equal codes are compared only once.
+    """The ids of the groups of `find_duplicates`.
 
     Args:
         index: The index.
@@ -37,103 +259,63 @@ def duplicate_groups(
 
     Raises:
         UsageError: `radius` is not an integer >= 0.
-
-    Example:
-        >>> from hadahash.codes import Codes, pack
-        >>> packed = pack([[1] * 8, [1] * 7 + [-1], [-1] * 8])
-        >>> duplicate_groups(Index.build(Codes(packed, 8, ["a", "b", "c"])), radius=1)
-        [['a', 'b']]
     """
-    radius = min(whole_number("radius", radius, 0), index.bits)
-    report = progress or (lambda count: None)
-    ids, codes = index.ids, index.codes()
-    packed, member, sizes = np.unique(codes.packed, axis=0, return_inverse=True, return_counts=True)
+    return find_duplicates(index, whole_number("radius", radius, 0), progress=progress).ids
+
+
+def _links_of(codes: Codes, radius: int, report: Callable[[int], object]) -> Links:
+    """Minimum spanning forest of all items."""
+    packed, first, member, sizes = np.unique(
+        codes.packed, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    own = first[member.ravel()]
+    copies = np.flatnonzero(own != np.arange(len(codes)))
+    equal = np.stack([own[copies], copies, np.zeros_like(copies)], axis=1)
     if radius == 0 or len(packed) == 0:
-        groups = np.arange(len(packed))
-        report(len(ids))
-    else:
-        groups = _components(rows_of(packed), index.bits, radius, sizes, report)
-    group = groups[member.ravel()]
-    order = np.argsort(group, kind="stable")  # keeps the order of ids inside each group
-    parts = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
-    found = [ids[rows].tolist() for rows in parts if len(rows) > 1]
-    return sorted(found, key=lambda members: (-len(members), members[0]))
+        report(len(codes))
+        return equal
+    links = spanning_links(rows_of(packed), codes.bits, radius, sizes, report)
+    links[:, :2] = first[links[:, :2]]
+    return np.concatenate([equal, links])
 
 
-def _components(
-    rows: Rows,
-    bits: int,
-    radius: int,
-    sizes: NDArray[np.int64],
-    report: Callable[[int], object],
-) -> NDArray[np.int64]:
-    """The component of each distinct code, by union-find over the links that searches return.
+def _links_of_groups(ids: Ids, groups: Iterable[Sequence[Id]]) -> Links:
+    """Links of length 0 from the first to the other items of each group."""
+    pairs = [(group[0], each) for group in groups for each in group[1:]]
+    if not pairs:
+        return np.zeros((0, 3), np.int64)
+    flat = id_array([each for pair in pairs for each in pair])
+    rows = find_sorted(ids, flat)
+    if (rows < 0).any():
+        raise UsageError(f"The index does not have {quote_ids(flat[rows < 0])}.")
+    return np.pad(rows.reshape(-1, 2), ((0, 0), (0, 1)))
 
-    First the nearest neighbors of every code are searched. Codes with as many neighbors as
-    requested may have more links, and are searched again among the codes outside of their
-    component. In dense data the number of links is therefore about the number of codes, not of
-    pairs.
+
+def _components(count: int, links: Links) -> Iterator[NDArray[np.int64]]:
+    """The rows of each group of linked items, ascending."""
+    parent = np.arange(count)
+    join(parent, links)
+    roots = find(parent, np.arange(count))
+    order = np.argsort(roots, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(roots[order])) + 1):
+        if len(rows) > 1:
+            yield rows
+
+
+def _widest(packed: NDArray[np.uint8]) -> tuple[int, bool]:
+    """The greatest distance of two codes, and whether it is exact.
+
+    Distances to the majority c of a large group bound the others: d(x, y) <= d(x, c) + d(c, y). So
+    codes are compared with all others from the most distant on, until the rest cannot be farther
+    apart, at most `_SWEEPS` of them.
     """
-    table, parent = arrange(rows, bits), np.arange(len(rows))
-    pending: list[NDArray[np.int64]] = []
-    for start in range(0, len(rows), _QUERIES_PER_STEP):
-        queries = np.arange(start, min(start + _QUERIES_PER_STEP, len(rows)))
-        full = _link(table, rows, queries, radius, parent, None)
-        pending.append(queries[full])
-        report(int(sizes[queries[~full]].sum()))
-    queries = np.concatenate(pending)
-    while len(queries):
-        roots = _find(parent, np.arange(len(parent)))
-        queries = queries[np.argsort(roots[queries], kind="stable")]
-        cuts = np.flatnonzero(np.diff(roots[queries])) + 1
-        pending = []
-        for members in np.split(queries, cuts):
-            outside = roots != roots[members[0]]
-            allowed = bitmap(outside if table.ordinals is None else outside[table.ordinals])
-            for start in range(0, len(members), _QUERIES_PER_STEP):
-                part = members[start : start + _QUERIES_PER_STEP]
-                full = _link(table, rows, part, radius, parent, allowed)
-                pending.append(part[full])
-                report(int(sizes[part[~full]].sum()))
-        queries = np.concatenate(pending)
-    return _find(parent, np.arange(len(parent)))
-
-
-def _link(
-    table: Table,
-    rows: Rows,
-    queries: NDArray[np.int64],
-    radius: int,
-    parent: NDArray[np.int64],
-    allowed: NDArray[np.uint64] | None,
-) -> NDArray[np.bool_]:
-    """Join each query with the allowed codes within the radius; returns which may have more."""
-    k = min(_NEIGHBORS_PER_QUERY, len(rows))
-    limits = np.full(len(queries), (radius + 1) << 32, np.uint64)
-    keys = nearest(table, rows[queries], k=k, limits=limits, allowed=allowed).keys
-    row, column = np.nonzero(keys < limits[:, None])
-    ordinals = (keys[row, column] & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    _union(parent, queries[row], ordinals)
-    return np.asarray(keys[:, -1] < limits) & (k < len(rows))
-
-
-def _find(parent: NDArray[np.int64], nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The root of each node; paths are halved on the way."""
-    while True:
-        up = parent[nodes]
-        top = parent[up]
-        if np.array_equal(up, top):
-            return up
-        parent[nodes] = top
-        nodes = up
-
-
-def _union(parent: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> None:
-    """Join the components of each pair."""
-    while True:
-        first, second = _find(parent, first), _find(parent, second)
-        differ = first != second
-        if not differ.any():
-            return
-        first, second = first[differ], second[differ]
-        np.minimum.at(parent, np.maximum(first, second), np.minimum(first, second))
+    distinct = packed if len(packed) <= _FEW else np.unique(packed, axis=0)
+    if len(distinct) <= _EXACT_SIZE:
+        return int(hamming(distinct, distinct).max()), True
+    majority = np.packbits(np.unpackbits(distinct, axis=1).mean(axis=0) > 0.5)
+    reach, widest = hamming(majority[None], distinct)[0], 0
+    for row in np.argsort(-reach, kind="stable")[:_SWEEPS].tolist():
+        if 2 * reach[row] <= widest:
+            return widest, True
+        widest = max(widest, int(hamming(distinct[[row]], distinct).max()))
+    return widest, False

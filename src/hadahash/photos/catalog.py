@@ -46,6 +46,13 @@ SELECT id, size, digest, reason IS NULL FROM photos
 WHERE root = ? AND id NOT IN (SELECT id FROM found WHERE root = ?)
 """
 
+_EQUAL = """
+SELECT digest, id FROM photos WHERE reason IS NULL AND digest IN (
+    SELECT digest FROM photos WHERE reason IS NULL AND length(digest) > 0
+    GROUP BY digest HAVING count(*) > 1
+) ORDER BY id
+"""
+
 
 class FileStat(NamedTuple):
     """Size and modification time, to detect changed files without reading them."""
@@ -193,6 +200,35 @@ class Catalog:
                 "SELECT id, reason FROM photos WHERE reason IS NOT NULL ORDER BY id"
             )
             return [Skipped(os.fsdecode(each), reason) for each, reason in rows]
+
+    def equal_files(self) -> list[list[str]]:
+        """Return groups of files with the same content; none if there is no catalog."""
+        if not self.path.exists():
+            return []
+        groups: dict[bytes, list[str]] = {}
+        with self._open() as connection:
+            for digest, each in connection.execute(_EQUAL):
+                groups.setdefault(digest, []).append(os.fsdecode(each))
+        return list(groups.values())
+
+    def digests(self, ids: Iterable[object]) -> set[bytes | None]:
+        """Return the distinct digests of files; None for those that are not known.
+
+        Args:
+            ids: The files.
+
+        Returns:
+            The digests.
+        """
+        if not self.path.exists():
+            return {None}
+        found: set[bytes | None] = set()
+        with self._open() as connection:
+            for each in ids:
+                query = "SELECT digest FROM photos WHERE id = ?"
+                row = connection.execute(query, (os.fsencode(str(each)),)).fetchone()
+                found.add(row[0] if row and row[0] else None)
+        return found
 
     def count_skipped(self) -> int:
         """Return the number of files that have no code; 0 if there is no catalog."""

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UsageError, unknown
+from ..ranking import RANKS
 
 if TYPE_CHECKING:
-    from ..index import Index
+    from ..index import Index, Neighbor
     from ..index.items import Id, Label
     from ..model import HashModel
 
@@ -19,15 +20,56 @@ class SearchHit(NamedTuple):
 
     Attributes:
         id: Its id in the index.
-        distance: Number of bits in which its code differs from the query's.
+        distance: Number of class bits in which its code differs from the query's.
         labels: Its labels.
         path: Its file, if the index has its path.
+        score: The greater, the more similar; None if photos are ordered by distance.
+        content_distance: Number of content bits that differ; None without content bits.
     """
 
     id: Id
     distance: int
     labels: tuple[Label, ...]
     path: str | None
+    score: float | None = None
+    content_distance: int | None = None
+
+
+def available_ranks(index: Index, *, content: bool = True) -> list[str]:
+    """The rankings that an index can answer.
+
+    Args:
+        index: The index.
+        content: Whether the query has content bits.
+
+    Returns:
+        Names of `hadahash.ranking.RANKS`.
+    """
+    if index.ranking is None:
+        return ["hamming"]
+    return ["hamming", "class", *(["photo"] if index.content_bits and content else [])]
+
+
+def default_rank(index: Index, *, content: bool = True) -> str:
+    """The ranking that puts the most similar photos first.
+
+    With content bits it is "photo". Without, it is "hamming": ranked by the probability of sharing
+    a class alone, an image would not even find itself.
+
+    Args:
+        index: The index.
+        content: Whether the query has content bits.
+
+    Returns:
+        A name of `available_ranks`.
+    """
+    return "photo" if "photo" in available_ranks(index, content=content) else "hamming"
+
+
+def content_weight(index: Index) -> float | None:
+    """The default weight of the content for the ranking "photo"; None if there is no content."""
+    ranking = index.ranking
+    return ranking.content_weight if ranking is not None and index.content_bits else None
 
 
 def find_similar(
@@ -38,6 +80,8 @@ def find_similar(
     k: int = 10,
     radius: int | None = None,
     labels: Sequence[str] = (),
+    rank: str | None = None,
+    weight: float | None = None,
 ) -> list[SearchHit]:
     """Find the photos most similar to one image.
 
@@ -49,6 +93,8 @@ def find_similar(
         radius: Maximum Hamming distance.
         labels: Only photos with one of these labels. A label of digits also matches the integer
             label.
+        rank: "hamming", "class" or "photo"; the default is that of `default_rank`.
+        weight: Weight of the content for "photo"; that of the model by default.
 
     Returns:
         The photos, most similar first.
@@ -65,9 +111,85 @@ def find_similar(
     if len(source.images) != 1:
         raise UsageError(f"Give exactly one image, got {len(source.images):,}.")
     label_filter = _parse_labels(index, labels)
-    codes = model.encode(image if isinstance(image, Path) else source)
-    (hits,) = index.neighbors(codes, k, radius=radius, labels=label_filter or None)
-    return [SearchHit(hit.id, hit.distance, hit.labels, hit.path) for hit in hits]
+    queries = model.queries(image if isinstance(image, Path) else source)
+    rank = check_rank(index, rank or default_rank(index))
+    (hits,) = index.neighbors(
+        queries, k, radius=radius, labels=label_filter or None, rank=rank, weight=weight
+    )
+    return [_hit(each) for each in hits]
+
+
+def find_similar_to(
+    index: Index,
+    item_id: str,
+    *,
+    k: int = 10,
+    radius: int | None = None,
+    labels: Sequence[str] = (),
+    rank: str | None = None,
+    weight: float | None = None,
+) -> list[SearchHit]:
+    """Find the photos most similar to a photo of the index. No model is needed.
+
+    Args:
+        index: The index to search in.
+        item_id: Id of the photo; integers as text.
+        k: As for `find_similar`.
+        radius: As for `find_similar`.
+        labels: As for `find_similar`.
+        rank: As for `find_similar`.
+        weight: As for `find_similar`.
+
+    Returns:
+        The other photos, most similar first.
+
+    Raises:
+        UsageError: The index has no such id, or no photo has one of the labels.
+    """
+    from ..index import parse_id
+
+    own = parse_id(item_id, index.id_type)
+    rank = check_rank(index, rank or default_rank(index))
+    (hits,) = index.neighbors(
+        index.codes([own]),
+        k + 1,  # one more: the photo finds itself
+        radius=radius,
+        labels=_parse_labels(index, labels) or None,
+        rank=rank,
+        weight=weight,
+    )
+    return [_hit(each) for each in hits if each.id != own][:k]
+
+
+def check_rank(index: Index, rank: str) -> str:
+    """Return the name of a ranking if an index can answer it.
+
+    Args:
+        index: The index.
+        rank: "hamming", "class" or "photo".
+
+    Returns:
+        `rank`.
+
+    Raises:
+        UsageError: The index has no content bits or no ranking.
+    """
+    possible = available_ranks(index)
+    if rank in RANKS and rank not in possible:
+        missing = "content bits" if index.ranking else "ranking: it was built by an older version"
+        raise UsageError(
+            f"rank {rank} is not possible: this index has no {missing}. "
+            f"Use {' or '.join(possible)}, or build the index again."
+        )
+    if rank not in possible:
+        raise unknown("ranking", rank, RANKS)
+    return rank
+
+
+def _hit(found: Neighbor) -> SearchHit:
+    return SearchHit(
+        found.id, found.distance, found.labels, found.path, found.score, found.content_distance
+    )
 
 
 def _parse_labels(index: Index, texts: Sequence[str]) -> list[Label]:

@@ -17,7 +17,6 @@ from ..data import (
     Split,
     find_dataset,
     make_split,
-    open_dataset,
     validation_split,
 )
 from ..encoding import FeatureCache
@@ -74,7 +73,7 @@ def train_run(
     if processes.rank > 0:  # only the first process downloads, writes and prints
         info = lambda text: None  # noqa: E731
         processes.barrier()
-    dataset = dataset or open_dataset(spec.data, spec.root, info=info)
+    dataset = dataset or spec.open(info=info)
     if processes.rank == 0:
         processes.barrier()
     job = _plan(config, spec, dataset)
@@ -132,7 +131,7 @@ def _plan(config: Config, spec: DataSpec, dataset: LabelledImages) -> _Job:
 
 def _already_finished(run: RunDir, request: dict[str, Any], device: str, info: Info) -> HashModel:
     record = run.record()
-    changed = differences(_requested(record, request), request)
+    changed = _changes(_requested(record, request), request)
     require(
         not changed,
         f"{run.path} contains a finished run with other settings or data "
@@ -155,12 +154,17 @@ def _requested(record: dict[str, Any], request: dict[str, Any]) -> dict[str, Any
 
 
 def _check_request(before: dict[str, Any] | None, now: dict[str, Any], run: RunDir) -> None:
-    changed = differences(before or now, now)
+    changed = _changes(before or now, now)
     require(
         not changed,
         f"{run.path} contains an unfinished training run with other settings or data "
         f"({'; '.join(changed[:4])}). Use the same ones, or start again with --overwrite.",
     )
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What differs between two requests; a request without content bits does not name them."""
+    return differences({"content_bits": 0, **before}, {"content_bits": 0, **now})
 
 
 def validation_map(

@@ -13,6 +13,11 @@ from .templating import write_page
 from .thumbnails import data_uri, shrink
 
 _SIDE = 360  # pixels of a picture on the longest side
+_ORDERS = {
+    "hamming": "by the Hamming distance of the codes",
+    "class": "by the probability of showing the same kind",
+    "photo": "by kind and content",
+}
 
 
 class SheetHit(Protocol):
@@ -61,15 +66,23 @@ class SheetPicture:
 
 
 def write_search_sheet(
-    path: str | Path, query: str | Path, hits: Sequence[SheetHit], *, bits: int | None = None
+    path: str | Path,
+    query: str | Path,
+    hits: Sequence[SheetHit],
+    *,
+    bits: int | None = None,
+    content_bits: int = 0,
+    rank: str = "hamming",
 ) -> list[str]:
     """Write the query and its results as one self-contained HTML page.
 
     Args:
         path: The page to write.
         query: File of the query image.
-        hits: Results, nearest first.
+        hits: Results, most similar first.
         bits: Code length, to show distances as "3 of 64 bits differ".
+        content_bits: Number of content bits; 0 without.
+        rank: How the results are ordered: "hamming", "class" or "photo".
 
     Returns:
         One line for each image that could not be read; the sheet shows a placeholder for it.
@@ -82,12 +95,17 @@ def write_search_sheet(
         _picture(
             Path(str(hit.id if hit.path is None else hit.path)),
             labels=", ".join(map(str, hit.labels)),
-            distance=describe_distance(int(hit.distance), bits),
+            distance=_describe(hit, bits, content_bits),
         )
         for hit in hits
     ]
     write_page(
-        path, "search_sheet.html.j2", title=f"Similar to {shown.name}", query=shown, hits=pictures
+        path,
+        "search_sheet.html.j2",
+        title=f"Similar to {shown.name}",
+        query=shown,
+        hits=pictures,
+        order=_ORDERS[rank],
     )
     return [each.problem for each in (shown, *pictures) if each.problem]
 
@@ -112,6 +130,12 @@ def describe_distance(distance: int, bits: int | None = None) -> str:
         f"{distance} of {bits} bits" if bits else "1 bit" if distance == 1 else f"{distance} bits"
     )
     return f"{count} differs" if distance == 1 else f"{count} differ"
+
+
+def _describe(hit: SheetHit, bits: int | None, content_bits: int) -> str:
+    text = describe_distance(int(hit.distance), bits)
+    content = getattr(hit, "content_distance", None)
+    return text if content is None else f"{text}; {content} of {content_bits} content bits"
 
 
 def _picture(file: Path, *, labels: str = "", distance: str = "") -> SheetPicture:

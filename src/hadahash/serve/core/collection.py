@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UsageError
-from ...index import Index, Item
+from ...index import Index, Item, Neighbor
 from ...index.items import id_array
-from ...photos import check_model, load_model_of
+from ...photos import check_model, image_folders, load_model_of
 from . import names
 from .names import Id
 
@@ -63,20 +63,12 @@ def resolve_config(
             f"{index} does not record the model of its codes. "
             f"Give its run: hadahash serve {index} --run RUN"
         )
+    if run is not None and not run.is_dir():
+        raise UsageError(f"{run} is not a folder. Give the run that made the index with --run.")
     for folder in images:
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder. Give the image folder with --images.")
-    indexed = [Path(meta["images"])] if "images" in meta and not images else []
-    return ServeConfig(index, run, (*images, *indexed))
-
-
-class Neighbor(NamedTuple):
-    """A search result."""
-
-    item: Item
-    distance: int
-    code: Packed
-    has_image: bool
+    return ServeConfig(index, run, tuple(images or image_folders(meta)))
 
 
 class Collection:
@@ -146,18 +138,7 @@ class Collection:
                 requested = requested[self.index.has(requested)]
         return {}
 
-    def neighbors(self, ids: Sequence[Id], distances: Sequence[int]) -> list[Neighbor]:
-        """Return search results with their items, without those that have been removed."""
-        found = self.lookup(ids)
-        neighbors = []
-        for each, distance in zip(ids, distances, strict=True):
-            if each in found:
-                item, code = found[each]
-                has_image = self.image_path(item) is not None
-                neighbors.append(Neighbor(item, distance, code, has_image))
-        return neighbors
-
-    def image_path(self, item: Item) -> Path | None:
+    def image_path(self, item: Item | Neighbor) -> Path | None:
         """Return the image file of an item, if it is in one of the folders, links resolved.
 
         Where the images were moved, or the index was built on another machine, the id is used as
@@ -169,7 +150,7 @@ class Collection:
         return next(filter(None, paths), None)
 
 
-def display_name(item: Item) -> str:
+def display_name(item: Item | Neighbor) -> str:
     """Return the file name of an item, without folders, as JSON text."""
     path = item.path or str(item.id)
     return str(names.to_json(PurePosixPath(path).name or str(item.id)))

@@ -1,4 +1,4 @@
-"""Uploaded images to codes."""
+"""Uploaded images to queries."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .batcher import Batcher
-from .collection import Packed
 from .decode_pool import DecodePool
+from .query import to_halves
 from .timing import StageTimer
 
 if TYPE_CHECKING:
     from ...model import HashModel
+    from ...queries import Queries
 
 
 class _EncodeJob(NamedTuple):
@@ -35,12 +36,12 @@ class Encoder:
         self, pool: DecodePool, *, max_batch: int, on_batch: Callable[[int], object]
     ) -> None:
         self._pool = pool
-        self._batcher: Batcher[_EncodeJob, Packed] = Batcher(
+        self._batcher: Batcher[_EncodeJob, Queries] = Batcher(
             _encode_jobs, max_batch=max_batch, on_batch=on_batch
         )
 
-    async def encode(self, image: bytes, model: HashModel, timer: StageTimer) -> Packed:
-        """Return the code of an image file.
+    async def encode(self, image: bytes, model: HashModel, timer: StageTimer) -> Queries:
+        """Return the query of an image file.
 
         Args:
             image: The file.
@@ -48,7 +49,7 @@ class Encoder:
             timer: Records the stages "decode" and "encode".
 
         Returns:
-            The packed code.
+            One row, rounded to numbers of 16 bits.
 
         Raises:
             Problem: If the image cannot be decoded.
@@ -56,19 +57,19 @@ class Encoder:
         timer.skip()
         pixels = await self._pool.decode_for_model(image, model.preprocess)
         timer.stage("decode")
-        packed = await self._batcher.submit(_EncodeJob(model, pixels))
+        query = await self._batcher.submit(_EncodeJob(model, pixels))
         timer.stage("encode")
-        return packed
+        return query
 
     def close(self) -> None:
         """Drop the images that have not been encoded."""
         self._batcher.close()
 
 
-def _encode_jobs(jobs: Sequence[_EncodeJob]) -> list[Packed | Exception]:
-    codes: dict[int, Packed | Exception] = {}
+def _encode_jobs(jobs: Sequence[_EncodeJob]) -> list[Queries | Exception]:
+    found: dict[int, Queries | Exception] = {}
     for model in {id(job.model): job.model for job in jobs}.values():
         rows = [row for row, job in enumerate(jobs) if job.model is model]
-        packed = model.encode(np.stack([jobs[row].pixels for row in rows])).packed
-        codes.update(zip(rows, packed, strict=True))
-    return [codes[row] for row in range(len(jobs))]
+        queries = model.queries(np.stack([jobs[row].pixels for row in rows]))
+        found.update((row, to_halves(queries[place])) for place, row in enumerate(rows))
+    return [found[row] for row in range(len(jobs))]

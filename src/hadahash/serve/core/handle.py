@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from ...codes import Codes
 from ...errors import StorageError
 from ..problem import Problem, busy, invalid, unknown_id
 from .batcher import Batcher
-from .collection import Collection, Packed, ServeConfig, stamp_of
+from .collection import Collection, ServeConfig, stamp_of
 from .names import Id, from_json
 
 LOG = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class Add(NamedTuple):
     """Add an item. `id` and `labels` are as the client sent them."""
 
     id: Id
-    packed: Packed
+    codes: Codes  # one row
     labels: Sequence[str]
 
     def apply(self, collection: Collection) -> Id:
@@ -37,7 +38,7 @@ class Add(NamedTuple):
         if collection.lookup([item_id]):
             hint = "Choose another id, or delete the item first."
             raise Problem(409, "known_id", "The index already has an item with this id.", hint)
-        codes = Codes(packed=self.packed[None], bits=collection.bits, ids=np.array([item_id]))
+        codes = replace(self.codes, ids=np.array([item_id]))
         collection.index.add(codes, [[from_json(label) for label in self.labels]])
         return item_id
 

@@ -7,59 +7,83 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .collection import Collection, Packed
+from ...errors import UsageError
+from ...index import Neighbor
+from ...queries import Queries
+from .collection import Collection
 from .names import Id
+
+_ATTEMPTS = 5
 
 
 class SearchJob(NamedTuple):
-    """One query. Jobs that differ only in `packed` and `k` are searched together."""
+    """One query. Jobs that differ only in the query and in `k` are searched together."""
 
     collection: Collection
-    packed: Packed
+    query: Queries  # one row
     k: int
     radius: int | None
     labels: tuple[Id, ...] | None
+    rank: str
+    weight: float | None
+
+    def group(self) -> object:
+        """Return a key that is equal for jobs that can be searched in one call."""
+        query = self.query
+        binary = bool((np.abs(query.values) == 1).all())  # such queries are ranked differently
+        parts = (binary, query.content is None, query.probabilities is None)
+        return (id(self.collection), self.radius, self.labels, self.rank, self.weight, *parts)
 
 
-class SearchResult(NamedTuple):
-    """The nearest ids, nearest first."""
-
-    ids: list[Id]
-    distances: list[int]
-    exact: bool
-
-
-def run_jobs(jobs: Sequence[SearchJob]) -> list[SearchResult | Exception]:
+def run_jobs(jobs: Sequence[SearchJob]) -> list[list[Neighbor] | Exception]:
     """Search all jobs, each group in one call.
 
     Args:
         jobs: The queries.
 
     Returns:
-        One result per job, or the exception that its group raised.
+        The neighbors of each job, best first, or the exception that its group raised.
     """
     groups: dict[object, list[int]] = {}
     for row, job in enumerate(jobs):
-        key = (id(job.collection), job.radius, job.labels)
-        groups.setdefault(key, []).append(row)
-    results: dict[int, SearchResult | Exception] = {}
+        groups.setdefault(job.group(), []).append(row)
+    results: dict[int, list[Neighbor] | Exception] = {}
     for rows in groups.values():
         try:
-            found: Sequence[SearchResult | Exception] = _search_group([jobs[row] for row in rows])
+            found: Sequence[list[Neighbor] | Exception] = _search_group([jobs[row] for row in rows])
         except Exception as error:  # raised again for each job of the group
             found = [error] * len(rows)
         results.update(zip(rows, found, strict=True))
     return [results[row] for row in range(len(jobs))]
 
 
-def _search_group(jobs: Sequence[SearchJob]) -> list[SearchResult]:
+def _search_group(jobs: Sequence[SearchJob]) -> list[list[Neighbor]]:
     """Search once with the largest k and truncate the results of each job."""
-    first = jobs[0]
-    packed, k = np.stack([job.packed for job in jobs]), max(job.k for job in jobs)
-    hits = first.collection.index.search(packed, k, radius=first.radius, labels=first.labels)
-    results = []
-    for row, job in enumerate(jobs):
-        count = min(job.k, int(hits.counts[row]))
-        ids, distances = hits.ids[row, :count].tolist(), hits.distances[row, :count].tolist()
-        results.append(SearchResult(ids, distances, bool(hits.exact_rows[row])))
-    return results
+    first, k = jobs[0], max(job.k for job in jobs)
+    queries = _stacked([job.query for job in jobs])
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            found = first.collection.index.neighbors(
+                queries,
+                k,
+                radius=first.radius,
+                labels=first.labels,
+                rank=first.rank,
+                weight=first.weight,
+            )
+            break
+        except UsageError:  # an engine that looks items up afterwards may miss a removed one
+            if attempt == _ATTEMPTS:
+                raise
+    return [neighbors[: job.k] for neighbors, job in zip(found, jobs, strict=True)]
+
+
+def _stacked(queries: Sequence[Queries]) -> Queries:
+    values, content, probabilities = (
+        [getattr(each, name) for each in queries] for name in ("values", "content", "probabilities")
+    )
+    return Queries(
+        np.concatenate(values),
+        content=None if content[0] is None else np.concatenate(content),
+        probabilities=None if probabilities[0] is None else np.concatenate(probabilities),
+    )

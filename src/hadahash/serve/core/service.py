@@ -7,18 +7,18 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-import numpy as np
 from anyio import CapacityLimiter
 
+from ...codes import Codes
 from ...errors import HadaHashError
-from ...index import Item
-from ..problem import Problem, busy, invalid, unknown_id
+from ...index import Item, Neighbor
+from ...queries import Queries
+from ..problem import Problem, busy, invalid
 from ..settings import ServeSettings
 from .batcher import Batcher
-from .collection import Collection, Neighbor, Packed, ServeConfig
+from .collection import Collection, ServeConfig
 from .decode_pool import DecodePool
 from .encode import Encoder
 from .handle import Add, IndexHandle, Remove
@@ -26,7 +26,15 @@ from .media import Media
 from .metrics import Metrics
 from .names import Id, parse_labels
 from .overview import OverviewCache, build_overview
-from .search import SearchJob, SearchResult, run_jobs
+from .query import (
+    NewItem,
+    SearchQuery,
+    choose_rank,
+    parse_codes,
+    parse_values,
+    stored_query,
+)
+from .search import SearchJob, run_jobs
 from .timing import StageTimer
 
 LOG = logging.getLogger(__name__)
@@ -34,28 +42,19 @@ T = TypeVar("T")
 _LOOKUP_THREADS = 4
 _THUMBNAIL_NICENESS = 5
 _START_FAILED = "The service cannot start"
+_SEE_LOG = "See the log of the service."
 _RELOAD_FAILED = "The index on disk cannot be opened, the previous one is served"
-
-
-@dataclass(frozen=True)
-class SearchQuery:
-    """Parameters of a search. Exactly one of id, code and an image is given."""
-
-    id: Id | None = None
-    code: str | None = None
-    k: int = 10
-    radius: int | None = None
-    labels: tuple[str, ...] = ()
 
 
 class Found(NamedTuple):
     """The answer to a search."""
 
     item: Item | None  # the query, if it is an item of the index
-    packed: Packed
-    bits: int
-    neighbors: list[Neighbor]
-    exact: bool
+    query: Queries
+    real: bool  # whether the query has real values, not only bits
+    rank: str
+    weight: float | None
+    neighbors: list[tuple[Neighbor, bool]]  # and whether it has an image
 
 
 class Service:
@@ -95,7 +94,7 @@ class Service:
             max_batch=settings.batch,
             on_batch=batches.labels("encode").observe,
         )
-        self._searcher: Batcher[SearchJob, SearchResult] = Batcher(
+        self._searcher: Batcher[SearchJob, list[Neighbor]] = Batcher(
             run_jobs, max_batch=settings.batch, on_batch=batches.labels("search").observe
         )
         self.handle = IndexHandle(
@@ -124,11 +123,13 @@ class Service:
         try:
             await self.handle.reload()
             await asyncio.gather(self._uploaded.start(), self._stored.start())
-        except HadaHashError as error:
-            self._fail(_START_FAILED, error)
+        except HadaHashError:
+            self.problem = f"{_START_FAILED}. {_SEE_LOG}"  # the caller reports the error
             raise
         except Exception as error:
-            self._fail(_START_FAILED, error)
+            self.problem = f"{_START_FAILED}. {_SEE_LOG}"
+            if not isinstance(error, Problem):
+                LOG.exception("%s", _START_FAILED)
             raise HadaHashError(f"{_START_FAILED}: {error or repr(error)}") from error
         self.overview.invalidate()
         self.ready = True
@@ -156,7 +157,7 @@ class Service:
 
     def _fail(self, problem: str, error: Exception) -> None:
         """Report an error; repeated ones are logged once. File paths appear in the log only."""
-        self.problem = f"{problem}. See the log of the service."
+        self.problem = f"{problem}. {_SEE_LOG}"
         if self._reported != repr(error):
             self._reported = repr(error)
             unexpected = None if isinstance(error, (HadaHashError, Problem)) else error
@@ -188,7 +189,7 @@ class Service:
 
     # ---- requests ------------------------------------------------------------------------------
 
-    async def encode(self, image: bytes, timer: StageTimer) -> tuple[Packed, int]:
+    async def encode(self, image: bytes, timer: StageTimer) -> Queries:
         """Encode an uploaded image.
 
         Args:
@@ -196,16 +197,15 @@ class Service:
             timer: Records the stages.
 
         Returns:
-            The packed code and its number of bits.
+            One row.
 
         Raises:
             Problem: If the image cannot be decoded.
         """
-        collection = self.handle.current
-        return await self._encoder.encode(image, collection.model, timer), collection.bits
+        return await self._encoder.encode(image, self.handle.current.model, timer)
 
     async def search(self, query: SearchQuery, image: bytes | None, timer: StageTimer) -> Found:
-        """Find the nearest items.
+        """Find the most similar items.
 
         Args:
             query: What to search for.
@@ -222,53 +222,56 @@ class Service:
         self._check(query, image, collection)
         item = None
         if image is not None:
-            packed = await self._encoder.encode(image, collection.model, timer)
+            resolved = await self._encoder.encode(image, collection.model, timer)
+        elif query.values is not None:
+            resolved = parse_values(query.values, collection)
         elif query.code is not None:
-            packed = _parse_code(query.code, collection.bits)
+            resolved = Queries.from_codes(parse_codes(query.code, query.content, collection))
         else:
-            item, packed = await self._in_thread(_stored_code, collection, query.id)
+            item, resolved = await self._in_thread(stored_query, collection, query.id)
+        rank, weight = choose_rank(query, resolved, collection)
         labels = tuple(parse_labels(list(query.labels))) if query.labels else None
         timer.skip()
-        job = SearchJob(collection, packed, query.k, query.radius, labels)
-        result = await self._searcher.submit(job)
-        neighbors = await self._in_thread(collection.neighbors, result.ids, result.distances)
+        job = SearchJob(collection, resolved, query.k, query.radius, labels, rank, weight)
+        neighbors = await self._searcher.submit(job)
+        shown = await self._in_thread(_with_images, collection, neighbors)
         timer.stage("search")
-        return Found(item, packed, collection.bits, neighbors, result.exact)
+        real = image is not None or query.values is not None
+        return Found(item, resolved, real, rank, weight, shown)
 
     async def add(
         self,
-        given: Id,
-        labels: list[str],
-        code: str | None,
+        new: NewItem,
         image: bytes | None,
         timer: StageTimer,
-    ) -> tuple[Id, Packed]:
+    ) -> tuple[Id, Codes]:
         """Add an item and save the index. Only the code of an image is stored.
 
         Args:
-            given: The new id.
-            labels: The labels of the item.
-            code: The code in hexadecimal digits, unless an image is given.
+            new: The item.
             image: An image file.
             timer: Records the stages.
 
         Returns:
-            The id as it is stored, and the packed code.
+            The id as it is stored, and the code.
 
         Raises:
             Problem: If the parameters are not valid, or the id exists already.
         """
         collection = self.handle.current
-        if (image is None) == (code is None):
+        if (image is None) == (new.code is None):
             hint = "Send a form with an image, or JSON with a code."
             raise invalid("Give either an image or a code.", hint)
         if image is not None:
-            packed = await self._encoder.encode(image, collection.model, timer)
+            codes = (await self._encoder.encode(image, collection.model, timer)).codes()
         else:
-            packed = _parse_code(code or "", collection.bits)
-        stored = await self.handle.apply(Add(given, packed, labels))
+            codes = parse_codes(new.code or "", new.content, collection)
+        if codes.content_bits != collection.index.content_bits:
+            hint = "Send its content bits as `content`, or its image."
+            raise invalid("The items of this index have content bits.", hint)
+        stored = await self.handle.apply(Add(new.id, codes, new.labels))
         self.overview.invalidate()
-        return stored, packed
+        return stored, codes
 
     async def remove(self, given: Id) -> None:
         """Remove an item and save the index.
@@ -305,9 +308,10 @@ class Service:
 
     def _check(self, query: SearchQuery, image: bytes | None, collection: Collection) -> None:
         settings, bits = self.settings, collection.bits
-        if sum(value is not None for value in (query.id, query.code, image)) != 1:
+        given = (query.id, query.code, query.values, image)
+        if sum(value is not None for value in given) != 1:
             hint = 'Send a form with an image, or JSON such as {"id": "..."}.'
-            raise invalid("Give exactly one of: an image, a code, an id.", hint)
+            raise invalid("Give exactly one of: an image, a code, an id, values.", hint)
         if query.k > settings.max_k:
             raise invalid(f"k must be <= {settings.max_k}, got {query.k}.", "Use a smaller k.")
         if query.radius is not None and query.radius > bits:
@@ -317,19 +321,5 @@ class Service:
             raise invalid(f"At most {settings.max_labels} labels are allowed.", "Use fewer labels.")
 
 
-def _parse_code(digits: str, bits: int) -> Packed:
-    width = -(-bits // 8)
-    packed = np.frombuffer(bytes.fromhex(digits), np.uint8)
-    padding = 8 * width - bits
-    if len(packed) != width or (padding and packed[-1] & ((1 << padding) - 1)):
-        last = f"; the last {padding} bits must be 0." if padding else "."
-        hint = f"Send {2 * width} hexadecimal digits{last}"
-        raise invalid(f"code: the codes of this index have {bits} bits.", hint)
-    return packed
-
-
-def _stored_code(collection: Collection, given: Id | None) -> tuple[Item, Packed]:
-    found = collection.find("" if given is None else given)
-    if found is None:
-        raise unknown_id()
-    return found
+def _with_images(collection: Collection, neighbors: list[Neighbor]) -> list[tuple[Neighbor, bool]]:
+    return [(each, collection.image_path(each) is not None) for each in neighbors]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import mimetypes
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -22,7 +23,9 @@ from .routes_media import media_routes
 from .routes_ops import health_routes, overview_routes
 from .routes_search import search_routes
 
+LOG = logging.getLogger(__name__)
 _PAGES = {"/": "index.html", "/docs": "docs.html"}
+_PALETTE = "palette.css"  # one file for the page and for reports
 
 
 def create_app(
@@ -76,7 +79,9 @@ async def _run_service(
     try:
         await service.load()
     except HadaHashError as error:
-        if on_failure is not None:
+        if on_failure is None:
+            LOG.error("%s", error)
+        else:
             on_failure(error)
         return
     await service.watch()
@@ -86,6 +91,8 @@ def _add_page(app: FastAPI) -> None:
     """Serve the static files. They are read once; no path is built from a request."""
     folder = resources.files("hadahash.serve") / "static"
     files = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    palette = resources.files("hadahash.visuals") / "templates" / _PALETTE
+    files[_PALETTE] = palette.read_bytes()
     for route, name in _PAGES.items():
         app.add_api_route(route, _send_file(files[name], name), include_in_schema=False)
     for name, content in files.items():

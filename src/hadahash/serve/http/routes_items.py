@@ -7,6 +7,7 @@ from fastapi.responses import Response
 
 from ..core.batcher import admit
 from ..core.names import from_json, to_json
+from ..core.query import NewItem
 from ..core.service import Service
 from ..core.timing import StageTimer
 from . import schema
@@ -40,13 +41,13 @@ def item_routes(service: Service) -> APIRouter:
         parsed = await parse_request(request, ItemParameters, service)
         with admit(service.writes):
             timer, given = StageTimer(service.metrics), parsed.parameters
-            stored, packed = await service.add(
-                given.id, given.label, given.code, parsed.image, timer
-            )
+            new = NewItem(given.id, given.label, given.code, given.content)
+            stored, codes = await service.add(new, parsed.image, timer)
             return schema.ItemAnswer(
                 id=to_json(stored),
                 labels=[to_json(from_json(label)) for label in given.label],
-                code=packed.tobytes().hex(),
+                code=codes.packed.tobytes().hex(),
+                content=None if codes.content is None else codes.content.tobytes().hex(),
                 took_ms=schema.Took(**timer.elapsed()),
             )
 

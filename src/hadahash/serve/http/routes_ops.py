@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
 from ... import __version__
+from ...photos import available_ranks, content_weight, default_rank, default_threshold
 from ..core.overview import Overview
 from ..core.service import Service
 from . import schema
@@ -57,12 +58,17 @@ def overview_routes(service: Service) -> APIRouter:
 
 def _stats(service: Service, overview: Overview) -> schema.Stats:
     collection, settings = service.handle.current, service.settings
-    model = collection.model
+    model, index = collection.model, collection.index
     return schema.Stats(
         version=__version__,
         items=service.handle.count,
         bits=collection.bits,
-        engine=collection.index.engine,
+        content_bits=index.content_bits,
+        ranks=available_ranks(index),
+        rank=default_rank(index),
+        weight=content_weight(index),
+        same_photo=default_threshold(index.content_bits) if index.content_bits else None,
+        engine=index.engine,
         model={
             "method": model.config.method,
             "backbone": model.config.backbone,

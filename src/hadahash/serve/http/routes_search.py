@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Depends, Request
 
+from ...index import Neighbor
+from ...queries import Queries
 from ..core.batcher import admit
-from ..core.collection import Neighbor, display_name
+from ..core.collection import display_name
 from ..core.names import to_json
-from ..core.service import Found, SearchQuery, Service
+from ..core.query import SearchQuery, values_text
+from ..core.service import Found, Service
 from ..core.timing import StageTimer
 from ..problem import Problem
 from . import schema
@@ -35,12 +40,13 @@ def search_routes(service: Service) -> APIRouter:
         openapi_extra=request_body(SearchParameters),
     )
     async def search(request: Request) -> schema.SearchAnswer:
-        """The nearest items of an uploaded image, of a code, or of an item of the index."""
+        """The most similar items of an uploaded image, of a code, or of an item of the index."""
         service.require_ready()
         parsed = await parse_request(request, SearchParameters, service)
         with admit(service.searches):
             timer, given = StageTimer(service.metrics), parsed.parameters
-            query = SearchQuery(given.id, given.code, given.k, given.radius, tuple(given.label))
+            values = given.model_dump(exclude={"label"})
+            query = SearchQuery(**values, labels=tuple(given.label))
             return _answer(await service.search(query, parsed.image, timer), timer)
 
     @router.post("/encode", responses=BODY_ERRORS, openapi_extra=request_body(NoParameters))
@@ -53,9 +59,9 @@ def search_routes(service: Service) -> APIRouter:
             raise Problem(415, "no_image_sent", "The request contains no image.", hint)
         with admit(service.searches):
             timer = StageTimer(service.metrics)
-            packed, bits = await service.encode(parsed.image, timer)
+            query = await service.encode(parsed.image, timer)
             took = schema.Took(**timer.elapsed())
-            return schema.EncodeAnswer(code=packed.tobytes().hex(), bits=bits, took_ms=took)
+            return schema.EncodeAnswer(**_code(query), values=values_text(query), took_ms=took)
 
     return router
 
@@ -66,21 +72,37 @@ def _answer(found: Found, timer: StageTimer) -> schema.SearchAnswer:
         id=None if item is None else to_json(item.id),
         name=None if item is None else display_name(item),
         labels=[] if item is None else [to_json(label) for label in item.labels],
-        code=found.packed.tobytes().hex(),
-        bits=found.bits,
+        values=values_text(found.query) if found.real else None,
+        **_code(found.query),
     )
-    took = schema.Took(**timer.elapsed())
-    hits = [_hit(neighbor) for neighbor in found.neighbors]
-    return schema.SearchAnswer(query=query, hits=hits, exact=found.exact, took_ms=took)
+    return schema.SearchAnswer(
+        query=query,
+        rank=found.rank,
+        weight=found.weight,
+        hits=[_hit(*each) for each in found.neighbors],
+        exact=True,  # the service never limits the probes of a search
+        took_ms=schema.Took(**timer.elapsed()),
+    )
 
 
-def _hit(neighbor: Neighbor) -> schema.Hit:
-    item = neighbor.item
+def _code(query: Queries) -> dict[str, Any]:
+    codes = query.codes()
+    return {
+        "code": codes.packed.tobytes().hex(),
+        "bits": codes.bits,
+        "content": None if codes.content is None else codes.content.tobytes().hex(),
+        "content_bits": codes.content_bits,
+    }
+
+
+def _hit(neighbor: Neighbor, has_image: bool) -> schema.Hit:
     return schema.Hit(
-        id=to_json(item.id),
-        name=display_name(item),
-        labels=[to_json(label) for label in item.labels],
+        id=to_json(neighbor.id),
+        name=display_name(neighbor),
+        labels=[to_json(label) for label in neighbor.labels],
         distance=neighbor.distance,
+        content_distance=neighbor.content_distance,
+        score=neighbor.score,
         code=neighbor.code.tobytes().hex(),
-        has_image=neighbor.has_image,
+        has_image=has_image,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints, field_validator
 
@@ -12,6 +12,8 @@ NewName = Annotated[
     str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")
 ]
 Code = Annotated[str, StringConstraints(pattern=r"^([0-9a-fA-F]{2})+$", max_length=128)]
+Values = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z+/]+={0,2}$", max_length=32_768)]
+Rank = Literal["hamming", "class", "photo"]
 
 _ID_TEXT = (
     "Integers from 2**53 on are text. A character of a file name that is not UTF-8 is U+FFFD and "
@@ -30,9 +32,30 @@ class SearchParameters(_Parameters):
     code: Code | None = Field(
         None, description="Search from a code: its packed bits in hexadecimal digits."
     )
+    content: Code | None = Field(
+        None, description="Content bits of `code`, if the index has them; hexadecimal digits."
+    )
+    values: Values | None = Field(
+        None,
+        description="Search from `values` of an earlier response: the same query, without its "
+        "image.",
+    )
     k: int = Field(10, ge=1, description="Number of nearest items to return.")
     radius: int | None = Field(None, ge=0, description="Maximum distance in bits.")
     label: list[Label] = Field([], description="Only items with one of these labels.")
+    rank: Rank | None = Field(
+        None,
+        description="Order of the results. hamming: distance of the class bits. class: "
+        "probability of sharing a class. photo: class and content. Default: `rank` of /v1/stats.",
+    )
+    weight: float | None = Field(
+        None,
+        ge=0,
+        le=10_000,
+        allow_inf_nan=False,
+        description="Weight of the content for rank photo: 0 looks at the kind only, large values "
+        "at the photo only. Default: `weight` of /v1/stats.",
+    )
 
 
 class ItemParameters(_Parameters):
@@ -40,6 +63,7 @@ class ItemParameters(_Parameters):
 
     id: StrictInt | NewName = Field(description="A new id.")
     code: Code | None = Field(None, description="Its code, unless an image is uploaded.")
+    content: Code | None = Field(None, description="Content bits of `code`, if the index has them.")
     label: list[Label] = Field([], description="Its labels.")
 
     @field_validator("id")
@@ -69,7 +93,13 @@ class Hit(BaseModel):
     id: Id = Field(description=_ID_TEXT)
     name: str = Field(description="File name without folders.")
     labels: list[Id]
-    distance: int = Field(description="Number of bits that differ.")
+    distance: int = Field(description="Number of class bits that differ.")
+    content_distance: int | None = Field(
+        description="Number of content bits that differ; null without content bits."
+    )
+    score: float | None = Field(
+        description="The greater, the more similar; null if ordered by distance."
+    )
     code: str
     has_image: bool
 
@@ -82,12 +112,19 @@ class Query(BaseModel):
     labels: list[Id]
     code: str
     bits: int
+    content: str | None = Field(description="Content bits in hexadecimal digits.")
+    content_bits: int
+    values: str | None = Field(
+        description="For further searches from an uploaded image; null for codes and ids."
+    )
 
 
 class SearchAnswer(BaseModel):
-    """The nearest items, ordered by distance, then by id."""
+    """The most similar items first: by score (or distance), then by id."""
 
     query: Query
+    rank: Rank
+    weight: float | None = Field(description="Weight of the content; null unless rank is photo.")
     hits: list[Hit]
     exact: bool = Field(description="Guaranteed to equal a full scan.")
     took_ms: Took
@@ -98,6 +135,9 @@ class EncodeAnswer(BaseModel):
 
     code: str
     bits: int
+    content: str | None = Field(description="Content bits in hexadecimal digits.")
+    content_bits: int
+    values: str = Field(description="Real-valued query for /v1/search.")
     took_ms: Took
 
 
@@ -107,6 +147,7 @@ class ItemAnswer(BaseModel):
     id: Id = Field(description=_ID_TEXT)
     labels: list[Id]
     code: str
+    content: str | None
     took_ms: Took
 
 
@@ -138,6 +179,13 @@ class Stats(BaseModel):
     version: str
     items: int
     bits: int
+    content_bits: int
+    ranks: list[Rank] = Field(description="Possible values of `rank`.")
+    rank: Rank = Field(description="Default of `rank`.")
+    weight: float | None = Field(description="Default of `weight`; null without content bits.")
+    same_photo: int | None = Field(
+        description="Up to this distance of the content bits, two photos are called the same."
+    )
     engine: str
     model: dict[str, Any]
     labels: list[LabelCount] = Field(description="The most frequent labels of all items.")
@@ -204,7 +252,7 @@ def body_of(parameters: type[BaseModel]) -> dict[str, Any]:
     fields = {
         name: part
         for name, part in schema["properties"].items()
-        if name not in ("code", *_FROM_CODE[parameters])
+        if name not in _FROM_CODE[parameters]
     }
     form = {
         "type": "object",
@@ -222,8 +270,8 @@ def body_of(parameters: type[BaseModel]) -> dict[str, Any]:
 
 
 _FROM_CODE: dict[type[BaseModel], tuple[str, ...]] = {
-    SearchParameters: ("id",),
-    ItemParameters: (),
+    SearchParameters: ("id", "code", "content", "values"),
+    ItemParameters: ("code", "content"),
     NoParameters: (),
 }
 
@@ -238,7 +286,7 @@ def query_of(parameters: type[BaseModel]) -> list[dict[str, Any]]:
         OpenAPI parameters.
     """
     schema = parameters.model_json_schema()
-    skipped = ("code", *_FROM_CODE[parameters])
+    skipped = _FROM_CODE[parameters]
     return [
         {
             "name": name,

@@ -35,11 +35,10 @@ export async function search(parameters, signal) {
   return (await request("/v1/search", { method: "POST", body, signal, headers: { "Content-Type": "application/json" } })).json();
 }
 
-export async function searchImage(file, { k, radius, label }, signal) {
+export async function searchImage(file, { label, ...parameters }, signal) {
   const form = new FormData();
   form.append("image", file, "image");
-  form.append("k", k);
-  if (radius !== null) form.append("radius", radius);
+  for (const [name, value] of Object.entries(parameters)) if (value !== null) form.append(name, value);
   for (const each of label) form.append("label", each);
   return (await request("/v1/search", { method: "POST", body: form, signal })).json();
 }

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { drawBits, labelMark } from "./draw.js";
 import { CollectionMap } from "./map.js";
+import { description, dialWords, number, similarity, summary, weightAt } from "./words.js";
 
 const MAX_CHIPS = 200;
 const MAX_RESULTS = 100;
@@ -16,10 +17,9 @@ const create = (tag, className, text) => {
   if (text !== undefined) element.textContent = text; // never as HTML: names can contain anything
   return element;
 };
-const number = (value) => value.toLocaleString("en");
 const narrow = matchMedia("(max-width: 56rem)");
 
-// The query is an item of the index (id) or an uploaded image (upload: {file, url, code}).
+// The query is an item of the index (id) or an uploaded image (upload: {file, url, query}).
 const state = { id: null, upload: null, labels: new Set(), numbers: new Map(), stats: null, request: null };
 const uploads = new Map();
 const map = new CollectionMap($("map"), $("tip"), $("map-live"), searchFromItem);
@@ -30,7 +30,9 @@ const parameters = () => ({
   k: Number($("k").value),
   radius: Number($("radius").value) === state.stats.bits ? null : Number($("radius").value),
   label: [...state.labels],
+  ...(hasDial() ? { rank: "photo", weight: weightAt(Number($("dial").value), state.stats) } : {}),
 });
+const hasDial = () => state.stats.ranks.includes("photo");
 
 async function search() {
   if (!state.stats || (state.id === null && state.upload === null)) return;
@@ -53,7 +55,7 @@ function send(signal) {
     const k = Math.min(given.k + 1, state.stats.limits.max_k); // one more: the item finds itself
     return api.search({ ...given, id: state.id, k }, signal);
   }
-  if (state.upload.code !== null) return api.search({ ...given, code: state.upload.code }, signal);
+  if (state.upload.query) return api.search({ ...given, ...state.upload.query }, signal);
   return api.searchImage(state.upload.file, given, signal);
 }
 
@@ -67,7 +69,7 @@ function searchFromItem(id) {
 function searchFromFile(file) {
   if (!file) return;
   const key = `${Date.now()}-${uploads.size}`;
-  uploads.set(key, { file, url: URL.createObjectURL(file), code: null });
+  uploads.set(key, { file, url: URL.createObjectURL(file), query: null });
   if (uploads.size > MAX_UPLOADS) {
     const [oldest, { url }] = uploads.entries().next().value;
     URL.revokeObjectURL(url);
@@ -150,40 +152,32 @@ const randomPoint = () => map.points[Math.floor(Math.random() * map.points.lengt
 function showResults(answer) {
   const { query } = answer;
   const hits = answer.hits.filter((hit) => query.id === null || hit.id !== query.id).slice(0, parameters().k);
-  if (state.upload) state.upload.code = query.code;
+  if (state.upload) state.upload.query = { values: query.values };
   $("alert").hidden = true;
   $("results-title").textContent = "Most similar images";
   $("query-about").hidden = false;
   $("query-name").textContent = query.id === null ? "Your image" : [query.id, ...query.labels].join(" · ");
   drawBits($("query-bits"), query.code, query.bits);
-  fillGrid(hits.map((hit) => card(hit, query)));
-  $("status").textContent = summary(hits, answer);
+  fillGrid(hits.map((hit, at) => card(hit, query, at + 1)));
+  $("status").textContent = summary(hits, answer, state.stats);
   $("status").title = `${answer.took_ms.total.toFixed(1)} ms`;
   map.highlight(query.id, hits.map((hit) => hit.id));
 }
 
-function summary(hits, { exact, query }) {
-  if (!hits.length) return "No image within this distance. Raise “Maximum distance” or choose more labels.";
-  const farthest = hits[hits.length - 1].distance;
-  const count = `${number(hits.length)} most similar of ${number(state.stats.items)} images`;
-  const range = farthest ? `at most ${farthest} of ${query.bits} bits differ` : "all have the same code";
-  return `${count}; ${range}.${exact ? "" : " Approximate search."}`;
-}
-
-function card(hit, query) {
+function card(hit, query, place) {
   const button = create("button", "hit");
   button.type = "button";
   button.title = String(hit.id);
-  button.append(photo(hit, query), about(hit, query));
+  button.append(photo(hit, query, place), about(hit, query));
   if (query) {
     const names = [...hit.labels, hit.name].join(", ");
-    button.setAttribute("aria-label", `${names}, ${hit.distance} of ${query.bits} bits differ. Search from this image.`);
+    button.setAttribute("aria-label", `${place}. ${names}, ${description(hit, state.stats)}. Search from this image.`);
   }
   button.addEventListener("click", () => searchFromItem(hit.id));
   return button;
 }
 
-function photo(hit, query) {
+function photo(hit, query, place) {
   const frame = create("div", "photo");
   const none = () => create("span", "none", "no image");
   if (hit.has_image) {
@@ -194,7 +188,7 @@ function photo(hit, query) {
     api.show(img, hit.id).catch(() => img.replaceWith(none()));
     frame.append(img);
   } else frame.append(none());
-  if (query) frame.append(create("span", "distance", hit.distance));
+  if (query) frame.append(create("span", "place", place), create("span", "distance", similarity(hit, state.stats)));
   return frame;
 }
 
@@ -262,6 +256,7 @@ function showStats(stats, points) {
   $("radius").max = $("radius").value = stats.bits;
   $("k").max = Math.min(MAX_RESULTS, stats.limits.max_k);
   $("k-value").textContent = $("k").value;
+  $("dial-box").hidden = !hasDial();
   points.labels.forEach((label, at) => state.numbers.set(label, at));
   fillLabels(stats.labels.map(({ label }) => label));
   if (points.total > points.ids.length) {
@@ -290,14 +285,33 @@ function fillLabels(labels) {
 // ---- events -------------------------------------------------------------------------------------------------------
 
 let pending;
+function searchSoon() {
+  clearTimeout(pending);
+  pending = setTimeout(search, 120);
+}
 for (const name of ["k", "radius"]) {
   $(name).addEventListener("input", () => {
     const any = name === "radius" && $(name).value === $(name).max;
     $(`${name}-value`).textContent = any ? "any" : $(name).value;
-    clearTimeout(pending);
-    pending = setTimeout(search, 120);
+    searchSoon();
   });
 }
+function setDial(position) {
+  $("dial").value = position;
+  $("dial").setAttribute("aria-valuetext", dialWords(Number($("dial").value)));
+  localStorage.setItem("dial", $("dial").value);
+}
+$("dial").addEventListener("input", () => {
+  setDial($("dial").value);
+  searchSoon();
+});
+for (const [name, end] of [["dial-kind", "min"], ["dial-photo", "max"]]) {
+  $(name).addEventListener("click", () => {
+    setDial($("dial")[end]);
+    search();
+  });
+}
+setDial(localStorage.getItem("dial") ?? 0);
 $("file").addEventListener("change", () => {
   searchFromFile($("file").files[0]);
   $("file").value = ""; // so that the same file can be chosen again

@@ -4,7 +4,13 @@
 const COLORS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#a89a00", "#8a8f94", "#8f63c8", "#9c6b4a"];
 const SHAPES = ["circle", "square", "triangle", "diamond"];
 
-export const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// A color of palette.css as a canvas understands it, in the theme that is shown.
+const probe = document.documentElement.appendChild(document.createElement("i"));
+probe.hidden = true;
+export function color(name) {
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
 
 export function bitsOf(hex, bits) {
   const found = [];

@@ -1,0 +1,192 @@
+"""Groups of files that show the same photo, with a memory of what the user has dismissed.
+
+Two files are linked if their content bits differ in at most `threshold` bits, or if the files are
+equal. In the folder of the index, duplicates.json keeps the last search, so that a smaller threshold
+needs no new one, and dismissed.json the groups that are not shown again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import files
+from ..errors import StorageError, UsageError
+from ..index import Dismissed, DuplicateGroup, Duplicates, Index, find_duplicates
+from ..index.storage.manifest import MANIFEST
+from .catalog import Catalog
+
+if TYPE_CHECKING:
+    from ..index.items import Id
+
+LAST_SEARCH = "duplicates.json"
+DISMISSED = "dismissed.json"
+_SAME_PHOTO = 0.125  # fraction of the content bits, chosen in docs/ranking.md
+
+Progress = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class DuplicateFile:
+    """A file of a group.
+
+    Attributes:
+        id: Its id in the index.
+        path: The file; None if the index has no path.
+        size: Its size in bytes; None if it is not known.
+    """
+
+    id: Id
+    path: str | None
+    size: int | None
+
+
+def default_threshold(bits: int) -> int:
+    """The number of differing content bits up to which two images count as the same photo.
+
+    Args:
+        bits: Number of content bits.
+
+    Returns:
+        The threshold.
+
+    Example:
+        >>> default_threshold(128), default_threshold(64)
+        (16, 8)
+    """
+    return int(_SAME_PHOTO * bits)
+
+
+class PhotoDuplicates:
+    """The duplicates of an index in a folder.
+
+    Args:
+        folder: The folder of the index.
+        dismissed: File with dismissed groups; by default dismissed.json in the folder.
+
+    Attributes:
+        index: The index.
+        dismissed: The dismissed groups.
+
+    Raises:
+        StorageError: There is no index, or a file is damaged.
+    """
+
+    def __init__(self, folder: str | Path, *, dismissed: str | Path | None = None) -> None:
+        self.folder, self.index = Path(folder), Index.open(folder)
+        self._catalog = Catalog(self.folder)
+        self._file = self.folder / DISMISSED if dismissed is None else Path(dismissed)
+        self.dismissed = Dismissed.load(self._file)
+
+    @property
+    def compares_content(self) -> bool:
+        """Whether bits are compared that tell photos apart, not only classes."""
+        ranking = self.index.ranking
+        label_free = ranking is not None and ranking.codewords is None
+        return bool(self.index.content_bits) or label_free
+
+    @property
+    def default_threshold(self) -> int:
+        """The threshold of a search where none is given; 0 if only classes are told apart."""
+        bits = self.index.content_bits or self.index.bits
+        return default_threshold(bits) if self.compares_content else 0
+
+    def find(self, threshold: int | None = None, *, progress: Progress | None = None) -> Duplicates:
+        """Find the groups that were not dismissed.
+
+        Args:
+            threshold: Maximum distance of two linked files.
+            progress: Called with the number of items processed since the last call.
+
+        Returns:
+            The groups, the largest first.
+
+        Raises:
+            UsageError: The threshold is not an integer >= 0.
+        """
+        threshold = self.default_threshold if threshold is None else threshold
+        last = self._last_search()
+        if last is None or not 0 <= threshold <= last.threshold:
+            last = find_duplicates(
+                self.index,
+                threshold,
+                same=self._equal_files(),
+                dismissed=self.dismissed,
+                progress=progress,
+            )
+            self._remember(last)
+        return last.rethreshold(min(threshold, last.threshold))
+
+    def dismiss(self, group: DuplicateGroup) -> None:
+        """Do not show a group again.
+
+        Args:
+            group: The group.
+
+        Raises:
+            StorageError: The list of dismissed groups cannot be written.
+        """
+        self.dismissed.add(group.ids)
+        self.dismissed.save(self._file)
+
+    def files(self, group: DuplicateGroup) -> list[DuplicateFile]:
+        """The files of a group with their sizes.
+
+        Args:
+            group: The group.
+
+        Returns:
+            One entry per id, in their order.
+        """
+        items = self.index.get(list(group.ids))
+        return [DuplicateFile(each.id, each.path, _size(each.path)) for each in items]
+
+    def are_equal(self, group: DuplicateGroup) -> bool:
+        """Whether all files of a group have the same content."""
+        return len(self._catalog.digests(group.ids)) == 1
+
+    def _equal_files(self) -> list[list[str]]:
+        if self.index.id_type is not str:
+            return []
+        groups = self._catalog.equal_files()
+        flat = [each for group in groups for each in group]
+        known = dict(zip(flat, self.index.has(flat).tolist(), strict=True)) if flat else {}
+        kept = ([each for each in group if known[each]] for group in groups)
+        return [group for group in kept if len(group) > 1]
+
+    def _state(self) -> str | None:
+        """Identifies the content of the index; None for engines that others can change."""
+        if self.index.engine == "milvus":
+            return None
+        return hashlib.sha256((self.folder / MANIFEST).read_bytes()).hexdigest()
+
+    def _last_search(self) -> Duplicates | None:
+        path, state = self.folder / LAST_SEARCH, self._state()
+        if state is None or not path.exists():
+            return None
+        try:
+            stored = files.read_json(path)
+            if stored["state"] == state:
+                return Duplicates.from_dict(stored["duplicates"], self.dismissed)
+        except (KeyError, TypeError, StorageError, UsageError):  # damaged: search again
+            pass
+        return None
+
+    def _remember(self, found: Duplicates) -> None:
+        if (state := self._state()) is None:
+            return
+        try:
+            path = self.folder / LAST_SEARCH
+            files.write_json(path, {"state": state, "duplicates": found.to_dict()})
+        except StorageError:  # a read-only folder: the next search takes as long as this one
+            pass
+
+
+def _size(path: str | None) -> int | None:
+    try:
+        return None if path is None else Path(path).stat().st_size
+    except OSError:
+        return None

@@ -1,0 +1,148 @@
+"""`hadahash duplicates`: groups of the same photo, dismissed groups, paging, pages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from toys import make_toy, tiny_hasher, write_folder
+
+from hadahash import Codes, Index
+from hadahash.photos import PhotoDuplicates
+from hadahash.photos import duplicates as module
+
+
+@pytest.fixture(scope="module")
+def two_part_run(tmp_path_factory):
+    """A saved model with content bits."""
+    folder = tmp_path_factory.mktemp("two-part")
+    tiny_hasher(content_bits=32).fit(write_folder(folder / "train", *make_toy(48, seed=1))).save(
+        folder / "run"
+    )
+    return folder / "run"
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of 16 photos; one has an equal copy, another was saved again in another format."""
+    folder = write_folder(tmp_path / "photos", *make_toy(16, seed=3))
+    shutil.copy(folder / "red" / "002.png", folder / "blue" / "copy.png")
+    with Image.open(folder / "green" / "001.png") as image:
+        image.save(folder / "green" / "again.bmp")
+    return folder
+
+
+@pytest.fixture
+def index(run, two_part_run, photos, tmp_path):
+    """An index of the photos."""
+    out = tmp_path / "photos.index"
+    code, _, err = run("index", "build", two_part_run, photos, "--out", out, "--device", "cpu")
+    assert code == 0, err
+    return out
+
+
+def groups_of(run, index, *options):
+    code, out, err = run("duplicates", index, "--json", *options)
+    assert code == 0, err
+    return [{file["id"] for file in group["files"]} for group in json.loads(out)["groups"]]
+
+
+EQUAL, AGAIN = {"blue/copy.png", "red/002.png"}, {"green/001.png", "green/again.bmp"}
+
+
+def test_equal_files_and_copies_are_found(run, index, photos):
+    assert {frozenset(group) for group in groups_of(run, index, "--threshold", 0)} >= {
+        frozenset(EQUAL),
+        frozenset(AGAIN),
+    }
+    code, out, err = run("duplicates", index, "--threshold", 0)
+    assert code == 0 and "2 files, all equal\n" in out and "2 files, at most 0 bits apart\n" in out
+    size = (photos / "green" / "again.bmp").stat().st_size / 1000
+    assert f"{size:.0f} kB  green/again.bmp\n" in out
+    assert "groups within 0 of 32 bits" in err and "2 files are copies of others" in err
+
+
+def test_a_smaller_threshold_needs_no_search(run, index, monkeypatch):
+    wide, narrow = groups_of(run, index, "--threshold", 6), groups_of(run, index, "--threshold", 0)
+    (index / "duplicates.json").unlink()
+    assert groups_of(run, index, "--threshold", 6) == wide
+    monkeypatch.setattr(module, "find_duplicates", None)
+    assert groups_of(run, index, "--threshold", 0) == narrow
+    assert groups_of(run, index, "--threshold", 6) == wide
+    assert max(map(len, wide)) >= max(map(len, narrow))
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"state": 1}', "[1]"])
+def test_a_damaged_last_search_is_ignored(run, index, content):
+    before = groups_of(run, index)
+    (index / "duplicates.json").write_text(content)
+    assert groups_of(run, index) == before
+
+
+def test_a_changed_index_is_searched_again(run, index, two_part_run, photos):
+    assert EQUAL in groups_of(run, index, "--threshold", 0)
+    (photos / "blue" / "copy.png").unlink()
+    run("index", "build", two_part_run, photos, "--out", index)
+    assert not any(group >= EQUAL for group in groups_of(run, index, "--threshold", 0))
+
+
+def test_dismissed_groups_are_not_shown_again(run, index, two_part_run, photos):
+    before = groups_of(run, index, "--threshold", 0)
+    number = before.index(EQUAL) + 1
+    code, out, _ = run("duplicates", index, "--threshold", 0, "--dismiss", number)
+    assert code == 0 and out == f"dismissed group {number}: blue/copy.png, red/002.png\n"
+    assert groups_of(run, index, "--threshold", 0) == [g for g in before if g != EQUAL]
+    _, _, err = run("duplicates", index, "--threshold", 0)
+    assert err.rstrip().endswith("; 1 dismissed")
+    shutil.copy(photos / "red" / "002.png", photos / "red" / "third.png")
+    run("index", "build", two_part_run, photos, "--out", index)
+    assert {*EQUAL, "red/third.png"} in groups_of(run, index, "--threshold", 0)
+    code, _, err = run("duplicates", index, "--dismiss", 99)
+    assert code == 2 and "--dismiss must be 1 to " in err and err.count("\n") == 1
+
+
+def test_dismissed_groups_in_a_file_of_their_own(run, index, tmp_path):
+    file = tmp_path / "mine.json"
+    run("duplicates", index, "--threshold", 0, "--dismiss", 1, "--dismissed", file)
+    assert file.exists() and not (index / "dismissed.json").exists()
+    everything = groups_of(run, index, "--threshold", 0)
+    assert groups_of(run, index, "--threshold", 0, "--dismissed", file) == everything[1:]
+
+
+def test_groups_are_paged(run, index):
+    everything = groups_of(run, index, "--threshold", 0, "--limit", 0)
+    assert groups_of(run, index, "--threshold", 0, "--limit", 1) == everything[:1]
+    assert groups_of(run, index, "--threshold", 0, "--limit", 1, "--skip", 1) == everything[1:2]
+    _, out, err = run("duplicates", index, "--threshold", 0, "--limit", 1, "--skip", 1)
+    assert "group 2, " in out and "group 1, " not in out and ", 1 shown" in err
+    code, _, err = run("duplicates", index, "--limit", -1)
+    assert code == 2 and "--limit must be >= 0, got -1." in err
+
+
+def test_the_page_shows_pictures_side_by_side(run, index, photos, tmp_path):
+    page = tmp_path / "d.html"
+    (photos / "green" / "again.bmp").unlink()
+    code, _, err = run("duplicates", index, "--threshold", 0, "--html", page)
+    text = page.read_text()
+    assert code == 0 and f"wrote {page}" in err and err.count("Image not shown: ") == 1
+    assert text.count("<figure") == 4 and text.count("<img") == 3 and "http" not in text
+    assert "2 files, all equal" in text and " pixels, " in text
+
+
+def test_an_index_without_content_bits_says_so(run, tmp_path):
+    Index.build(Codes(np.zeros((2, 2), np.uint8), 16, ["a", "b"])).save(tmp_path / "i")
+    code, out, err = run("duplicates", tmp_path / "i")
+    assert code == 0 and "a group may be a whole class" in err and "group 1, 2 files" in out
+    assert PhotoDuplicates(tmp_path / "i").default_threshold == 0
+
+
+def test_bad_arguments_are_refused_in_one_line(run, index, photos):
+    for arguments, words in (
+        ((index, "--threshold", -1), "threshold must be"),
+        ((photos,), "contains no index"),
+    ):
+        code, out, err = run("duplicates", *arguments)
+        assert code in (1, 2) and out == "" and words in err and err.count("\n") == 1
