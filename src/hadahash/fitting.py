@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from .encoding import Encoder, FeatureCache, Progress
 from .environment import hardware
 from .errors import DataError
 from .messages import counts_text
-from .methods import ShallowMethod
+from .methods import DeepMethod, ShallowMethod
 from .model import HashModel
 from .networks.hash_network import HashNetwork
 from .preparing import backbone_of, prepare
@@ -101,20 +100,16 @@ def fit_model(
     config = limit_content_bits(config, backbone.features, info)
     fixed = isinstance(network.method, ShallowMethod) or config_train.fixed_backbone
     original = copy.deepcopy(network.backbone) if config.content_bits and not fixed else None
-    begun = time.perf_counter()
-    with reading_bar(len(data), shown=progress and fixed and processes.rank == 0) as advance:
+    begun, shown = time.perf_counter(), progress and processes.rank == 0
+    with reading_bar(len(data), shown=shown and fixed) as advance:
         inputs = _read_inputs(config, network, preprocess, data, cache, folder, info, advance)
     reading = time.perf_counter() - begun
-    _check_enough(inputs, len(data))
     writes = folder if processes.rank == 0 else None
     checkpoint = _checkpoint(writes, resume, config, data, config_train.checkpoint_seconds)
     labels = data.labels.take(inputs.rows)
-    with Log(writes / LOG if writes else None, progress=progress and processes.rank == 0) as log:
+    with Log(writes / LOG if writes else None, progress=shown) as log:
         result = _learn(network, inputs, labels, config, preprocess, log, checkpoint)
     trained = Calibration(network, preprocess, inputs, config)
-    if result is not None:
-        trained.check_outputs()
-    trained.set_threshold()
     ranking = trained.calibrate(labels, data.classes, original, info)
     resolved = _resolve(config, network, preprocess, result, where)
     facts = _facts(config_train, result, where, train_images=len(inputs.rows))
@@ -150,9 +145,12 @@ def _read_inputs(
         encoder = Encoder(network, preprocess, precision)
         features = cache or FeatureCache()
         found = features.get(encoder, as_images(data), backbone_key(config), progress)
-        return Inputs(found.values, found.rows, to_skipped(found.failed, data.ids))
-    store = PixelStore.build(data, preprocess, folder=folder, info=info)
-    return Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)
+        inputs = Inputs(found.values, found.rows, to_skipped(found.failed, data.ids))
+    else:
+        store = PixelStore.build(data, preprocess, folder=folder, info=info)
+        inputs = Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)
+    _check_enough(inputs, len(data))
+    return inputs
 
 
 def _learn(
@@ -172,6 +170,8 @@ def _learn(
         method.cpu().fit(inputs.tensor, targets, torch.Generator().manual_seed(config.seed))
         network.to(device)
         return None
+    if cast(DeepMethod, method).needs_features:
+        Calibration(network, preprocess, inputs, config).show_features(labels)
     tensor = _to_device_if_it_fits(inputs.tensor, network.device)
     return train(
         network,
@@ -246,13 +246,6 @@ def fingerprint(config: Config, data: LabelledImages) -> dict[str, Any]:
     """What must match to resume training: all settings, the images and their labels."""
     images, labels = data.source.fingerprint()[:16], data.labels.digest()[:16]
     return config.identity() | {"images": images, "labels": labels}
-
-
-def weights_digest(path: str) -> str | None:
-    """sha256 of the file of initial weights; None if there is no such file."""
-    if path in ("imagenet", "none") or not Path(path).is_file():
-        return None
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _check_enough(inputs: Inputs, requested: int) -> None:

@@ -69,6 +69,9 @@ def build(
     engine: Annotated[
         str | None, typer.Option(help="exact (the default), routed or milvus.")
     ] = None,
+    bits: Annotated[
+        int | None, typer.Option(help="Keep only the first bits of the codes.", show_default="all")
+    ] = None,
     exclude: Exclude = None,
     follow_links: FollowLinks = None,
     moved: Moved = False,
@@ -109,6 +112,7 @@ def build(
         return
     settings = BuildOptions(
         engine=engine,
+        bits=bits,
         settings=parse_assignments(set_ or []),
         exclude=exclude,
         follow_links=follow_links,

@@ -14,7 +14,7 @@ from .tables import Rows, rows_of
 
 _MOST_UNITS = 15  # weights are rounded down to at most so many units, in 4 bit planes
 _EXACT_UNITS = 255  # weights that are small integers times a common unit are not rounded
-_STEPS = (4, 8, 16, 32)  # as STEPS of ranked.c: numbers of classes after which bounds are compared
+_STEPS = (4, 8, 16, 32)  # as STEPS of ranked.h: numbers of classes after which bounds are compared
 _POWER_STEPS = 1024
 _POWERS = np.concatenate(
     [np.exp(np.arange(_POWER_STEPS) / _POWER_STEPS), np.exp(-np.arange(_POWER_STEPS, dtype=float))]
@@ -24,7 +24,7 @@ _BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(n
 
 
 class _Planes(ctypes.Structure):
-    """`planes_t` of ranked.c."""
+    """`planes_t` of ranked.h."""
 
     _fields_ = (
         ("masks", ctypes.c_void_p),
@@ -34,7 +34,7 @@ class _Planes(ctypes.Structure):
 
 
 class _Steps(ctypes.Structure):
-    """`steps_t` of ranked.c."""
+    """`steps_t` of ranked.h."""
 
     _fields_ = (
         ("steps", ctypes.c_int64 * len(_STEPS)),
@@ -47,7 +47,7 @@ class _Steps(ctypes.Structure):
 
 
 class QueryStruct(ctypes.Structure):
-    """`ranked_t` of ranked.c."""
+    """`ranked_t` of ranked.h."""
 
     _fields_ = (
         ("code", ctypes.c_void_p),
