@@ -17,6 +17,7 @@ import io
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,11 +28,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import hadahash as hh
-from hadahash.data.images import enough_for, image_size, open_image, shrink_to_square
+from hadahash.data import images
+from hadahash.data.images import image_size, open_image
+from hadahash.data.squares import Reduced, enough_for
 
 Pixels = NDArray[np.uint8]
 FULL, REDUCED = "full", "reduced"
 SCALES = (2, 4, 8)
+_FIELD: dict[str, NDArray[np.int16]] = {}
 NOISE = 6.0  # standard deviation; a JPEG of 12 megapixels has 3 to 4 MB then, as of a phone
 
 
@@ -39,20 +43,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and write the result as JSON."""
     options = parse(arguments)
     result = common.begin(options)
-    model = hh.HashModel.load(options.model, device="cpu")
-    chosen = choose_photos(options)
+    model = load_model(options)
     result |= {
-        "photos": options.count,
         "rounds": options.rounds,
+        "timed": options.timed,
         "side": model.preprocess.side,
         "at_least": enough_for(model.preprocess.side),
         "model": describe(model),
         "cases": [],
     }
-    for name, make in cases(options).items():
-        files = (make(chosen[number], number) for number in range(options.count))
-        result["cases"].append({"case": name} | measure(files, model, options))
-        print(result["cases"][-1])
+    for name, (make, count) in cases(options).items():
+        chosen = choose_photos(options)
+        files = (make(chosen[number], number) for number in range(count))
+        result["cases"].append({"case": name, "photos": count} | measure(files, model, options))
+        print(result["cases"][-1], flush=True)
     common.finish(result, options)
 
 
@@ -61,12 +65,22 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = common.make_parser("decode", __doc__)
     parser.add_argument("--photos", type=Path, required=True, help="folder of JPEG photos")
     parser.add_argument("--model", type=Path, required=True, help="run folder of a model")
-    parser.add_argument("--count", type=int, default=200, help="photos of each case")
+    parser.add_argument("--count", type=int, default=200, help="photos of the largest cases")
+    parser.add_argument("--few", type=int, default=40, help="photos of the others")
     parser.add_argument("--timed", type=int, default=8, help="of these, how many are timed")
+    parser.add_argument("--side", type=int, default=256, help="side of the squares")
+    parser.add_argument("--crop", type=float, default=0.875, help="part of them that is used")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--megapixels", type=float, default=12.0)
     return common.parse(parser, arguments)
+
+
+def load_model(options: argparse.Namespace) -> hh.HashModel:
+    """The model, with squares as for large photographs."""
+    model = hh.HashModel.load(options.model, device="cpu")
+    usual = replace(model.preprocess, side=options.side, crop=options.crop)
+    return replace(model, preprocess=usual)
 
 
 def describe(model: hh.HashModel) -> dict[str, Any]:
@@ -87,7 +101,7 @@ def choose_photos(options: argparse.Namespace) -> list[list[Path]]:
     rng = np.random.default_rng(options.seed)
     return [
         [found[row] for row in rng.choice(len(found), 64, replace=len(found) < 64)]
-        for _ in range(options.count)
+        for _ in range(max(options.count, options.few))
     ]
 
 
@@ -96,9 +110,10 @@ def choose_photos(options: argparse.Namespace) -> list[list[Path]]:
 Make = Callable[[list[Path], int], bytes]
 
 
-def cases(options: argparse.Namespace) -> dict[str, Make]:
-    """How the JPEGs of each case are made."""
+def cases(options: argparse.Namespace) -> dict[str, tuple[Make, int]]:
+    """How the JPEGs of each case are made, and how many."""
     top, most = options.megapixels, f"{options.megapixels:g} megapixels"
+    many, few = options.count, options.few
 
     def by_area(low: float, high: float, **saved: Any) -> Make:
         def make(photos: list[Path], number: int) -> bytes:
@@ -113,11 +128,11 @@ def cases(options: argparse.Namespace) -> dict[str, Make]:
         return enlarge(image, 4 * 512 / min(image.size), number)
 
     return {
-        most: by_area(top, top),
-        f"{most}, progressive": by_area(top, top, progressive=True),
-        f"{most}, collage": lambda photos, number: collage(photos, top, number),
-        "2 to 5 megapixels": by_area(2, 5),
-        "short side of 2,048 pixels": by_side,  # the least that is reduced to a quarter
+        most: (by_area(top, top), many),
+        f"{most}, progressive": (by_area(top, top, progressive=True), options.timed),
+        f"{most}, collage": (lambda photos, number: collage(photos, top), few),
+        "2 to 5 megapixels": (by_area(2, 5), many),
+        "short side of 2,048 pixels": (by_side, few),  # the least that is reduced to a quarter
     }
 
 
@@ -129,13 +144,24 @@ def read(path: Path) -> Image.Image:
 def enlarge(image: Image.Image, factor: float, seed: int, **saved: Any) -> bytes:
     """A photo with `factor` times its sides, with noise, as a JPEG."""
     size = (round(image.width * factor), round(image.height * factor))
-    pixels = np.asarray(image.resize(size, Image.Resampling.LANCZOS), np.float32)
-    noise = np.random.default_rng(seed).standard_normal(pixels.shape[:2], np.float32)
-    noisy = (pixels + NOISE * noise[..., None]).clip(0, 255)
-    return save(Image.fromarray(np.rint(noisy).astype(np.uint8)), **saved)
+    pixels = np.asarray(image.resize(size, Image.Resampling.BICUBIC)).astype(np.int16)
+    noise = grain(size, seed)
+    return save(Image.fromarray((pixels + noise).clip(0, 255).astype(np.uint8)), **saved)
 
 
-def collage(photos: list[Path], megapixels: float, seed: int) -> bytes:
+def grain(size: tuple[int, int], seed: int) -> NDArray[np.int16]:
+    """Noise of all colors alike; parts of one large field."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.integers(0, 500, 2)
+    needed = size[1] + 500, size[0] + 500
+    if "field" not in _FIELD or any(np.less(_FIELD["field"].shape[:2], needed)):
+        sides = np.maximum(needed, 4500)
+        values = np.random.default_rng(0).standard_normal(sides, np.float32)[..., None]
+        _FIELD["field"] = np.rint(NOISE * values).astype(np.int16)
+    return _FIELD["field"][y : y + size[1], x : x + size[0]]
+
+
+def collage(photos: list[Path], megapixels: float) -> bytes:
     """A page of 8 x 8 photos."""
     width = round((megapixels * 1e6 / 12) ** 0.5 / 8) * 4  # of one photo, 4 : 3
     height = width * 3 // 4
@@ -162,54 +188,55 @@ def measure(
     files: Iterator[bytes], model: hh.HashModel, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Times, and equal bits, of one case."""
-    side, fit = model.preprocess.side, model.preprocess.fit
-    times: dict[str, list[list[float]]] = defaultdict(list)
+    side = model.preprocess.side
+    times: dict[str, list[float]] = defaultdict(list)
     squares: dict[str, list[Pixels]] = defaultdict(list)
-    ratios: dict[str, list[float]] = defaultdict(list)
-    sizes, megapixels = [], []
+    reduced: dict[str, list[float]] = defaultdict(list)
+    sizes, areas = [], []
     for number, data in enumerate(files):
-        ways = reductions(data, side)
         sizes.append(len(data) / 1e6)
-        megapixels.append(np.prod(image_size(data)) / 1e6)
-        rounds = options.rounds if number < options.timed else 1
-        spent: dict[str, list[float]] = defaultdict(list)
-        for _ in range(rounds):
-            for way, at_least in ways.items():
+        areas.append(float(np.prod(image_size(data)) / 1e6))
+        for _ in range(options.rounds if number < options.timed else 1):
+            seen = {}
+            for way, at_least in reductions(data, side, number < options.few).items():
                 start = time.perf_counter()
-                image = open_image(data, at_least=at_least)
-                square = shrink_to_square(image, side, fit=fit)
-                spent[way].append(time.perf_counter() - start)
-                if way not in squares or len(squares[way]) <= number:
-                    squares[way].append(square)
-                    ratios[way].append(min(image.shape[:2]) / side)
-        if number < options.timed:
-            for way, seconds in spent.items():
-                times[way].append(seconds)
+                image = decode(data, at_least)
+                square = image.square(side, fit=model.preprocess.fit)
+                if number < options.timed:
+                    times[way].append(time.perf_counter() - start)
+                seen[way] = square, image
+        for way, (square, image) in seen.items():
+            squares[way].append(square)
+            reduced[way].append(min(image.size) / image.scale / side)
     return {
         "megabytes": median(sizes),
-        "megapixels": median(megapixels),
+        "megapixels": [min(areas), max(areas)],
         **timing(times),
-        "times_the_side": {way: [min(each), max(each)] for way, each in ratios.items()},
+        "times_the_side": {way: [min(each), max(each)] for way, each in reduced.items()},
         "equal_bits": equal_bits(squares, model),
     }
 
 
-def reductions(data: bytes, side: int) -> dict[str, int | None]:
-    """`at_least` of each way; a reduction to less than the side is none."""
+def decode(data: bytes, at_least: int | None) -> Reduced:
+    """Decode in full, or no smaller than `at_least`."""
+    return images._decode(data, images.LIMITS, "refuse", at_least)
+
+
+def reductions(data: bytes, side: int, every: bool) -> dict[str, int | None]:
+    """`at_least` of each way; without `every`, only of the two that are used."""
+    used = {FULL: None, REDUCED: enough_for(side)}
     short = min(image_size(data))
-    fixed = {f"1/{scale}": short // scale for scale in SCALES}
-    return {FULL: None, REDUCED: enough_for(side)} | fixed
+    return used | ({f"1/{scale}": short // scale for scale in SCALES} if every else {})
 
 
-def timing(times: dict[str, list[list[float]]]) -> dict[str, Any]:
-    """Median milliseconds of a file, and the ratio of each pair of neighbors in time."""
-    flat = {way: np.ravel(each).tolist() for way, each in times.items()}
+def timing(times: dict[str, list[float]]) -> dict[str, Any]:
+    """Median milliseconds of a file, and the ratio of full and reduced, one after the other."""
     return {
-        "milliseconds": {way: 1000 * median(each) for way, each in flat.items()},
+        "milliseconds": {way: 1000 * median(each) for way, each in times.items()},
         "milliseconds_quartiles": {
-            way: [1000 * value for value in common.quartiles(each)] for way, each in flat.items()
+            way: [1000 * value for value in common.quartiles(each)] for way, each in times.items()
         },
-        **common.ratios(flat, [(FULL, REDUCED)]),
+        **common.ratios(times, [(FULL, REDUCED)]),
     }
 
 
@@ -217,10 +244,11 @@ def equal_bits(
     squares: dict[str, list[Pixels]], model: hh.HashModel
 ) -> dict[str, dict[str, float]]:
     """The share of equal bits of each way: class bits, content bits, all; and the worst photo."""
-    codes = {way: model.encode(list(each)) for way, each in squares.items()}
-    full = codes.pop(FULL)
+    codes = {way: model.encode(each) for way, each in squares.items()}
+    everything = codes.pop(FULL)
     found = {}
     for way, other in codes.items():
+        full = everything[: len(other)]
         parts = {"class": differing(full.packed, other.packed) / full.bits}
         if full.content is not None and other.content is not None:
             parts["content"] = differing(full.content, other.content) / full.content_bits
@@ -233,7 +261,8 @@ def equal_bits(
 
 def differing(first: Pixels, second: Pixels) -> NDArray[np.int64]:
     """The number of differing bits of each row."""
-    return np.unpackbits(first ^ second, axis=1).sum(1, dtype=np.int64)
+    found: NDArray[np.int64] = np.unpackbits(first ^ second, axis=1).sum(1, dtype=np.int64)
+    return found
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from make_images import encode, picture
 
-from hadahash.data.images import open_image, shrink_to_square
+from hadahash.data.images import open_image
+from hadahash.data.squares import shrink_to_square
 from hadahash.errors import UsageError
 
 

@@ -18,8 +18,9 @@ from make_images import encode, picture
 from toys import one_line
 
 from hadahash.codes import Codes, pack
-from hadahash.data.images import open_image, shrink_to_square
+from hadahash.data.images import open_image
 from hadahash.data.preprocess import Preprocess
+from hadahash.data.squares import shrink_to_square
 from hadahash.errors import StorageError, UsageError
 from hadahash.queries import Queries
 from hadahash.serve.core import decode_pool
@@ -320,15 +321,16 @@ _ODD_WORKER = """
 import os, sys, time, warnings
 import numpy as np
 from hadahash.serve.core import decode_worker as worker
-perform, open_image = worker.perform, worker.open_image
+perform, open_reduced = worker.perform, worker.open_reduced
 def odd(task, content):
     if content == b"sleep": time.sleep(60)
     if content == b"die": os._exit(9)
     if task["kind"] == "square": warnings.warn(f"{len(content)} bytes")
     return perform(task, content)
-def greedy(source, **options):
-    return np.ones(1 << 30, np.uint8) if source.endswith(b"greedy") else open_image(source, **options)
-worker.perform, worker.open_image = odd, greedy
+def greedy(source, side, **options):
+    if source.endswith(b"greedy"): return np.ones(1 << 30, np.uint8)
+    return open_reduced(source, side, **options)
+worker.perform, worker.open_reduced = odd, greedy
 worker.main()
 """
 

@@ -15,10 +15,11 @@ from .datasets import DATASETS, DatasetInfo, list_datasets
 from .datasets.cifar10 import ChangedDataWarning, pixels_sha256
 from .datasets.nuswide import MissingImagesWarning
 from .folder import list_images, read_folder
-from .images import ImageLimits, image_size, open_image, shrink_to_square
+from .images import ImageLimits, image_size, open_image
 from .labels import Labels
 from .sources import as_images, as_labelled, find_dataset, open_dataset
 from .splits import Split, list_protocols, make_split, validation_split
+from .squares import shrink_to_square
 from .table import DoubtfulLabelWarning, read_table
 
 __all__ = [

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import DataError, ImageError
 from .labels import Labels
+from .squares import Reduced
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PILImage
@@ -46,8 +47,8 @@ class Images(Protocol):
 class Files(Protocol):
     """Images in files, which may be decoded smaller than they are."""
 
-    def read_small(self, index: int, at_least: int | None, /) -> NDArray[np.uint8]:
-        """Return one image; `at_least` is that of `images.open_image`."""
+    def read_reduced(self, index: int, side: int, /) -> Reduced:
+        """Return one image, decoded as small as a result of `side` pixels allows."""
         ...
 
 
@@ -87,13 +88,15 @@ class FileImages:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
-        return self.read_small(index, None)
-
-    def read_small(self, index: int, at_least: int | None) -> NDArray[np.uint8]:
-        """Return one image; `at_least` is that of `images.open_image`."""
         from .images import open_image
 
-        return open_image(self.paths[index], at_least=at_least)
+        return open_image(self.paths[index])
+
+    def read_reduced(self, index: int, side: int) -> Reduced:
+        """Return one image, decoded as small as a result of `side` pixels allows."""
+        from .images import open_reduced
+
+        return open_reduced(self.paths[index], side)
 
     def take(self, indices: Rows) -> FileImages:
         """Return the images with these indices, in this order."""
@@ -117,19 +120,25 @@ class MemoryImages:
         return len(self.items)
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
-        return self.read_small(index, None)
-
-    def read_small(self, index: int, at_least: int | None) -> NDArray[np.uint8]:
-        """Return one image; `at_least` is that of `images.open_image`."""
         from .images import from_pil, open_image
 
         item = self.items[index]
         if isinstance(item, np.ndarray):
             return item
         if isinstance(item, bytes):
-            return open_image(item, at_least=at_least)
+            return open_image(item)
         with _PIL_LOCK:
             return from_pil(item)
+
+    def read_reduced(self, index: int, side: int) -> Reduced:
+        """Return one image; files are decoded as small as a result of `side` pixels allows."""
+        from .images import open_reduced
+
+        item = self.items[index]
+        if isinstance(item, bytes):
+            return open_reduced(item, side)
+        pixels = self[index]
+        return Reduced(pixels, (pixels.shape[0], pixels.shape[1]))
 
     def take(self, indices: Rows) -> MemoryImages:
         """Return the images with these indices, in this order."""

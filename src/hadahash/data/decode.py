@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from ..codes import Skipped
 from ..errors import ImageError
 from .base import ArrayImages, Files, Ids, Images, LabelledImages
-from .images import enough_for, shrink_to_square
 from .memory import available_memory
 from .preprocess import Preprocess
+from .squares import Reduced
 
 
 class Decoded(NamedTuple):
@@ -97,7 +97,7 @@ def in_memory(
     return replace(data, images=ArrayImages(squares))
 
 
-def read_for(images: Images, index: int, side: int) -> NDArray[np.uint8]:
+def read_reduced(images: Images, index: int, side: int) -> Reduced:
     """Read one image, a large JPEG file no larger than a result of `side` pixels needs.
 
     Args:
@@ -106,14 +106,15 @@ def read_for(images: Images, index: int, side: int) -> NDArray[np.uint8]:
         side: Side of the square or of the thumbnail in pixels.
 
     Returns:
-        uint8 (height, width, 3), RGB.
+        The image.
 
     Raises:
         ImageError: It cannot be decoded.
     """
     if isinstance(images, Files):
-        return images.read_small(index, enough_for(side))
-    return images[index]
+        return images.read_reduced(index, side)
+    pixels = images[index]
+    return Reduced(pixels, (pixels.shape[0], pixels.shape[1]))
 
 
 def to_skipped(failed: list[tuple[int, str]], ids: Ids) -> tuple[Skipped, ...]:
@@ -138,8 +139,8 @@ def _slices(images: ArrayImages, batch_size: int) -> Iterator[Decoded]:
 
 def _square(images: Images, index: int, preprocess: Preprocess) -> Square:
     try:
-        image = read_for(images, index, preprocess.side)
-        return shrink_to_square(image, preprocess.side, fit=preprocess.fit)
+        image = read_reduced(images, index, preprocess.side)
+        return image.square(preprocess.side, fit=preprocess.fit)
     except ImageError as error:
         return error
 

@@ -7,7 +7,7 @@ This is the only module that opens images. The result is what an image viewer sh
 - colors become 8-bit RGB as `colors.to_rgb` describes.
 
 A large JPEG of which only a small square is needed is decoded at 1/2, 1/4 or 1/8 of its size, by
-the decoder itself. `enough_for` decides how small, for models and thumbnails alike.
+the decoder itself. `squares.enough_for` decides how small, for models and thumbnails alike.
 
 The format is detected from the content of a file, never from its name. Only the formats of
 `formats.py` are decoded, none of which can contain programs, as EPS, PS, PDF and SVG can. Sizes are
@@ -39,20 +39,18 @@ from ..errors import (
     MissingExtraError,
     UnreadableImage,
     UnsupportedImage,
-    UsageError,
     unknown,
 )
 from .colors import to_rgb
 from .formats import FORMATS, formats_for, is_known_start
 from .headers import block_claims_too_much, count_scans, guard_tags
+from .squares import Reduced, enough_for
 
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 ImageInput = str | Path | bytes | BinaryIO
 
 _SCAN = b"\xff\xda"  # the marker of a scan of a JPEG
-_SPARE = 2  # a JPEG is decoded at no less than this many times the side that is needed,
-_SMALL = 512  # and no smaller than this
 _MAX_SCANS = 100  # a progressive JPEG has about 10; each costs a pass over all pixels
 _ORIENTATION = 0x0112
 _TURNS = {
@@ -117,7 +115,7 @@ def open_image(
             rest is black or gray.
         at_least: Allows a JPEG to be decoded at 1/2, 1/4 or 1/8 of its size while both sides stay
             at least this long, which is several times faster. The pixels are not exactly those of
-            a full decode; `enough_for` says which length suffices.
+            a full decode; `open_reduced` chooses a length that suffices.
 
     Returns:
         uint8 (height, width, 3), RGB, upright; a new array.
@@ -130,39 +128,28 @@ def open_image(
         >>> open_image(b"P6 1 1 255 " + bytes([255, 128, 0])).tolist()
         [[[255, 128, 0]]]
     """
-    if truncated not in ("refuse", "accept"):
-        raise unknown("policy for truncated images", truncated, ("refuse", "accept"))
-    name = _name(source)
-    with _opened(source, name, limits) as file:
-        data = _read(file, name, limits)
-    if truncated == "accept" and data.startswith(b"\xff\xd8"):
-        data += b"\xff\xd9"  # with an end marker, libjpeg returns what came before it
-    with _typed_errors(name, data), _parse(io.BytesIO(data), name, limits) as image:
-        if image.format in ("JPEG", "MPO") and _has_many_scans(data):
-            raise ImageTooLarge(name, f"more than {_MAX_SCANS} scans in a JPEG")
-        if at_least is not None:
-            image.draft(None, (at_least, at_least))
-        _load(image, truncated)
-        return _upright(image)  # after loading: Pillow rotates a TIFF itself and drops its tag
+    return _decode(source, limits, truncated, at_least).pixels
 
 
-def enough_for(side: int) -> int:
-    """How small a JPEG may be decoded for a result of `side` pixels.
-
-    It is twice `side`, and at least 512: a JPEG of which a side is shorter than 1,024 pixels is
-    always decoded in full. With twice the side, 99.9 % of the bits of a code stay as they are.
+def open_reduced(source: ImageInput, side: int, *, limits: ImageLimits = LIMITS) -> Reduced:
+    """Decode an image, a large JPEG no larger than a result of `side` pixels needs.
 
     Args:
-        side: Side of the result in pixels.
+        source: A path, the bytes of a file, or a binary stream.
+        side: Side of the result in pixels; see `squares.enough_for`.
+        limits: Largest image.
 
     Returns:
-        Value for `at_least` of `open_image`.
+        The image, its full size and how much it was reduced.
+
+    Raises:
+        ImageError: As `open_image`.
 
     Example:
-        >>> enough_for(64), enough_for(256), enough_for(300)
-        (512, 512, 600)
+        >>> open_reduced(b"P6 1 1 255 " + bytes([255, 128, 0]), 224).scale
+        1
     """
-    return max(_SPARE * side, _SMALL)
+    return _decode(source, limits, "refuse", enough_for(side))
 
 
 def from_pil(image: Image.Image, *, limits: ImageLimits = LIMITS) -> NDArray[np.uint8]:
@@ -216,36 +203,25 @@ def image_size(source: ImageInput, *, limits: ImageLimits = LIMITS) -> tuple[int
             return (image.width, image.height) if swapped else (image.height, image.width)
 
 
-def shrink_to_square(
-    image: NDArray[np.uint8], side: int, *, fit: Literal["crop", "squash"] = "crop"
-) -> NDArray[np.uint8]:
-    """Resize an image to a square, with antialiasing; it may also be enlarged.
-
-    Args:
-        image: uint8 (height, width, 3).
-        side: Side of the square in pixels.
-        fit: "crop" scales the short side to `side` and keeps the middle of the long one; "squash"
-            keeps the whole image and changes its aspect ratio.
-
-    Returns:
-        uint8 (side, side, 3); `image` itself if it has this size already.
-
-    Raises:
-        UsageError: `fit` is unknown or `side` is not positive.
-    """
-    if fit not in ("crop", "squash"):
-        raise unknown("fit", fit, ("crop", "squash"))
-    if side < 1:
-        raise UsageError(f"side must be >= 1, got {side}.")
-    height, width = image.shape[:2]
-    if height == width == side:
-        return image
-    box = (0, 0, width, height)
-    if fit == "crop":
-        short = min(height, width)
-        left, top = (width - short) // 2, (height - short) // 2
-        box = (left, top, left + short, top + short)
-    return np.array(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR, box=box))
+def _decode(
+    source: ImageInput, limits: ImageLimits, truncated: str, at_least: int | None
+) -> Reduced:
+    if truncated not in ("refuse", "accept"):
+        raise unknown("policy for truncated images", truncated, ("refuse", "accept"))
+    name = _name(source)
+    with _opened(source, name, limits) as file:
+        data = _read(file, name, limits)
+    if truncated == "accept" and data.startswith(b"\xff\xd8"):
+        data += b"\xff\xd9"  # with an end marker, libjpeg returns what came before it
+    with _typed_errors(name, data), _parse(io.BytesIO(data), name, limits) as image:
+        if image.format in ("JPEG", "MPO") and _has_many_scans(data):
+            raise ImageTooLarge(name, f"more than {_MAX_SCANS} scans in a JPEG")
+        full, scale = image.size, 1
+        if at_least is not None and (drafted := image.draft(None, (at_least, at_least))):
+            scale = round(full[0] / drafted[1][2])
+        _load(image, truncated)
+        # After loading: Pillow rotates a TIFF itself and drops its tag.
+        return Reduced.turned(_upright(image), full, scale, _orientation(image))
 
 
 def _name(source: ImageInput) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .catalog import FileStat
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from ..data.squares import Reduced
+
+T = TypeVar("T")
 
 NO_STAT = FileStat(-1, -1)
 
@@ -38,25 +42,30 @@ class DigestingImages:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
-        return self.read_small(index, None)
-
-    def read_small(self, index: int, at_least: int | None) -> NDArray[np.uint8]:
-        """Return one image and record its digest; `at_least` is that of `images.open_image`."""
         from ..data.images import open_image
 
+        return self._open(index, open_image)
+
+    def read_reduced(self, index: int, side: int) -> Reduced:
+        """Return one image, decoded as small as a result of `side` pixels allows."""
+        from ..data.images import open_reduced
+
+        return self._open(index, lambda source: open_reduced(source, side))
+
+    def _open(self, index: int, decode: Callable[[Any], T]) -> T:
+        """Decode an image and record its digest."""
         path = self.paths[index]
         self.records[path] = file_stat(path), b""
         if not path.is_file():  # reading a pipe would never end
-            return open_image(path)  # raises with the reason
+            return decode(path)  # raises with the reason
         try:
             file = path.open("rb")
         except OSError:
-            return open_image(path)
+            return decode(path)
         with file:
-            stream = _DigestingStream(file)
+            stream = _DigestingStream(file)  # only its `read` is called
             try:
-                # Of a stream, only `read` is called.
-                return open_image(stream, at_least=at_least)  # type: ignore[arg-type]
+                return decode(stream)
             finally:
                 self.records[path] = self.records[path][0], stream.digest.digest()
 

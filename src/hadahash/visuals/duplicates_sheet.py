@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data import image_size, open_image
-from ..data.images import enough_for
+from ..data.images import open_reduced
 from ..errors import ImageError
 from .templating import write_page
 from .thumbnails import data_uri, shrink
@@ -98,10 +97,9 @@ def _show(file: ShownFile) -> _Picture:
     folder = "" if str(place.parent) == "." else str(place.parent)
     size = [] if file.size is None else [describe_size(file.size)]
     try:
-        height, width = image_size(place)
-        image = open_image(place, at_least=enough_for(_SIDE))
+        image = open_reduced(place, _SIDE)
     except ImageError as error:
         return _Picture(place.name, folder, "".join(size), None, str(error))
-    facts = [f"{width} x {height} pixels", *size]
-    source = data_uri(shrink(image, _SIDE), photo=True)
+    facts = [f"{image.size[1]} x {image.size[0]} pixels", *size]
+    source = data_uri(shrink(image.pixels, _SIDE), photo=True)
     return _Picture(place.name, folder, ", ".join(facts), source)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
-from ..data import open_image
-from ..data.images import enough_for
+from ..data.images import open_reduced
 from ..errors import ImageError
 from .templating import write_page
 from .thumbnails import data_uri, shrink
@@ -143,7 +142,7 @@ def _picture(file: Path, *, labels: str = "", distance: str = "") -> SheetPictur
     folder = str(PurePath(file).parent)
     place = {"name": file.name, "folder": "" if folder == "." else folder}
     try:
-        source = data_uri(shrink(open_image(file, at_least=enough_for(_SIDE)), _SIDE), photo=True)
+        source = data_uri(shrink(open_reduced(file, _SIDE).pixels, _SIDE), photo=True)
     except ImageError as error:
         return SheetPicture(
             **place, source=None, problem=str(error), labels=labels, distance=distance

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ...data.images import ImageLimits, enough_for, open_image, shrink_to_square
+from ...data.images import ImageLimits, open_reduced
 from ...errors import ImageError
 
 HEAD = struct.Struct(">I")
@@ -68,10 +68,10 @@ def perform(task: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes
     limits = ImageLimits(task["max_pixels"], task["max_bytes"], task["max_side"])
     side = task["side"]
     try:
-        pixels = open_image(source, limits=limits, at_least=enough_for(side))
+        image = open_reduced(source, side, limits=limits)
         if task["kind"] == "square":
-            return {}, shrink_to_square(pixels, side, fit=task["fit"]).tobytes()
-        return render_thumbnail(pixels, side)
+            return {}, image.square(side, fit=task["fit"]).tobytes()
+        return render_thumbnail(image.pixels, side)
     except ImageError as error:
         return {"error": type(error).__name__, "reason": error.reason}, b""
     except MemoryError:

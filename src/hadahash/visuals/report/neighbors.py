@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...codes import hamming
 from ...data import LabelledImages
-from ...data.decode import read_for
+from ...data.decode import read_reduced
 from ...errors import ImageError
 from ...runs import EvaluatedRun
 from ..thumbnails import Pixels, Thumbnail, shrink
@@ -45,7 +45,7 @@ class Pictures:
         row = self._row_of.get(name)
         if row is not None:
             try:
-                return shrink(read_for(self._images, row, _SIDE), _SIDE, square=True)
+                return shrink(read_reduced(self._images, row, _SIDE).pixels, _SIDE, square=True)
             except ImageError:
                 pass
         return np.full((8, 8, 3), 128, np.uint8)
