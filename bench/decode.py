@@ -36,7 +36,7 @@ Pixels = NDArray[np.uint8]
 FULL, REDUCED = "full", "reduced"
 SCALES = (2, 4, 8)
 _FIELD: dict[str, NDArray[np.int16]] = {}
-NOISE = 6.0  # standard deviation; a JPEG of 12 megapixels has 3 to 4 MB then, as of a phone
+NOISE = 4.0  # standard deviation; a JPEG of 12 megapixels has 2 to 3 MB then
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -65,12 +65,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = common.make_parser("decode", __doc__)
     parser.add_argument("--photos", type=Path, required=True, help="folder of JPEG photos")
     parser.add_argument("--model", type=Path, required=True, help="run folder of a model")
-    parser.add_argument("--count", type=int, default=200, help="photos of the largest cases")
-    parser.add_argument("--few", type=int, default=40, help="photos of the others")
-    parser.add_argument("--timed", type=int, default=8, help="of these, how many are timed")
+    parser.add_argument("--count", type=int, default=100, help="photos of the largest cases")
+    parser.add_argument("--few", type=int, default=12, help="photos of the others")
+    parser.add_argument("--timed", type=int, default=5, help="of these, how many are timed")
     parser.add_argument("--side", type=int, default=256, help="side of the squares")
     parser.add_argument("--crop", type=float, default=0.875, help="part of them that is used")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--megapixels", type=float, default=12.0)
     return common.parse(parser, arguments)
