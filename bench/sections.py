@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from common import QUIET
+from decode_section import decode
 
 Result = dict[str, Any]
 # The models of the result that does not name them.
@@ -363,5 +364,6 @@ SECTIONS: dict[str, Callable[[Result], list[str]]] = {
     "trained": trained,
     "evaluation": evaluation,
     "serve": serve,
+    "decode": decode,
     "embeddings": embeddings,
 }

@@ -14,6 +14,7 @@ _CODES = ("codes.py", "packing.py", "native")
 _EMBEDDINGS = ("data/embeddings.py", "data/embedding_files.py", "encoding.py", "methods/itq.py")
 MEASURED = {
     "codes": ("codebooks", "data", "fitting.py", "methods", "networks", "packing.py", "training"),
+    "decode": tuple(f"data/{name}.py" for name in ("colors", "headers", "images", "squares")),
     "embeddings": ("preparing.py", *_EMBEDDINGS),
     "evaluation": ("evaluation", *_CODES),
     "label_free": ("methods/lsh.py", "pretrained", *_EMBEDDINGS),

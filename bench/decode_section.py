@@ -1,0 +1,76 @@
+"""The section of docs/performance.md about decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Result = dict[str, Any]
+
+
+def decode(result: Result) -> list[str]:
+    """Time of decoding and equal bits, in full and reduced."""
+    # Here, because `sections` imports this module.
+    from sections import paragraph, ratio_of, with_quartiles
+
+    model = result["model"]
+    lines = [
+        "## Decoding large photos",
+        "",
+        *paragraph(
+            "A JPEG is decoded at 1/2, 1/4 or 1/8 of its size while its short side stays at least",
+            "twice the side of the model's square, and at least 512 pixels; `squares.enough_for`",
+            "decides. Indexing, training, searches and pages decode alike. A JPEG with a side",
+            "below 1,024 pixels, any other format, and pixels in memory are not reduced: their codes are",
+            "those of earlier versions to the bit. The id of a model does not change; an index of",
+            "large photos that an earlier version made stays valid within the share of bits below.",
+        ),
+        *paragraph(
+            f"Milliseconds to decode one file and resize it to {result['side']} pixels, on one",
+            "core; *full* and *reduced* take turns. Equal bits: the share of the",
+            f"{model['bits']} class bits and {model['content_bits']} content bits that are those",
+            "of the full decode",
+            f"({model['method']}, {model['backbone']}, {model['size']} pixels). The",
+            "photos are small photos, enlarged and with noise, since a set of large photos was not",
+            "at hand; a collage is 8 x 8 photos.",
+        ),
+        "| JPEGs | photos | MB | full, ms | reduced, ms | full / reduced | equal class bits "
+        "| equal content bits | all | worst photo |",
+        "|" + "---|" * 10,
+    ]
+    for case in result["cases"]:
+        quartiles, equal = case["milliseconds_quartiles"], case["equal_bits"]["reduced"]
+        cells = [
+            case["case"],
+            str(case["photos"]),
+            f"{case['megabytes']:.1f}",
+            *(
+                with_quartiles(case["milliseconds"][way], quartiles[way], 0)
+                for way in ("full", "reduced")
+            ),
+            ratio_of(case, "full / reduced", 1),
+            *(f"{equal[name]:.2%}" for name in ("class", "content", "all", "worst")),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, "", *by_reduction(result)]
+
+
+def by_reduction(result: Result) -> list[str]:
+    """The choice of the factor: equal bits and time of each reduction."""
+    from sections import paragraph
+
+    lines = [
+        *paragraph(
+            "Why twice the side: each reduction on the first photos of each case. *Side*: short",
+            "side after the reduction as a multiple of the side of the square.",
+        ),
+        "| JPEGs | reduction | side | ms | equal bits |",
+        "|---|---|---|---|---|",
+    ]
+    for case in result["cases"]:
+        for way in ("1/2", "1/4", "1/8"):
+            low, high = case["times_the_side"][way]
+            lines.append(
+                f"| {case['case']} | {way} | {low:.1f} to {high:.1f} "
+                f"| {case['milliseconds'][way]:.0f} | {case['equal_bits'][way]['all']:.2%} |"
+            )
+    return lines
