@@ -20,7 +20,8 @@ def decode(result: Result) -> list[str]:
             "A JPEG is decoded at 1/2, 1/4 or 1/8 of its size while its short side stays at least",
             "twice the side of the model's square, and at least 512 pixels; `squares.enough_for`",
             "decides. Indexing, training, searches and pages decode alike. A JPEG with a side",
-            "below 1,024 pixels, any other format, and pixels in memory are not reduced: their codes are",
+            "below 1,024 pixels, any other format, and pixels in memory are not reduced: their",
+            "codes are",
             "those of earlier versions to the bit. The id of a model does not change; an index of",
             "large photos that an earlier version made stays valid within the share of bits below.",
         ),
@@ -48,7 +49,10 @@ def decode(result: Result) -> list[str]:
                 for way in ("full", "reduced")
             ),
             ratio_of(case, "full / reduced", 1),
-            *(f"{equal[name]:.2%}" for name in ("class", "content", "all", "worst")),
+            *(
+                f"{equal[name]:.2%}" if name in equal else ""
+                for name in ("class", "content", "all", "worst")
+            ),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, "", *by_reduction(result)]
