@@ -38,7 +38,7 @@ def test_few_photos_use_the_projection_of_the_package(run, build, tmp_path):
         Image.fromarray(pixels).save(photos / f"{number}.png")
     code, out, err = build(photos)
     assert code == 0 and "8 images: 8 encoded" in out, err
-    assert "Fewer than 1,000 photos" in err and "hadahash serve" in err and "train" not in err
+    assert "Fewer than 200 photos" in err and "hadahash serve" in err and "train" not in err
     index = Index.open(tmp_path / "i")
     assert (index.bits, len(index), index.meta["run"]) == (128, 8, "model")
     code, out, _ = run("search", tmp_path / "i", photos / "3.png", "-k", 1)
