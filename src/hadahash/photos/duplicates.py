@@ -1,8 +1,8 @@
 """Groups of files that show the same photo, with a memory of what the user has dismissed.
 
 Two files are linked if their content bits differ in at most `threshold` bits, or if the files are
-equal. In the folder of the index, duplicates.json keeps the last search, so that a smaller threshold
-needs no new one, and dismissed.json the groups that are not shown again.
+equal. In the folder of the index, duplicates.json keeps the last search, so that a smaller
+threshold needs no new one, and dismissed.json the groups that are not shown again.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ export function summary(hits, { exact }, stats) {
   if (!hits.length) return "No image within this distance. Raise “Maximum distance” or choose more labels.";
   const count = `${number(hits.length)} most similar of ${number(stats.items)} images`;
   const end = exact ? "" : " Approximate search.";
-  if (hits[0].content_distance !== null) return `${count}, ${photos(hits, stats)}.${end}`;
+  if (hits[0].content_distance !== null) return `${count}${photos(hits, stats)}.${end}`;
   const farthest = Math.max(...hits.map((hit) => hit.distance));
   const range = farthest ? `at most ${farthest} of ${stats.bits} bits differ` : "all have the same code";
   return `${count}; ${range}.${end}`;
@@ -31,8 +31,8 @@ export function summary(hits, { exact }, stats) {
 
 function photos(hits, stats) {
   const same = hits.filter((hit) => isSame(hit, stats)).length;
-  if (!same) return "most similar first";
-  return same === 1 ? "one of them the same photo" : `${number(same)} of them the same photo`;
+  if (!same) return "";
+  return same === 1 ? "; one of them is the same photo" : `; ${number(same)} of them are the same photo`;
 }
 
 // The dial between "same kind" and "same photo": its middle is the model's own weight.
