@@ -270,6 +270,37 @@ def trained(result: Result) -> list[str]:
     return lines
 
 
+def ranking(result: Result) -> list[str]:
+    """Ranked searches compared with the plain scan."""
+    ways = ("real", "class", "photo", "weighted")
+    lines = [
+        "## Ranked search",
+        "",
+        *paragraph(
+            f"The {result['k']} best items of single queries, as a multiple of the time of the",
+            "plain scan of the class bits, which is the default search. Medians of",
+            f"{result['rounds']} rounds in which all ways take turns. *real*: real-valued query;",
+            "*class*: probability of sharing one of 100 classes; *photo*: this and content;",
+            "*weighted*: weighted Hamming distance of class and content bits. All are exact.",
+            "Clustered codes are codewords with 5 % of the bits flipped, repeated ones with 0.5 %.",
+            "Random codes are the worst case: no query is sure of a class.",
+        ),
+        "| codes | kind | distinct | bits | plain, ms | "
+        + " | ".join(f"{way} / plain" for way in ways)
+        + " | class, routed / plain | photo, routed / plain |",
+        "|" + "---|" * 11,
+    ]
+    for case in result["cases"]:
+        named = [*ways, "class, routed", "photo, routed"]
+        lines.append(
+            f"| {case['codes']:,} | {case['kind']} | {case['distinct_codes']:,} "
+            f"| {case['bits']} + {case['content_bits']} | {time_of(case, 'plain', 2)} | "
+            + " | ".join(ratio_of(case, f"{way} / plain", 2) for way in named)
+            + " |"
+        )
+    return lines
+
+
 def serve(result: Result) -> list[str]:
     """Throughput and response time of the service."""
     lines = [
@@ -295,6 +326,7 @@ def serve(result: Result) -> list[str]:
 
 SECTIONS: dict[str, Callable[[Result], list[str]]] = {
     "search": search,
+    "ranking": ranking,
     "trained": trained,
     "evaluation": evaluation,
     "serve": serve,

@@ -15,6 +15,7 @@ MEASURED = {
     "codes": ("codebooks", "data", "fitting.py", "methods", "networks", "packing.py", "training"),
     "evaluation": ("evaluation", *_CODES),
     "milvus": ("index", *_CODES),
+    "ranking": ("queries.py", "ranking", *_CODES),
     "search": ("index", *_CODES),
     "serve": ("data", "encoding.py", "index", "model.py", "networks", "photos", "serve", *_CODES),
     "trained": ("index", *_CODES),

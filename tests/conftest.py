@@ -8,6 +8,7 @@ import os
 # machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HADAHASH_FEATURE_CACHE"] = "off"  # tests compute what they count
 
 from pathlib import Path
 
@@ -68,3 +69,9 @@ def configuration(tmp_path_factory: pytest.TempPathFactory) -> None:
 def milvus(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where the index engine "milvus" finds a server, which starts with the first request."""
     os.environ["HADAHASH_MILVUS_URI"] = str(tmp_path_factory.mktemp("milvus") / "test.db")
+
+
+@pytest.fixture
+def without_heif(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the extra `heif` were not installed."""
+    monkeypatch.setattr("hadahash.data.formats._is_installed", lambda module: False)

@@ -111,7 +111,7 @@ def test_content_bits_are_balanced_and_of_unit_variance():
 def test_the_plan_has_trials_and_fresh_seeds():
     cells = read_plan("content", ROOT / "results").cells
     trials = [cell for cell in cells if cell.validation]
-    assert len(trials) == 12 and len(cells) == 12 + 60
+    assert len(trials) == 12 and len(cells) == 12 + 60 + 6
     assert {cell.seed for cell in trials} == {49}
     assert {cell.seed for cell in cells if not cell.validation} == set(range(50, 55))
     assert len({(cell.dataset, cell.name) for cell in cells}) == len(cells)
@@ -135,7 +135,7 @@ def test_a_cell_records_content(tmp_path, monkeypatch):
         "settings": SETTINGS,
         "content": True,
     }
-    trial = entry | {"seed": 1, "validation": 0.2}
+    trial = entry | {"dataset": "digits", "seed": 1, "protocol": "unseen", "validation": 0.2}
     path = tmp_path / "small.json"
     path.write_text(json.dumps({"name": "small", "cells": [entry, trial]}))
     context = RunContext(tmp_path / "results", tmp_path / "runs", weights="none", device="cpu")

@@ -42,14 +42,20 @@ ORDER = (
     "training",
     "content",
     "outputs",
+    "feature_cache",
+    "cached_outputs",
     "encoding",
     "evaluation",
     "index",
+    "exporting",
     "building",
     "model_files",
     "restoring",
     "model",
     "loading",
+    "pretrained",
+    "preparing",
+    "calibrating",
     "fitting",
     "hasher",
     "runs",
@@ -63,7 +69,7 @@ ORDER = (
 )
 EXEMPT = {"__init__", "__main__"}  # they hold names, not logic
 # `Codes.save`, `Codes.load` and `HashModel.load` hand over to the module that knows the files.
-DELEGATES = {"codes": {"code_files"}, "model": {"loading"}}
+DELEGATES = {"codes": {"code_files"}, "model": {"loading", "pretrained"}}
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
 
 

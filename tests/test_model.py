@@ -263,6 +263,8 @@ KEYS = ["format", "config", "classes", "multilabel", "preprocess", "info", "weig
 KEYS += ["weights_sha256", "precision", "hadahash", "id"]
 KEYS += [f"config.{name}" for name in ("method", "bits", "backbone", "seed", "train", "plugins")]
 KEYS += ["config.method_settings", "config.input", "config.input.size", "config.train.epochs"]
+KEYS += ["config.content_bits", "ranking", "ranking.codewords", "ranking.bits", "ranking.classes"]
+KEYS += ["ranking.sharpness", "ranking.slope", "ranking.content_weight", "ranking.class_weight"]
 KEYS += ["preprocess.side", "preprocess.size", "preprocess.fit", "info.train_images"]
 
 

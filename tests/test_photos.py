@@ -150,13 +150,15 @@ def test_reading_does_not_block_on_a_pipe(build, toy_folder):
     assert figures(build()[1]) == (48, 0, 0, 1, 48)
 
 
-def test_files_of_unsupported_types_and_hidden_files_are_counted(toy_folder, tmp_path):
+def test_files_of_unsupported_types_and_hidden_files_are_counted(
+    toy_folder, tmp_path, without_heif
+):
     for name in ("a.HEIC", "b.heic", "c.MOV", ".hidden.png"):
         (toy_folder / "red" / name).write_bytes(b"x")
     scan = scan_folder(toy_folder)
     assert len(scan.photos) == 48
     expected = "Skipped 3 files of unsupported types (2 .heic, 1 .mov) and 1 hidden file."
-    assert scan.notice == expected
+    assert scan.notice == f"{expected} To read HEIC: pip install 'hadahash[heif]'"
     assert scan_paths([toy_folder, toy_folder / "red"], home=toy_folder).notice is not None
     assert scan_paths([toy_folder / "red" / "002.png"]).notice is None
 
@@ -377,7 +379,7 @@ def test_a_catalog_of_version_0_1_is_read(tmp_path):
         rows = [(b"a.jpg", b"/p", 1, 2, b"x", None), (b"b.jpg", b"/p", 3, 4, b"", "broken")]
         connection.executemany("INSERT INTO photos VALUES (?, ?, ?, ?, ?, ?)", rows)
     catalog, root = Catalog(tmp_path), Path("/p")
-    found = [(Photo("a.jpg", root / "a.jpg", root, None), FileStat(1, 2))]
+    found = [(Photo("a.jpg", root / "a.jpg", root), FileStat(1, 2))]
     compared = catalog.compare(found, deleted_from=root)
     assert [known.same_stat for known in compared.known] == [True]
     assert [each.id for each in compared.deleted] == ["b.jpg"]
@@ -400,7 +402,7 @@ def test_comparing_one_file_reads_few_rows(tmp_path, deleted_from):
         connection.set_progress_handler(lambda: steps.append(1), 100)
         return connection
 
-    photo = Photo("000007.jpg", tmp_path / "000007.jpg", Path("/photos"), None)
+    photo = Photo("000007.jpg", tmp_path / "000007.jpg", Path("/photos"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sqlite3, "connect", counting)
         found = catalog.compare(

@@ -11,7 +11,8 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .cached_outputs import cached_outputs, weights_digest
 from .codes import Codes
 from .data.base import Images
+from .data.contents import has_digests
 from .data.decode import decode, to_skipped
+from .data.embeddings import Embeddings
 from .data.preprocess import Preprocess, center_view
 from .data.sources import ImageSource
 from .errors import DataError, StorageError, UsageError
+from .feature_cache import FeatureStore, default_store, group_key
 from .files import read_json, write_json
-from .networks import Backbone
+from .networks import EMBEDDINGS, Backbone
 from .networks.hash_network import HashNetwork
 from .outputs import Outputs, join_outputs, relaxed_values, to_codes
 
@@ -46,12 +51,14 @@ class Encoder:
         precision: Precision of the backbone on a GPU, "bf16" or "fp32"; a CPU always uses fp32.
         batch_size: Images per batch; None: 500 on a GPU, 64 on a CPU. Batches that do not fit into
             the memory of the GPU are halved.
+        store: Features of image files on disk, which are not computed again; None: no such cache.
     """
 
     network: HashNetwork
     preprocess: Preprocess
     precision: str = "fp32"
     batch_size: int | None = None
+    store: FeatureStore | None = field(default_factory=default_store)
 
     def features(self, images: Images, progress: Progress | None = None) -> Outputs:
         """The backbone's features (n, d) of all images that can be decoded."""
@@ -125,6 +132,29 @@ class Encoder:
     def _stream(self, images: Images, progress: Progress | None) -> Iterator[Outputs]:
         """The features of all images, batch by batch."""
         self.network.eval()
+        check_input(self.network.backbone, images)
+        for part in self._read(images):
+            yield part
+            if progress is not None:
+                progress(len(part.rows) + len(part.failed))
+
+    def _read(self, images: Images) -> Iterator[Outputs]:
+        if isinstance(images, Embeddings):
+            return self._given(images)
+        if self.store is None or not has_digests(images):
+            return self._computed(images)
+        return cached_outputs(images, self.store, self._group, self._computed, self._no_features())
+
+    @cached_property
+    def _group(self) -> bytes:
+        """Identifies the features of this network and preprocessing in the cache."""
+        content = self.network.content
+        backbones = [self.network.backbone, content and content.backbone]
+        digests = [None if each is None else weights_digest(each) for each in backbones]
+        device = self.network.device.type
+        return group_key(1, *digests, self.preprocess, device, device == "cuda" and self.precision)
+
+    def _computed(self, images: Images) -> Iterator[Outputs]:
         batch_size = self.batch_size or (500 if self.network.device.type == "cuda" else 64)
         for part in decode(images, self.preprocess, batch_size=batch_size):
             features = self._no_features()
@@ -132,8 +162,10 @@ class Encoder:
                 own, original = self._forward(torch.from_numpy(part.pixels))
                 features = features._replace(values=own, content=original)
             yield features._replace(rows=part.rows, failed=part.failed)
-            if progress is not None:
-                progress(len(part.rows) + len(part.failed))
+
+    def _given(self, embeddings: Embeddings) -> Iterator[Outputs]:
+        for part in embeddings.batches(self.batch_size):
+            yield Outputs(torch.from_numpy(part.vectors), part.rows, part.failed)
 
     def _forward(self, pixels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The features of uint8 squares (n, 3, side, side), and those of the original backbone.
@@ -178,6 +210,26 @@ def network_relaxed(network: HashNetwork, values: Tensor) -> Tensor:
     with torch.inference_mode():
         relaxed = network.relaxed(values.to(network.device)).cpu()
     return relaxed_values(values.cpu(), relaxed, clamp=network.codewords() is not None)
+
+
+def check_input(backbone: Backbone, images: Images) -> None:
+    """Refuse images for a model on embeddings, embeddings for a network, and another width.
+
+    Args:
+        backbone: The backbone of the model.
+        images: What it is to encode.
+
+    Raises:
+        UsageError: The model does not take them.
+    """
+    expected = backbone.features if backbone.name == EMBEDDINGS else None
+    got = images.width if isinstance(images, Embeddings) else None
+    if expected == got:
+        return
+    text = [
+        "images" if each is None else f"embeddings of {each:,} floats" for each in (expected, got)
+    ]
+    raise UsageError(f"This model takes {text[0]}, got {text[1]}.")
 
 
 class FeatureCache:

@@ -6,42 +6,37 @@ import copy
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from .building import backbone_key, build_network, choose_device, initial_backbone
+from .building import backbone_key, build_network, choose_device
+from .calibrating import Calibration, Inputs, limit_content_bits
 from .codes import Skipped
 from .config import Config, TrainConfig
-from .content import MOST_IMAGES, content_bits_that_fit, fit_content
-from .data.base import ArrayImages, Images, LabelledImages, MemoryImages
+from .data.base import LabelledImages
 from .data.decode import to_skipped
-from .data.labels import Labels
 from .data.pixel_store import PixelStore
 from .data.preprocess import Preprocess, choose_preprocess
 from .data.sources import as_images
-from .encoding import Encoder, FeatureCache, network_relaxed
+from .encoding import Encoder, FeatureCache, Progress
 from .environment import hardware
-from .errors import DataError, TrainingDivergedError
+from .errors import DataError
 from .messages import counts_text
 from .methods import ShallowMethod
 from .model import HashModel
-from .networks import Backbone
-from .networks.content import ContentPart
 from .networks.hash_network import HashNetwork
-from .ranking import Ranking, fit_ranking
+from .preparing import backbone_of, prepare
 from .settings import require
 from .training import Checkpoint, Log, TrainingResult, TrainingSet, current_processes, train
+from .training.log import reading_bar
 from .training.loop import effective_precision
 
 CHECKPOINT = "checkpoint.safetensors"
 LOG = "log.jsonl"
-_RANKING_IMAGES = 5_000  # more do not change the fitted numbers noticeably
 
 Info = Callable[[str], object]
 
@@ -52,16 +47,6 @@ class FitResult:
 
     model: HashModel
     skipped: tuple[Skipped, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class _Inputs:
-    """What a method learns from."""
-
-    tensor: Tensor  # uint8 pixels (n, 3, side, side), or float features (n, d)
-    rows: NDArray[np.int64]  # the images that could be read
-    skipped: tuple[Skipped, ...]
-    on_disk: bool = False
 
 
 def fit_model(
@@ -99,124 +84,51 @@ def fit_model(
     processes = current_processes()  # must come first: it selects the GPU of this process
     single = processes.count == 1  # in distributed training only rank 0 has a folder
     require(not (resume and single and folder is None), "To resume, give --out.")
+    data, config = prepare(data, config)
     where, config_train = choose_device(device), cast(TrainConfig, config.train)
-    data = data.used_classes()
-    if len(data.classes) < 2:
-        raise DataError(f"Training needs at least 2 classes with images, got {len(data.classes)}.")
-    backbone = initial_backbone(config)
+    backbone = backbone_of(config, data)
     preprocess = choose_preprocess(data.images, backbone.size, config.input)
     network = build_network(
         config,
         backbone,
         classes=len(data.classes),
-        multilabel=data.labels.multilabel,
+        multilabel=data.multilabel,
         train_images=len(data),
         device=where,
         create=True,
     )
     info(_describe(data))
-    config = _fit_content_bits(config, network.backbone.features, info)
+    config = limit_content_bits(config, backbone.features, info)
     fixed = isinstance(network.method, ShallowMethod) or config_train.fixed_backbone
     original = copy.deepcopy(network.backbone) if config.content_bits and not fixed else None
     begun = time.perf_counter()
-    inputs = _read_inputs(config, network, preprocess, data, cache, folder, info)
+    with reading_bar(len(data), shown=progress and fixed and processes.rank == 0) as advance:
+        inputs = _read_inputs(config, network, preprocess, data, cache, folder, info, advance)
     reading = time.perf_counter() - begun
     _check_enough(inputs, len(data))
     writes = folder if processes.rank == 0 else None
     checkpoint = _checkpoint(writes, resume, config, data, config_train.checkpoint_seconds)
+    labels = data.labels.take(inputs.rows)
     with Log(writes / LOG if writes else None, progress=progress and processes.rank == 0) as log:
-        labels = data.labels.take(inputs.rows)
         result = _learn(network, inputs, labels, config, preprocess, log, checkpoint)
+    trained = Calibration(network, preprocess, inputs, config)
     if result is not None:
-        _check_outputs(
-            _values(network, preprocess, inputs, config_train, np.arange(min(64, len(inputs.rows))))
-        )
-    if config_train.threshold != "zero":
-        values = _values(network, preprocess, inputs, config_train)
-        network.threshold.copy_(_centers(values, config_train.threshold))
-    content = None
-    if config.content_bits:
-        content = _fit_content(network, original, inputs, preprocess, config, info)
-    ranking = _fit_ranking(network, inputs, labels, preprocess, config)
-    network.content = content
+        trained.check_outputs()
+    trained.set_threshold()
+    ranking = trained.calibrate(labels, data.classes, original, info)
     resolved = _resolve(config, network, preprocess, result, where)
     facts = _facts(config_train, result, where, train_images=len(inputs.rows))
     seconds = time.perf_counter() - started
     facts |= {"reading_seconds": round(reading, 2), "fit_seconds": round(seconds, 2)}
-    model = HashModel(
-        network,
-        preprocess,
-        data.classes,
-        data.labels.multilabel,
-        resolved,
-        facts,
-        effective_precision(config_train, where),
-        replace(
-            ranking,
-            classes=data.classes,
-            content_fingerprint=content.projection.fingerprint if content else None,
-        ),
-    )
-    return FitResult(model, inputs.skipped)
-
-
-def _fit_content_bits(config: Config, features: int, info: Info) -> Config:
-    """The configuration with as many content bits as there are features for."""
-    bits = content_bits_that_fit(config.content_bits, features)
-    if bits < config.content_bits:
-        info(
-            f"{bits} content bits instead of {config.content_bits}: "
-            f"the backbone has {features} features."
-        )
-    return replace(config, content_bits=bits)
-
-
-def _fit_content(
-    network: HashNetwork,
-    original: Backbone | None,
-    inputs: _Inputs,
-    preprocess: Preprocess,
-    config: Config,
-    info: Info,
-) -> ContentPart:
-    """Fit the projection to content bits on training images."""
-    rows = _sample(len(inputs.rows), MOST_IMAGES, config.seed)
-    if original is None:
-        features = inputs.tensor[rows]
-    else:
-        alone = HashNetwork(original, network.method, network.bits).to(network.device)
-        precision = effective_precision(cast(TrainConfig, config.train), network.device)
-        features = Encoder(alone, preprocess, precision).features(_images(inputs, rows)).values
-    projection = fit_content(features, config.content_bits, config.seed, info=info)
-    return ContentPart(projection, original).to(network.device).eval()
-
-
-def _fit_ranking(
-    network: HashNetwork, inputs: _Inputs, labels: Labels, preprocess: Preprocess, config: Config
-) -> Ranking:
-    """Fit the ranking on the codes of training images."""
-    words = network.codewords()
-    if words is None:
-        return Ranking(None, multilabel=labels.multilabel)
-    rows = _sample(len(inputs.rows), _RANKING_IMAGES, config.seed)
-    values = _values(network, preprocess, inputs, cast(TrainConfig, config.train), rows)
-    return fit_ranking(
-        network_relaxed(network, values.cpu()).numpy(),
-        labels.take(rows).array,
-        words.sign().to(torch.int8).cpu().numpy(),
-        multilabel=labels.multilabel,
-    )
-
-
-def _sample(count: int, limit: int, seed: int) -> NDArray[np.int64]:
-    """At most `limit` rows, in ascending order."""
-    if count <= limit:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(seed).permutation(count)[:limit])
+    precision = effective_precision(config_train, where)
+    about = (data.classes, data.multilabel, resolved, facts, precision, ranking)
+    return FitResult(HashModel(network, preprocess, *about), inputs.skipped)
 
 
 def _describe(data: LabelledImages) -> str:
     """What is learned from: a folder of albums or cameras is noticed here."""
+    if not data.classes:
+        return f"{len(data):,} training images without labels"
     counts = dict(zip(data.classes, map(int, data.labels.class_counts()), strict=True))
     return f"{len(data):,} training images of {len(counts):,} classes: {counts_text(counts)}"
 
@@ -229,21 +141,23 @@ def _read_inputs(
     cache: FeatureCache | None,
     folder: Path | None,
     info: Info,
-) -> _Inputs:
+    progress: Progress,
+) -> Inputs:
     """Features where the backbone stays fixed, else pixels."""
     config_train = cast(TrainConfig, config.train)
     if isinstance(network.method, ShallowMethod) or config_train.fixed_backbone:
         precision = effective_precision(config_train, network.device)
         encoder = Encoder(network, preprocess, precision)
-        found = (cache or FeatureCache()).get(encoder, as_images(data), backbone_key(config))
-        return _Inputs(found.values, found.rows, to_skipped(found.failed, data.ids))
+        features = cache or FeatureCache()
+        found = features.get(encoder, as_images(data), backbone_key(config), progress)
+        return Inputs(found.values, found.rows, to_skipped(found.failed, data.ids))
     store = PixelStore.build(data, preprocess, folder=folder, info=info)
-    return _Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)
+    return Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)
 
 
 def _learn(
     network: HashNetwork,
-    inputs: _Inputs,
+    inputs: Inputs,
     labels: Any,
     config: Config,
     preprocess: Preprocess,
@@ -270,43 +184,6 @@ def _learn(
         checkpoint=checkpoint,
         processes=current_processes(),
     )
-
-
-@torch.inference_mode()
-def _values(
-    network: HashNetwork,
-    preprocess: Preprocess,
-    inputs: _Inputs,
-    config: TrainConfig,
-    rows: NDArray[np.int64] | None = None,
-) -> Tensor:
-    """The values of the training images, or of some of them."""
-    rows = np.arange(len(inputs.rows)) if rows is None else rows
-    if inputs.tensor.ndim == 2:
-        return network.values(inputs.tensor[rows].to(network.device))
-    encoder = Encoder(network, preprocess, effective_precision(config, network.device))
-    return encoder.values(_images(inputs, rows)).values
-
-
-def _images(inputs: _Inputs, rows: NDArray[np.int64]) -> Images:
-    """Decoded training images as images, without a copy."""
-    pixels = inputs.tensor.numpy().transpose(0, 2, 3, 1)
-    if len(rows) == len(pixels):
-        return ArrayImages(pixels)
-    return MemoryImages([pixels[row] for row in rows])
-
-
-def _centers(values: Tensor, kind: str) -> Tensor:
-    return values.mean(0) if kind == "mean" else values.median(0).values
-
-
-def _check_outputs(values: Tensor) -> None:
-    """Weights may be finite but so large that the outputs are not."""
-    if not bool(torch.isfinite(values).all()):
-        raise TrainingDivergedError(
-            "Training diverged: the outputs of the network are NaN or infinite. "
-            "Lower the learning rate with --set lr=..."
-        )
 
 
 def _resolve(
@@ -378,7 +255,7 @@ def weights_digest(path: str) -> str | None:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def _check_enough(inputs: _Inputs, requested: int) -> None:
+def _check_enough(inputs: Inputs, requested: int) -> None:
     if len(inputs.rows) < 2:
         first = inputs.skipped[0] if inputs.skipped else None
         reason = f" First failure: {first.path}: {first.reason}." if first else ""

@@ -1,4 +1,4 @@
-"""Hasher: the high-level API, shaped like a scikit-learn estimator."""
+"""Hasher: the high-level API, a scikit-learn transformer of images or embeddings."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .building import DEFAULT_METHOD, make_config
 from .codes import Codes, Skipped
 from .config import Config
-from .data.sources import as_labelled
+from .data.sources import as_training
 from .encoding import FeatureCache, Progress
-from .errors import UsageError
+from .errors import DataError, UsageError
 from .fitting import fit_model
+from .methods import METHODS
 from .model import HashModel
+from .networks import EMBEDDINGS
+from .queries import Queries
 
 
 class Hasher:
-    """Learns binary codes for labelled images.
+    """Learns binary codes of images or embeddings.
+
+    The methods "itq" and "lsh" need no labels.
 
     Args:
         method: Name of the hashing method; see `hadahash.list_methods()`.
@@ -25,7 +33,8 @@ class Hasher:
         content_bits: Content bits beside the code, a multiple of 8: they tell the photos of a class
             apart. By default 128, or 0 for methods without labels ("itq", "lsh"); 0: none, as in
             the paper.
-        backbone: Network: efficientnet_lite0/1/2, alexnet, or any torchvision or timm name.
+        backbone: Network: efficientnet_lite0/1/2, alexnet, or any torchvision or timm name. Not
+            used for embeddings.
         seed: Random seed of codebook, initialization and order of the images.
         weights: Initial weights: "imagenet", "none", or a .safetensors or .pth file.
         device: "auto", "cpu" or "cuda".
@@ -37,6 +46,7 @@ class Hasher:
     Attributes:
         model_: The trained `HashModel`, after `fit` or `load`.
         skipped_: Training images that could not be read, after `fit`.
+        n_features_in_: Width of the embeddings, after `fit` on embeddings.
 
     Raises:
         UsageError: An unknown method or setting, or a value out of range.
@@ -45,6 +55,13 @@ class Hasher:
         >>> hasher = Hasher("hcdh", bits=64).fit("photos/train")      # doctest: +SKIP
         >>> codes = hasher.encode("photos/all")                       # doctest: +SKIP
         >>> hasher.save("run/")                                       # doctest: +SKIP
+
+        Embeddings, without labels:
+
+        >>> vectors = np.random.default_rng(0).normal(size=(100, 32))
+        >>> hasher = Hasher("itq", bits=16, device="cpu").fit(vectors)
+        >>> hasher.encode(vectors).packed.shape, hasher.transform(vectors).shape
+        ((100, 2), (100, 16))
     """
 
     skipped_: tuple[Skipped, ...] = ()
@@ -125,12 +142,15 @@ class Hasher:
         progress: bool = False,
         cache: FeatureCache | None = None,
     ) -> Hasher:
-        """Learn from labelled images. `model_` changes only when training has succeeded.
+        """Learn from images or embeddings. `model_` changes only when training has succeeded.
 
         Args:
-            data: A folder of class folders, a table, a data set name, or images with `labels`. Of
-                data with a split only the training part is used.
-            labels: Labels (n,) or multi-label 0/1 (n, C), where `data` has none.
+            data: A folder of class folders, a table, a data set name, or images with `labels`; or
+                embeddings: floats (n, d), or a .npy, .npz, .parquet or .arrow file. Methods without
+                labels also take a folder of photos. Of data with a split only the training part is
+                used. Embeddings are centered by every method; see docs/embeddings.md.
+            labels: Labels (n,) or multi-label 0/1 (n, C), where `data` has none and the method
+                needs them.
             progress: Show a progress bar on stderr.
             cache: Features that several hashers with one fixed backbone share.
 
@@ -143,13 +163,15 @@ class Hasher:
         """
         result = fit_model(
             self.config,
-            as_labelled(data, labels),
+            as_training(data, labels, need_labels=METHODS.get(self.method).uses_labels),
             device=self.device,
             progress=progress,
             cache=cache,
         )
         self.skipped_ = result.skipped
         self.model_ = result.model
+        if self.model_.config.backbone == EMBEDDINGS:
+            self.n_features_in_ = self.model_.network.backbone.features
         return self
 
     def encode(
@@ -160,11 +182,11 @@ class Hasher:
         progress: Progress | None = None,
         cache: FeatureCache | None = None,
     ) -> Codes:
-        """Encode images.
+        """Encode images or embeddings.
 
         Args:
             source: An image file, folder, table, data set name, list of files, PIL image, bytes,
-                array or tensor.
+                array or tensor; or embeddings, for a hasher that was fitted on embeddings.
             batch_size: Images per batch.
             progress: Called with the number of images of each batch.
             cache: Features that several hashers with one fixed backbone share.
@@ -179,7 +201,53 @@ class Hasher:
         model = self._fitted()
         return model.encode(source, batch_size=batch_size, progress=progress, cache=cache)
 
-    transform = encode
+    def queries(self, source: Any) -> Queries:
+        """Encode queries with real values, which find better results than codes do.
+
+        Args:
+            source: As for `encode`.
+
+        Returns:
+            The queries; `Index.search` takes them.
+
+        Raises:
+            UsageError: The hasher is not fitted.
+        """
+        return self._fitted().queries(source)
+
+    def transform(self, source: Any) -> NDArray[np.int8]:
+        """Encode to an array, as a step of a scikit-learn pipeline.
+
+        Args:
+            source: As for `encode`.
+
+        Returns:
+            The bits as -1 and +1, int8 (n, bits), one row per input.
+
+        Raises:
+            UsageError: The hasher is not fitted.
+            DataError: An input cannot be read, so that rows would be missing.
+        """
+        codes = self.encode(source)
+        if codes.skipped:
+            path, reason = codes.skipped[0]
+            raise DataError(
+                f"{len(codes.skipped):,} inputs have no code, the first is {path} ({reason}). "
+                "Remove them, or use encode, which skips and lists them."
+            )
+        return codes.signs()
+
+    def fit_transform(self, data: Any, labels: Any = None) -> NDArray[np.int8]:
+        """Fit, then transform the same data.
+
+        Args:
+            data: As for `fit`.
+            labels: As for `fit`.
+
+        Returns:
+            The bits as -1 and +1, int8 (n, bits).
+        """
+        return self.fit(data, labels).transform(data)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -212,7 +280,26 @@ class Hasher:
         Raises:
             StorageError: There is no model, or its files are damaged.
         """
-        model = HashModel.load(folder, device=device)
+        return Hasher._of(HashModel.load(folder, device=device), device)
+
+    @staticmethod
+    def pretrained(name: str = "lite0", *, device: str = "auto") -> Hasher:
+        """A hasher with a ready-made model, for collections that are too small to fit one.
+
+        Args:
+            name: "lite0": ITQ to 128 bits on features of EfficientNet-Lite0.
+            device: "auto", "cpu" or "cuda".
+
+        Returns:
+            The hasher, which can encode images.
+
+        Raises:
+            UsageError: The name is unknown.
+        """
+        return Hasher._of(HashModel.pretrained(name, device=device), device)
+
+    @staticmethod
+    def _of(model: HashModel, device: str) -> Hasher:
         config = model.config
         hasher = Hasher(
             config.method,
@@ -228,7 +315,22 @@ class Hasher:
         hasher.model_ = model
         return hasher
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=METHODS.get(self.method).uses_labels),
+            transformer_tags=TransformerTags(preserves_dtype=[]),
+            input_tags=InputTags(),
+        )
+
     def _fitted(self) -> HashModel:
         if not hasattr(self, "model_"):
-            raise UsageError("This Hasher is not fitted: call fit(...), or use Hasher.load(...).")
+            raise UsageError(
+                "This Hasher is not fitted: call fit(...), or use Hasher.load or pretrained."
+            )
         return self.model_

@@ -378,6 +378,13 @@ class HashModel:
 
         return load_model(Path(folder), device)
 
+    @staticmethod
+    def pretrained(name: str = "lite0", *, device: str = "auto") -> HashModel:
+        """Load a ready-made model; see `hadahash.pretrained.load_pretrained`."""
+        from .pretrained import load_pretrained
+
+        return load_pretrained(name, device=device)
+
 
 OLD_ID = "id_of_version_0_1"  # key of `info`: the digest of the weights, which was the id
 

@@ -60,7 +60,7 @@ def test_hidden_and_other_files_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize("use", [read_folder, list_images, as_images, as_labelled])
-def test_every_listing_mentions_files_of_unsupported_types(tmp_path, use):
+def test_every_listing_mentions_files_of_unsupported_types(tmp_path, use, without_heif):
     fill(tmp_path, "cat/1.png", "dog/1.png", "dog/2.HEIC", "dog/3.HEIC", "dog/x.MOV")
     message = r"Skipped 3 files of unsupported types \(2 .heic, 1 .mov\)\."
     with pytest.warns(DataWarning, match=message):
@@ -68,10 +68,11 @@ def test_every_listing_mentions_files_of_unsupported_types(tmp_path, use):
 
 
 @pytest.mark.parametrize("use", [read_folder, as_images, as_labelled])
-def test_a_folder_of_unsupported_types_is_refused(tmp_path, use):
+def test_a_folder_of_unsupported_types_is_refused(tmp_path, use, without_heif):
     fill(tmp_path, "dog/2.HEIC")
     with pytest.raises(
-        DataError, match=r"contains no images. Skipped 1 file .* end in .apng, .bmp"
+        DataError,
+        match=r"contains no images. Skipped 1 file .*pip install.*heif.* end in .apng, .avif, .bmp",
     ):
         use(tmp_path)
 
@@ -233,3 +234,56 @@ def test_twenty_thousand_files_are_listed_quickly(tmp_path):
     assert len(data) == 20_000
     assert data.ids[-1] == "19/0999.jpg"
     assert np.bincount(data.labels.array).tolist() == [1_000] * 20
+
+
+def test_excluded_files_and_folders_are_not_read(tmp_path):
+    fill(tmp_path, "a/1.png", "a/1_thumb.png", "a/thumbs/2.png", "b/thumbs/3.png", "b/4.png")
+    fill(tmp_path, "a/deep/b/5.png")
+
+    def names(*exclude):
+        listing = scan(tmp_path, exclude=exclude)
+        found = [path.relative_to(tmp_path).as_posix() for path in listing.images]
+        return found, listing.excluded
+
+    kept = ["a/1.png", "a/deep/b/5.png", "b/4.png"]
+    assert names("thumbs", "*_thumb.*") == (kept, 3)
+    assert names("thumbs/", "*_thumb.*") == (kept, 3)
+    assert names("a/*/b", "b/thumbs") == (
+        ["a/1.png", "a/1_thumb.png", "a/thumbs/2.png", "b/4.png"],
+        2,
+    )
+    assert names("A", "")[1] == 0  # case matters, an empty pattern matches nothing
+    assert skipped_notice([], 0, excluded=3) == "Skipped 3 excluded files."
+
+
+@posix
+def test_an_excluded_folder_need_not_be_readable(tmp_path):
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    fill(tmp_path, "a/1.png", "lost+found/2.png")
+    (tmp_path / "lost+found").chmod(0)
+    try:
+        with pytest.raises(DataError, match="--exclude"):
+            scan(tmp_path)
+        assert len(scan(tmp_path, exclude=["lost+found"]).images) == 1
+    finally:
+        (tmp_path / "lost+found").chmod(0o700)
+
+
+@posix
+def test_links_inside_are_followed_to_files_only(tmp_path):
+    root = fill(tmp_path / "root", "cat/a.png", "dog/b.png")
+    elsewhere = fill(tmp_path / "elsewhere", "c.png")
+    (root / "best").mkdir()
+    (root / "best" / "a.png").symlink_to(root / "cat" / "a.png")
+    (root / "best" / "out.png").symlink_to(elsewhere / "c.png")
+    (root / "best" / "gone.png").symlink_to(root / "missing.png")
+    (root / "fish").symlink_to(elsewhere)
+    (root / "twice").symlink_to(root / "cat")
+    (root / "cat" / "up").symlink_to(root)
+    listing = scan(root, links="inside")
+    found = [path.relative_to(root).as_posix() for path in listing.images]
+    assert found == ["best/a.png", "best/gone.png", "cat/a.png", "dog/b.png"]
+    assert listing.links == 4 and listing.notice == "Skipped 4 symbolic links."
+    everything = scan(root)
+    assert len(everything.images) == 7 and everything.links == 2

@@ -11,11 +11,19 @@ import pytest
 from brute_force import LOCAL_ENGINES, BruteForce, as_lists
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from hadahash import files
-from hadahash.codes import Codes
+from hadahash.codes import Codes, pack
 from hadahash.index import Index
+from hadahash.index._contract_ranked import check_ranked
+from hadahash.ranking import Ranking
 
 IDS = st.lists(st.integers(-20, 40), min_size=0, max_size=12, unique=True)
 
@@ -33,11 +41,14 @@ class IndexSteps(RuleBasedStateMachine):
         seed=st.integers(0, 2**16),
         text=st.booleans(),
         book=st.booleans(),
+        content=st.sampled_from([0, 5, 40]),
     )
-    def start(self, engine, bits, seed, text, book):
+    def start(self, engine, bits, seed, text, book, content):
         self.rng, self.bits, self.text = np.random.default_rng(seed), bits, text
+        self.content_bits, self.stored = content, {}  # id -> packed code and content bits
         codewords = self.rng.choice([-1, 1], (3, bits)) if book else None
-        self.index = Index.build(self.codes([]), engine=engine, codewords=codewords)
+        ranking = Ranking(codewords)
+        self.index = Index.build(self.codes([]), engine=engine, ranking=ranking)
         self.brute = BruteForce(bits)
         self.folder = Path(tempfile.mkdtemp())
 
@@ -51,11 +62,23 @@ class IndexSteps(RuleBasedStateMachine):
         values = self.rng.choice([0, 255], (len(numbers), -(-self.bits // 8))).astype(np.uint8)
         values[:, -1] &= np.uint8(0xFF << (-self.bits % 8) & 0xFF)
         ids = [self.name(number) for number in numbers]
-        return Codes(
-            packed=values,
-            bits=self.bits,
-            ids=np.array(ids) if ids else np.zeros(0, str if self.text else int),
-        )
+        ids = np.array(ids) if ids else np.zeros(0, str if self.text else int)
+        if not self.content_bits:
+            return Codes(values, self.bits, ids)
+        content = pack(self.rng.choice([-1, 1], (len(numbers), self.content_bits)))
+        return Codes(values, self.bits, ids, (), content, self.content_bits)
+
+    def put(self, codes, *labels):
+        self.brute.put(codes, *labels)
+        if self.content_bits:
+            rows = zip(codes.packed, codes.content, strict=True)
+            self.stored |= dict(zip(codes.ids.tolist(), rows, strict=True))
+
+    def expected(self):
+        """All codes with content bits, in the order of ids."""
+        ids = sorted(self.brute.items)
+        packed, content = (np.array([self.stored[each][part] for each in ids]) for part in (0, 1))
+        return Codes(packed, self.bits, ids, (), content, self.content_bits)
 
     @rule(numbers=IDS, label=st.integers(0, 3))
     def add(self, numbers, label):
@@ -63,13 +86,13 @@ class IndexSteps(RuleBasedStateMachine):
             [number for number in numbers if self.name(number) not in self.brute.items]
         )
         self.index.add(new, np.full(len(new), label))
-        self.brute.put(new, [label] * len(new))
+        self.put(new, [label] * len(new))
 
     @rule(numbers=IDS)
     def update(self, numbers):
         new = self.codes(numbers)
         self.index.update(new)
-        self.brute.put(new)
+        self.put(new)
 
     @rule(numbers=IDS)
     def remove(self, numbers):
@@ -97,6 +120,20 @@ class IndexSteps(RuleBasedStateMachine):
         assert as_lists(self.index.search(queries, 5, ids=ids)) == self.brute.search(
             queries, 5, ids=ids
         )
+
+    @precondition(lambda self: self.content_bits and self.brute.items)
+    @rule(
+        k=st.integers(0, 20),
+        rank=st.sampled_from(["class", "photo"]),
+        radius=st.none() | st.integers(0, 40),
+    )
+    def search_ranked(self, k, rank, radius):
+        check_ranked(self.index, self.expected(), self.codes([0, 1]), k, rank=rank, radius=radius)
+
+    @precondition(lambda self: self.content_bits and self.brute.items)
+    @rule()
+    def read_content(self):
+        assert np.array_equal(self.index.codes().content, self.expected().content)
 
     @rule()
     def save(self):

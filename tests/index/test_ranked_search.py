@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from hadahash.codes import Codes, pack
 from hadahash.errors import UsageError
-from hadahash.index import Hits, Index
+from hadahash.index import ENGINES, Hits, Index
+from hadahash.index._contract import engine_checks
 from hadahash.index._contract_ranked import check_ranked
+from hadahash.index.engine import Engine
 from hadahash.queries import Queries
 from hadahash.ranking import Ranking
 
@@ -155,3 +157,53 @@ def test_refusals_name_the_remedy(rng):
         with pytest.raises(UsageError, match=message) as caught:
             call()
         assert "\n" not in str(caught.value)
+
+
+class WalkedIndex(ENGINES.get("exact")):
+    """An engine that only knows distances, as one of a user may be."""
+
+    _ranked = Engine._ranked
+    _neighbors = Engine._neighbors
+
+
+class PlainIndex(WalkedIndex):
+    """It does not store content bits either."""
+
+    stores_content = False
+
+    def _put(self, packed, items):
+        super()._put(packed, items)
+
+
+@pytest.mark.parametrize("engine", [WalkedIndex, PlainIndex])
+@pytest.mark.parametrize("check", engine_checks().values(), ids=engine_checks().keys())
+def test_engines_that_only_know_distances(check, engine):
+    check(engine)
+
+
+def test_an_engine_without_content_refuses_it(rng, monkeypatch):
+    monkeypatch.setattr(ENGINES.get("exact"), "stores_content", False)
+    codes = make_codes(rng, 5, Ranking(), 64, 40)
+    with pytest.raises(UsageError, match="'exact' does not store content bits") as caught:
+        Index.build(codes)
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(
+    kind=st.sampled_from(["none", "single", "multi"]),
+    rank=st.sampled_from(["class", "photo"]),
+    real=st.booleans(),
+    k=st.sampled_from([1, 7, 300, 1000]),
+    radius=st.none() | st.integers(0, 30),
+    seed=st.integers(0, 2**20),
+)
+def test_random_walks(kind, rank, real, k, radius, seed):
+    rng = np.random.default_rng(seed)
+    ranking = make_ranking(rng, 33, kind)
+    codes = make_codes(rng, 400, ranking, 33, 24, rng.permutation(400))
+    index = WalkedIndex._create(33, None)
+    index.content_bits, index.ranking = 24, ranking
+    index.add(codes)
+    query = make_queries(rng, 2, ranking, 33, 24, real)
+    check_ranked(index, codes, query, k, rank=rank, radius=radius)

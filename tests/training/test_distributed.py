@@ -150,7 +150,8 @@ def test_torchrun_trains_a_run(tmp_path):
         "--device",
         "cpu",
     ]
-    command += ["--method", "hcdh", "--backbone", "test_efficientnet", "--weights", "none"]
+    command += ["--method", "hcdh", "--content-bits", "0"]
+    command += ["--backbone", "test_efficientnet", "--weights", "none"]
     command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -165,14 +166,14 @@ def test_torchrun_trains_a_run(tmp_path):
 def test_the_process_group_comes_before_the_network(toy, monkeypatch):
     """It selects the GPU of the process, on which the network is built."""
     order = []
-    processes, backbone = fitting.current_processes, fitting.initial_backbone
+    processes, backbone = fitting.current_processes, fitting.backbone_of
     monkeypatch.setattr(
         fitting, "current_processes", lambda: (order.append("processes"), processes())[1]
     )
     monkeypatch.setattr(
         fitting,
-        "initial_backbone",
-        lambda config: (order.append("network"), backbone(config))[1],
+        "backbone_of",
+        lambda *arguments: (order.append("network"), backbone(*arguments))[1],
     )
     tiny_hasher(epochs=1).fit(*toy)
     assert order[:2] == ["processes", "network"] and order.count("network") == 1

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional, cast
 
 import typer
 
+from ..errors import UsageError
 from . import options, output
 
 if TYPE_CHECKING:
     from ..codes import Codes
+    from ..data.base import ImageSource
+    from ..model import HashModel
 
 
 def encode(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
+    run: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="Folder of a trained run."),
+    ] = None,
     images: Annotated[
-        Path,
-        typer.Argument(help="An image, a folder (searched recursively), or a table."),
-    ],
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="An image, a folder (searched recursively), a table or embeddings."),
+    ] = None,
+    embeddings: options.Embeddings = None,
+    method: Annotated[
+        str, typer.Option(help="Method to fit on --embeddings if there is no run: itq or lsh.")
+    ] = "itq",
+    bits: Annotated[int, typer.Option(help="Bits of the method that is fitted.")] = 128,
+    array: options.Array = None,
+    ids: options.Ids = None,
+    seed: Annotated[int, typer.Option(help="Seed of the method that is fitted.")] = 0,
     out: Annotated[
         Path,
         typer.Option(
@@ -36,21 +50,27 @@ def encode(
     ] = None,
     device: options.Device = "auto",
 ) -> None:
-    """Turn images into codes.
+    """Turn images or embeddings into codes.
 
     Run the same command again to resume an interrupted job; unreadable images are listed in
-    skipped.csv.
+    skipped.csv. Without a run, --embeddings fits itq on the embeddings first, and saves the model
+    beside the codes.
 
     Example: hadahash encode runs/photos photos/ --out photos.npz
     """
     from ..codes import write_skipped
-    from ..data.sources import as_images
+    from ..data.sources import as_images, open_embeddings
     from ..encoding import parse_shard, shard_rows
     from ..model import HashModel
 
     part = parse_shard(shard)
-    model = HashModel.load(run, device=device)
-    source = as_images(images)
+    if (images is None) == (embeddings is None) or (run is None and embeddings is None):
+        raise UsageError("Give RUN and IMAGES, or --embeddings FILE, with RUN or without.")
+    if embeddings is not None:
+        source = open_embeddings(embeddings, array=array, ids=ids)
+        model = _model(run, source, out, method, bits=bits, seed=seed, device=device)
+    else:
+        model, source = HashModel.load(cast(Path, run), device=device), as_images(images)
     with output.progress("encoding", len(shard_rows(len(source.images), part))) as advance:
         codes = model.encode_to_file(
             source, out, shard=part, batch_size=batch_size, progress=advance
@@ -61,6 +81,33 @@ def encode(
         count = len(codes.skipped)
         output.info(f"{count:,} images could not be read: see {out.with_name(name)}")
     output.result(f"{len(codes):,} codes of {_length(codes)} in {out}")
+
+
+def _model(
+    run: Path | None,
+    source: ImageSource,
+    out: Path,
+    method: str,
+    *,
+    bits: int,
+    seed: int,
+    device: str,
+) -> HashModel:
+    """The model of a run; without one, a model fitted on the embeddings and saved beside OUT."""
+    from ..building import make_config
+    from ..data.sources import without_labels
+    from ..fitting import fit_model
+    from ..model import HashModel
+
+    if run is not None:
+        return HashModel.load(run, device=device)
+    config = make_config(method, bits=bits, seed=seed, device=device)
+    model = fit_model(config, without_labels(source), device=device).model
+    folder = out.with_suffix(".model")
+    model.save(folder)
+    rows = model.info["train_images"]
+    output.info(f"fitted {method} on {rows:,} embeddings; the model is in {folder}")
+    return model
 
 
 def _length(codes: Codes) -> str:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
 
-from ..errors import UsageError
+from ..errors import UsageError, unknown
 from . import options, output
 
 if TYPE_CHECKING:
     from ..evaluation import Report
+
+_RANKS = ("hamming", "class", "photo", "all")
 
 
 def evaluate(
@@ -35,6 +37,22 @@ def evaluate(
             help="Rank cut-off R of mAP@R, or all. Default: the usual one for the data set.",
         ),
     ] = None,
+    rank: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="hamming|class|photo|all",
+            help="Rankings to measure. Default: Hamming distance in full, the others in a table.",
+        ),
+    ] = None,
+    known_item: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            metavar="NUMBER",
+            min=0,
+            help="Database images that are altered (cropped, resized, ...) and searched again; 0: "
+            "none. Default: 500 on a GPU, 50 on a CPU.",
+        ),
+    ] = None,
     data: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="New location of the data, if they were moved after training."),
@@ -45,17 +63,18 @@ def evaluate(
 ) -> None:
     """Measure retrieval: mAP (exact over ties), precision, recall, bit balance.
 
-    With RUN: encodes the held-out queries and the database, then scores them. With --queries and
-    --database: scores two code files; the part of an id before the first / is its label.
+    With RUN: encodes the held-out queries and the database, then scores them, and searches altered
+    copies of database images. With --queries and --database: scores two code files by Hamming
+    distance; the part of an id before the first / is its label.
 
     Example: hadahash evaluate runs/photos
     """
+    if rank is not None and rank not in _RANKS:
+        raise unknown("ranking", rank, _RANKS)
     if run is not None and queries is None and database is None:
-        report = _of_run(run, data, data_root, depth, device)
+        report = _of_run(run, data, data_root, depth, device, rank, known_item)
     elif run is None and queries is not None and database is not None:
-        from ..runs import evaluate_files
-
-        report = evaluate_files(queries, database, depth=_parse_depth(depth))
+        report = _of_files(queries, database, depth, rank, known_item)
     else:
         raise UsageError(
             "Give a run, or both --queries and --database. Example: hadahash evaluate runs/photos"
@@ -63,15 +82,58 @@ def evaluate(
     if json:
         output.as_json(report.to_dict())
         return
-    output.result(str(report))
+    _show(report, rank)
     if run is not None:
         output.info(
             f"next: hadahash report {run}, or search your photos: hadahash index build {run} PHOTOS"
         )
 
 
+def _show(report: Report, rank: str | None) -> None:
+    """The headline is always Hamming distance, unless one other ranking is asked for."""
+    others = report.rankings
+    if rank in others:
+        output.result(str(others[rank]))
+    else:
+        output.result(str(report))
+    if rank == "all":
+        for other in others.values():
+            output.result(f"\n{other}")
+    if others or report.known_item:
+        output.result(f"\n{report.table()}")
+    if report.known_item:
+        first = next(iter(next(iter(report.known_item.values())).values()))
+        output.result(
+            f"copy: {first.queries} database images, altered in {_alterations(report)} ways and "
+            "searched; expected over ties."
+        )
+
+
+def _alterations(report: Report) -> int:
+    return sum(name != "none" for name in next(iter(report.known_item.values())))
+
+
+def _of_files(
+    queries: Path, database: Path, depth: str | None, rank: str | None, known_item: int | None
+) -> Report:
+    from ..runs import evaluate_files
+
+    if rank not in (None, "hamming") or known_item:
+        raise UsageError(
+            "Code files are ranked by Hamming distance only. "
+            "Give a run for --rank and --known-item."
+        )
+    return evaluate_files(queries, database, depth=_parse_depth(depth))
+
+
 def _of_run(
-    run: Path, data: str | None, root: Path | None, depth: str | None, device: str
+    run: Path,
+    data: str | None,
+    root: Path | None,
+    depth: str | None,
+    device: str,
+    rank: str | None,
+    known_item: int | None,
 ) -> Report:
     from ..runs import RunDir, evaluate_run
 
@@ -85,6 +147,8 @@ def _of_run(
             depth=_parse_depth(depth),
             device=device,
             progress=advance,
+            ranks=None if rank in (None, "all") else [rank],
+            known_items=known_item,
         )
     if report.skipped:
         listing = run / "evaluation" / "skipped.csv"

@@ -7,78 +7,114 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from ..errors import DataError
+from ..errors import DataError, UsageError
 from . import options, output
 
 if TYPE_CHECKING:
     from ..model import HashModel
-    from ..photos import PhotoIndex, Scan, SyncPlan
+    from ..photos import Build, PhotoIndex, Scan, SyncPlan, SyncSummary
 
 app = typer.Typer(help="Build, update and inspect an index of photos.", no_args_is_help=True)
 
 Index = Annotated[Path, typer.Argument(help="Folder of an index.")]
 
 
+Exclude = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        metavar="PATTERN",
+        help="Leave out files and folders, e.g. --exclude '*_thumb.*' --exclude albums/old. "
+        "May be repeated.",
+    ),
+]
+FollowLinks = Annotated[
+    Optional[bool],  # noqa: UP045
+    typer.Option(
+        "--follow-links/--no-follow-links",
+        help="Follow symbolic links to folders and out of the folder.",
+        show_default=False,
+    ),
+]
+
+
+Moved = Annotated[
+    bool, typer.Option("--moved", help="The photo folder was moved; update the index.")
+]
+Checksum = Annotated[
+    bool, typer.Option("--checksum", help="Compare file contents, not size and time.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Continue if most indexed files are missing.")]
+AllowEmpty = Annotated[
+    bool, typer.Option("--allow-empty", help="Continue if the folder has no images.")
+]
+EngineSettings = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    options.changes("Change an option of the engine, e.g. --set uri=http://host:19530"),
+]
+
+
 @app.command("build")
 def build(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
-    folder: Annotated[Path, typer.Argument(help="Folder of photos, searched recursively.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[RUN] PHOTOS",
+            help="PHOTOS: a folder (searched recursively), a table, or a data set name. RUN: folder"
+            " of a trained run; without it, codes are learned from the photos.",
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the index.")] = Path("photos.index"),
     engine: Annotated[
         str | None, typer.Option(help="exact (the default), routed or milvus.")
     ] = None,
-    moved: Annotated[
-        bool, typer.Option("--moved", help="The photo folder was moved; update the index.")
-    ] = False,
-    checksum: Annotated[
-        bool, typer.Option("--checksum", help="Compare file contents, not size and time.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Continue if most indexed files are missing.")
-    ] = False,
-    allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Continue if the folder has no images.")
-    ] = False,
-    set_: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        options.changes("Change an option of the engine, e.g. --set uri=http://host:19530"),
-    ] = None,
+    exclude: Exclude = None,
+    follow_links: FollowLinks = None,
+    moved: Moved = False,
+    checksum: Checksum = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    allow_empty: AllowEmpty = False,
+    set_: EngineSettings = None,
+    data_root: options.Root = None,
     device: options.Device = "auto",
 ) -> None:
-    """Encode a folder of photos into an index.
+    """Encode photos into an index.
 
     Run again to sync: adds new and changed files, removes deleted ones; renamed files keep their
-    codes. The top-level folder of an image is its label. Unreadable files are listed in skipped.csv
-    in the index. With --engine milvus the codes are stored on a server: --set uri=http://host:19530
+    codes. Labels are those of the table, or the top-level folder of each photo. Patterns of
+    --exclude and --follow-links are remembered. Unreadable files are listed in skipped.csv in the
+    index. With --engine milvus the codes are stored on a server: --set uri=http://host:19530
     --set collection=photos, or HADAHASH_MILVUS_URI and HADAHASH_MILVUS_TOKEN.
 
-    Example: hadahash index build runs/photos photos/ --out photos.index
+    Example: hadahash index build photos/ --out photos.index
     """
-    from ..model import HashModel
-    from ..photos import PhotoIndex, scan_folder
+    from ..photos import Build, BuildOptions
     from ..settings import parse_assignments
 
-    scan = scan_folder(folder)
-    _show_notice(scan)
-    if not scan.photos and not out.exists() and not allow_empty:
-        raise DataError(
-            f"{folder} contains no images. To build an empty index, pass --allow-empty."
-        )
-    model = HashModel.load(run, device=device)
-    settings = parse_assignments(set_ or [])
-    photos = PhotoIndex.open_or_create(
-        out, model, run, folder, engine=engine, moved=moved, **settings
+    if len(sources) > 2:
+        raise UsageError(f"Give [RUN] PHOTOS, got {len(sources)} arguments.")
+    settings = BuildOptions(
+        engine=engine,
+        settings=parse_assignments(set_ or []),
+        exclude=exclude,
+        follow_links=follow_links,
+        data_root=data_root,
+        moved=moved,
+        checksum=checksum,
+        allow_deletions=yes,
+        allow_empty=allow_empty,
+        device=device,
     )
-    plan = photos.plan(scan, whole=Path(folder).resolve(), checksum=checksum)
+    run = Path(sources[0]) if len(sources) == 2 else None
+    found = Build.prepare(sources[-1], out, run=run, options=settings)
+    _show_notice(found.scan)
     if dry_run:
-        _show_plan(photos, plan)
+        _show_plan(out, found.plan())
         return
-    plan.check_deletions(allow_empty=allow_empty, allow_deletions=yes)
-    _apply(photos, plan, model)
-    output.info(f"next: hadahash serve {out}, or: hadahash search {out} IMAGE")
+    summary = found.apply(bar=output.progress, progress=output.is_interactive(), info=output.info)
+    _show_summary(out, summary)
+    _show_next(out, sources, found)
 
 
 @app.command("add")
@@ -86,27 +122,36 @@ def add(
     index: Index,
     sources: Annotated[
         list[Path],
-        typer.Argument(help="Image files, or folders (searched recursively)."),
+        typer.Argument(help="Image files, folders (searched recursively), or tables."),
     ],
     prefix: Annotated[
         str, typer.Option(help="Prefix of each new id, to avoid conflicts: --prefix old/.")
     ] = "",
+    exclude: Exclude = None,
+    follow_links: FollowLinks = None,
+    dry_run: DryRun = False,
     run: options.Run = None,
     device: options.Device = "auto",
 ) -> None:
     """Add images to an index or update them; nothing is removed.
 
+    The index remembers the folders, so that `hadahash serve` shows their photos too.
+
     Example: hadahash index add photos.index more-photos/ --prefix more/
     """
-    from ..photos import PhotoIndex, load_model_of, scan_paths
+    from ..photos import PhotoIndex, load_model_of, scan_options, scan_paths
 
     photos = PhotoIndex.open(index)
-    scan = scan_paths(sources, home=photos.home, prefix=prefix)
+    rules = scan_options({}, exclude=exclude, follow_links=follow_links)
+    scan = scan_paths(sources, rules, home=photos.home, prefix=prefix)
     _show_notice(scan)
     if not scan.photos:
         raise DataError(f"No image found in {', '.join(map(str, sources))}.")
-    model = load_model_of(photos.index, index, run, device=device)
-    _apply(photos, photos.plan(scan), model)
+    plan = photos.plan(scan)
+    if dry_run:
+        _show_plan(index, plan)
+        return
+    _apply(photos, plan, load_model_of(photos.index, index, run, device=device))
 
 
 def _show_notice(scan: Scan) -> None:
@@ -114,24 +159,42 @@ def _show_notice(scan: Scan) -> None:
         output.info(scan.notice)
 
 
-def _show_plan(photos: PhotoIndex, plan: SyncPlan) -> None:
+def _show_plan(index: Path, plan: SyncPlan) -> None:
     for photo in plan.encode:
         output.result(f"encode  {photo.id}")
     for old, photo in plan.renamed.items():
         output.result(f"rename  {old} -> {photo.id}")
+    for photo in plan.relabelled:
+        output.result(f"relabel {photo.id}: {', '.join(photo.labels) or 'no label'}")
     for each in plan.deleted:
         output.result(f"remove  {each}")
-    output.info(f"{photos.folder}: {plan} (dry run, nothing was changed)")
+    output.info(f"{index}: {plan} (dry run, nothing was changed)")
 
 
 def _apply(photos: PhotoIndex, plan: SyncPlan, model: HashModel) -> None:
-    from ..photos import SKIPPED
-
     with output.progress("encoding", len(plan.encode)) as progress:
         summary = photos.apply(plan, model, progress=progress)
+    _show_summary(photos.folder, summary)
+
+
+def _show_summary(index: Path, summary: SyncSummary) -> None:
+    from ..photos import SKIPPED
+
     if summary.skipped:
-        output.info(f"{summary.skipped:,} images could not be read: see {photos.folder / SKIPPED}")
-    output.result(f"{photos.folder}: {summary}")
+        output.info(f"{summary.skipped:,} images could not be read: see {index / SKIPPED}")
+    output.result(f"{index}: {summary}")
+
+
+def _show_next(index: Path, sources: list[str], built: Build) -> None:
+    """Say what can be done with a new index."""
+    output.info(f"next: hadahash serve {index}, or: hadahash search {index} IMAGE")
+    labels = {label for photo in built.scan.photos for label in photo.labels}
+    if built.run is None and len(labels) > 1:
+        photos = sources[-1]
+        output.info(
+            f"If the {len(labels):,} labels are classes, a trained model finds them better: "
+            f"hadahash train {photos} --out RUN; hadahash index build RUN {photos} --out {index}"
+        )
 
 
 @app.command("remove")
@@ -192,6 +255,34 @@ def info(
     facts["verified"] = "yes" if verify else "not checked (--verify)"
     for name, value in facts.items():
         output.result(f"{name:<12}{f'{value:,}' if type(value) is int else value}")
+
+
+@app.command("export")
+def export(
+    index: Index,
+    to: Annotated[str, typer.Option(help="parquet, faiss or pgvector.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
+    table: Annotated[str, typer.Option(help="Name of the table, for pgvector.")] = "photos",
+    class_weight: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            help="For faiss, if there are content bits: how often the class bits count. "
+            "Default: as the model was fitted."
+        ),
+    ] = None,
+) -> None:
+    """Write codes, labels and paths for another engine.
+
+    parquet: one row per photo. faiss: an IndexBinaryFlat, and OUT.csv with the id of each row.
+    pgvector: a script for psql.
+
+    Example: hadahash index export photos.index --to parquet --out photos.parquet
+    """
+    from ..exporting import export_index
+    from ..index import Index as AnyIndex
+
+    done = export_index(AnyIndex.open(index), to, out, table=table, class_weight=class_weight)
+    output.result(f"{done.items:,} codes of {done.bits} bits in {', '.join(map(str, done.files))}")
 
 
 @app.command("duplicates")

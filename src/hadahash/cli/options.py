@@ -151,3 +151,22 @@ Resume = Annotated[
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace an existing run in the folder.")
 ]
+
+# Options of commands that take embeddings.
+
+Embeddings = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--embeddings",
+        metavar="FILE",
+        help="Embeddings instead of images: .npy, .npz, .parquet, .arrow or .feather.",
+    ),
+]
+Array = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="Array of the .npz file, or column of the table, that has the embeddings."),
+]
+Ids = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="Ids of the embeddings: a text file with one per line, or a column."),
+]

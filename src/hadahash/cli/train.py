@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from ..errors import UsageError
 from . import options, output
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..data import LabelledImages
+    from ..runs import DataSpec
 
 _NO_GPU = (
     "No GPU: the backbone stays fixed and only the head is trained. "
@@ -18,10 +24,6 @@ _NO_GPU = (
 
 def train(
     context: typer.Context,
-    data: Annotated[
-        str,
-        typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),
-    ],
     out: Annotated[
         Path,
         typer.Option(
@@ -30,6 +32,20 @@ def train(
             metavar="PATH",
         ),
     ],
+    data: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),
+    ] = None,
+    embeddings: options.Embeddings = None,
+    labels: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="Labels of the embeddings: a text file with one per line, a .npy file, or a "
+            "column. itq and lsh need none."
+        ),
+    ] = None,
+    array: options.Array = None,
+    ids: options.Ids = None,
     method: options.Method = options.DEFAULT_METHOD,
     bits: options.Bits = 64,
     content_bits: options.ContentBits = None,
@@ -48,15 +64,18 @@ def train(
     overwrite: options.Overwrite = False,
     device: options.Device = "auto",
 ) -> None:
-    """Train a model that maps labelled images to binary codes.
+    """Train a model that maps labelled images, or embeddings, to binary codes.
 
-    On several GPUs: torchrun --nproc-per-node 2 -m hadahash train ...
+    itq and lsh need no labels: with --method itq, photos/ may be any folder. On several GPUs:
+    torchrun --nproc-per-node 2 -m hadahash train ...
 
     Example: hadahash train photos/ --bits 64 --out runs/photos
     """
     from ..building import make_config
     from ..runs import DataSpec, train_run
 
+    if (data is None) == (embeddings is None):
+        raise UsageError("Give either DATA or --embeddings FILE.")
     settings = _read_settings(config, set_ or [])
     if frozen is not None:
         settings["frozen"] = frozen
@@ -72,9 +91,15 @@ def train(
         device=device,
         settings=settings,
     )
+    root = str(data_root) if data_root else None
+    spec = DataSpec(str(data or embeddings), root, protocol, validation, labels, array)
+    dataset = _embeddings(spec, ids) if embeddings else _photos(spec, configuration)
+    if dataset is not None and not dataset.classes:
+        _fit_unlabelled(configuration, spec, dataset, out, overwrite=overwrite, device=device)
+        return
     frozen_by_default = bool(configuration.train and configuration.train.frozen)
-    notes = [_NO_GPU] if frozen_by_default and "frozen" not in settings else []
-    spec = DataSpec(data, str(data_root) if data_root else None, protocol, validation)
+    by_default = frozen_by_default and "frozen" not in settings and embeddings is None
+    notes = [_NO_GPU] if by_default else []
     train_run(
         configuration,
         spec,
@@ -83,9 +108,49 @@ def train(
         overwrite=overwrite,
         device=device,
         progress=output.is_interactive(),
+        dataset=dataset,
         info=partial(_info, notes),
     )
     _report(out)
+
+
+def _embeddings(spec: DataSpec, ids: str | None) -> LabelledImages:
+    """The data of --embeddings."""
+    from ..data.sources import read_embeddings
+
+    return read_embeddings(spec.data, spec.labels, array=spec.array, ids=ids)
+
+
+def _photos(spec: DataSpec, config: Config) -> LabelledImages | None:
+    """A folder without class folders, for a method without labels; None for other data."""
+    from ..data.sources import as_training
+    from ..methods import METHODS
+
+    if METHODS.get(config.method).uses_labels or not Path(spec.data).is_dir():
+        return None
+    data = as_training(Path(spec.data), need_labels=False)
+    return None if data.classes else data
+
+
+def _fit_unlabelled(
+    config: Config,
+    spec: DataSpec,
+    data: LabelledImages,
+    out: Path,
+    *,
+    overwrite: bool,
+    device: str,
+) -> None:
+    from ..methods import METHODS
+    from ..runs import fit_unlabelled
+
+    if METHODS.get(config.method).uses_labels:
+        raise UsageError(f"{config.method} needs --labels. The methods itq and lsh need none.")
+    model = fit_unlabelled(config, data, out, overwrite=overwrite, device=device, info=output.info)
+    if (out / "skipped.csv").exists():
+        output.info(f"Some rows or images could not be read: see {out / 'skipped.csv'}")
+    output.info(f"fitted on {model.info['train_images']:,} of {len(data):,}")
+    output.result(f"saved in {out}; next: hadahash index build {out} {spec.data}")
 
 
 def _info(notes: list[str], text: str) -> None:

@@ -216,7 +216,7 @@ class LabelledImages:
     @property
     def multilabel(self) -> bool:
         """Whether an image may have any number of classes."""
-        return self.labels.multilabel
+        return self.labels.multilabel and bool(self.classes)
 
     @property
     def source(self) -> ImageSource:
@@ -278,6 +278,8 @@ def _add_images(digest: Any, images: Images) -> None:
             digest.update(_framed(f"{os.path.abspath(path)}\0{_file_state(path)}"))  # noqa: PTH100
     elif isinstance(images, ArrayImages):
         _add_array(digest, images.pixels)
+    elif hasattr(images, "update_digest"):
+        images.update_digest(digest)
     else:
         for index in range(len(images)):
             _add_one(digest, images, index)

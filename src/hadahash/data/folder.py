@@ -10,11 +10,13 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Literal
 
 from ..errors import DataError
 from .base import DataWarning, FileImages, LabelledImages, name_ids
-from .images import IMAGE_SUFFIXES
+from .formats import HEIF_SUFFIXES, heif_installed, image_suffixes
 from .labels import Labels
 
 _SPLITS = frozenset(
@@ -30,41 +32,63 @@ class Listing:
         images: Files with an image extension, in order.
         hidden: Number of files and folders whose name begins with a dot.
         others: Files without an image extension.
+        excluded: Number of files and folders that match a pattern.
+        links: Number of symbolic links that were not followed.
     """
 
     images: list[Path] = field(default_factory=list)
     hidden: int = 0
     others: list[Path] = field(default_factory=list)
+    excluded: int = 0
+    links: int = 0
 
     @property
     def skipped(self) -> str:
         """One sentence about the files without an image extension; empty if there are none."""
         return skipped_notice(self.others)
 
+    @property
+    def notice(self) -> str:
+        """One sentence about all that was left out; empty if nothing was."""
+        return skipped_notice(self.others, self.hidden, self.excluded, self.links)
 
-def skipped_notice(others: Sequence[Path], hidden: int = 0) -> str:
+
+def skipped_notice(
+    others: Sequence[Path], hidden: int = 0, excluded: int = 0, links: int = 0
+) -> str:
     """Describe files that a listing leaves out.
 
     Args:
         others: Files without an image extension.
         hidden: Number of hidden files and folders to mention.
+        excluded: Number of excluded files and folders to mention.
+        links: Number of symbolic links to mention.
 
     Returns:
         One sentence, or an empty string if there are none.
 
     Example:
-        >>> skipped_notice([Path("a.MOV"), Path("b.mov"), Path("c")])
-        'Skipped 3 files of unsupported types (2 .mov, 1 no extension).'
+        >>> skipped_notice([Path("a.MOV"), Path("b.mov"), Path("c")], hidden=1)
+        'Skipped 3 files of unsupported types (2 .mov, 1 no extension) and 1 hidden file.'
     """
     parts = []
     if others:
         kinds = Counter(path.suffix.lower() or "no extension" for path in others)
         shown = [f"{count:,} {kind}" for kind, count in kinds.most_common(5)]
         more = ["..."] if len(kinds) > len(shown) else []
-        parts.append(f"{_files(len(others))} of unsupported types ({', '.join(shown + more)})")
-    if hidden:
-        parts.append(_files(hidden, "hidden "))
-    return f"Skipped {' and '.join(parts)}." if parts else ""
+        parts.append(
+            f"{_number(len(others), 'file')} of unsupported types ({', '.join(shown + more)})"
+        )
+    parts += [_number(hidden, "hidden file")] if hidden else []
+    parts += [_number(excluded, "excluded file")] if excluded else []
+    parts += [f"{_number(links, 'symbolic link')}"] if links else []
+    if not parts:
+        return ""
+    *first, last = parts
+    text = f"Skipped {', '.join(first)}{' and ' if first else ''}{last}."
+    if not heif_installed() and any(path.suffix.lower() in HEIF_SUFFIXES for path in others):
+        text += " To read HEIC: pip install 'hadahash[heif]'"
+    return text
 
 
 def list_images(root: str | Path) -> list[Path]:
@@ -86,13 +110,17 @@ def list_images(root: str | Path) -> list[Path]:
     return listing.images
 
 
-def scan(root: str | Path) -> Listing:
+def scan(
+    root: str | Path, *, exclude: Sequence[str] = (), links: Literal["all", "inside"] = "all"
+) -> Listing:
     """List a folder without opening any file; damaged images are detected when they are read.
-
-    Symbolic links to folders are followed, except to a folder that contains the link.
 
     Args:
         root: The folder.
+        exclude: Patterns (`*`, `?`, `[...]`) of files and folders to leave out. A pattern without
+            a slash is compared with each name, one with a slash with the path below `root`.
+        links: Symbolic links to follow: "all", except to a folder that contains the link; or
+            "inside", only links to files below `root`.
 
     Returns:
         The images and the other files.
@@ -100,11 +128,12 @@ def scan(root: str | Path) -> Listing:
     Raises:
         DataError: The folder or one below it cannot be read.
     """
-    listing = Listing()
-    for path in _walk(_require_folder(root)):
+    root, listing = _require_folder(root), Listing()
+    suffixes = image_suffixes()
+    for path in _walk(root, _Rules(root, exclude, links), listing):
         if path.name.startswith("."):
             listing.hidden += 1
-        elif path.suffix.lower() in IMAGE_SUFFIXES:
+        elif path.suffix.lower() in suffixes:
             listing.images.append(path)
         else:
             listing.others.append(path)
@@ -132,7 +161,7 @@ def no_images(root: str | Path, listing: Listing) -> DataError:
     Returns:
         The error; it lists the supported extensions.
     """
-    known = ", ".join(sorted(IMAGE_SUFFIXES))
+    known = ", ".join(sorted(image_suffixes()))
     parts = [f"{root} contains no images.", listing.skipped, f"Image files end in {known}."]
     return DataError(" ".join(part for part in parts if part))
 
@@ -217,7 +246,35 @@ def _require_folder(root: str | Path) -> Path:
     return root
 
 
-def _walk(root: Path) -> Iterator[Path]:
+class _Rules:
+    """Decides which entries of a folder are listed."""
+
+    def __init__(self, root: Path, exclude: Sequence[str], links: str) -> None:
+        patterns = [pattern.strip("/") for pattern in exclude]
+        self._names = [pattern for pattern in patterns if pattern and "/" not in pattern]
+        self._paths = [pattern for pattern in patterns if "/" in pattern]
+        self._root = os.fspath(root)
+        self._inside = None if links == "all" else os.path.realpath(root)
+
+    def excludes(self, entry: os.DirEntry[str]) -> bool:
+        """Whether a pattern matches the entry."""
+        if any(fnmatchcase(entry.name, pattern) for pattern in self._names):
+            return True
+        if not self._paths:
+            return False
+        below = os.path.relpath(entry.path, self._root).replace(os.sep, "/")
+        return any(fnmatchcase(below, pattern) for pattern in self._paths)
+
+    def follows(self, entry: os.DirEntry[str]) -> bool:
+        """Whether the entry is no link, or a link to follow."""
+        if self._inside is None or not entry.is_symlink():
+            return True
+        if os.path.isdir(entry.path):  # noqa: PTH112 - its files are listed where they are
+            return False
+        return os.path.realpath(entry.path).startswith(os.path.join(self._inside, ""))  # noqa: PTH118
+
+
+def _walk(root: Path, rules: _Rules, listing: Listing) -> Iterator[Path]:
     """All files below a folder and the hidden folders, by name (code point), depth first."""
     above: frozenset[tuple[int, int]] = frozenset()  # the folders that contain the entry
     waiting = [(os.fspath(root), True, above)]
@@ -228,10 +285,25 @@ def _walk(root: Path) -> Iterator[Path]:
             yield path
             continue
         here = _identity(path)
-        if here not in above:  # otherwise a link to a parent folder
-            inner = above | {here}
-            entries = reversed(_entries(path))
-            waiting += [(entry.path, _is_visible_folder(entry), inner) for entry in entries]
+        if here in above:
+            listing.links += 1
+            continue
+        inner = above | {here}
+        for entry in reversed(_listed(path, rules, listing)):
+            waiting.append((entry.path, _is_visible_folder(entry), inner))
+
+
+def _listed(path: Path, rules: _Rules, listing: Listing) -> list[os.DirEntry[str]]:
+    """The entries of a folder that the rules allow; the others are counted."""
+    kept = []
+    for entry in _entries(path):
+        if rules.excludes(entry):
+            listing.excluded += 1
+        elif not rules.follows(entry):
+            listing.links += 1
+        else:
+            kept.append(entry)
+    return kept
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -252,7 +324,8 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
 
 def _unreadable(path: Path, error: OSError) -> DataError:
     return DataError(
-        f"Cannot read the folder {path}: {error.strerror}. Check its permissions, or move it."
+        f"Cannot read the folder {path}: {error.strerror}. Check its permissions, move it, or "
+        "leave it out with --exclude."
     )
 
 
@@ -263,8 +336,8 @@ def _is_visible_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _files(count: int, kind: str = "") -> str:
-    return f"{count:,} {kind}file{'' if count == 1 else 's'}"
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _some(names: Sequence[str]) -> str:

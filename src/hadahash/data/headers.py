@@ -1,7 +1,9 @@
 """Limits on what the headers of an image file claim, checked before decoding.
 
 A TIFF or EXIF directory of a few bytes can claim gigabytes of tag data, and a JPEG of a few
-kilobytes can have thousands of scans. Both are refused before memory or time is spent.
+kilobytes can have thousands of scans. Both are refused before memory or time is spent. The EXIF
+block of an AVIF or HEIC file is hidden from the decoder: there the container says how an image is
+rotated.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 
 TIFF_START = re.compile(rb"(?:II|MM)(?:[*+]\0|\0[*+])")
 
+_ISO_EXIF = re.compile(rb"(infe.{4}(?:.{4}|.{6}))Exif", re.DOTALL)  # the item of a box container
 _MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")
 _EXIF, _MPF = b"Exif\0\0", b"MPF\0"
 _SPARE = 1 << 20  # bytes that the tags of any file may claim
@@ -32,12 +35,15 @@ def guard_tags(file: BinaryIO) -> BinaryIO:
         file: An image file, open, seekable and at its start.
 
     Returns:
-        The file at its start, or a copy without EXIF of a JPEG whose EXIF claims too much.
+        The file at its start, or a copy without EXIF of a JPEG whose EXIF claims too much, and of
+        any AVIF or HEIC file.
 
     Raises:
         ValueError: The directory of a TIFF claims too much.
     """
-    start = file.read(4)
+    start = file.read(8)
+    if start[4:] == b"ftyp":
+        return io.BytesIO(_ISO_EXIF.sub(rb"\1skip", start + file.read()))
     if TIFF_START.match(start) and _overclaims(file):
         raise ValueError("its tags claim more data than the file contains")
     blocks = _jpeg_blocks(file) if start.startswith(b"\xff\xd8") else []

@@ -11,7 +11,7 @@ This is the only module that opens images. The result is what an image viewer sh
 - color profiles are not applied; a CMYK JPEG is read as inverted, as Adobe writes it.
 
 The format is detected from the content of a file, never from its name. Only the formats of
-`FORMATS` are decoded, none of which can contain programs, as EPS, PS, PDF and SVG can. Sizes are
+`formats.py` are decoded, none of which can contain programs, as EPS, PS, PDF and SVG can. Sizes are
 checked against `ImageLimits` before memory for the pixels is allocated. Images may be opened from
 any number of threads. Importing this module disables warnings of Pillow; a file can cause many.
 """
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import stat
 import struct
 import warnings
@@ -33,38 +32,24 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-# The plug-ins of exactly the allowed formats; importing them registers them.
-from PIL import (
-    BmpImagePlugin,  # noqa: F401
-    GifImagePlugin,  # noqa: F401
-    Image,
-    JpegImagePlugin,  # noqa: F401
-    PngImagePlugin,  # noqa: F401
-    PpmImagePlugin,  # noqa: F401
-    TiffImagePlugin,  # noqa: F401
-    UnidentifiedImageError,
-    WebPImagePlugin,  # noqa: F401
-)
+from PIL import Image, UnidentifiedImageError
 
 from ..errors import (
     CorruptImage,
     ImageTooLarge,
+    MissingExtraError,
     UnreadableImage,
     UnsupportedImage,
     UsageError,
     unknown,
 )
-from .headers import TIFF_START, block_claims_too_much, count_scans, guard_tags
+from .formats import FORMATS, formats_for, is_known_start
+from .headers import block_claims_too_much, count_scans, guard_tags
 
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-_SUFFIXES = "jpg jpeg jpe jfif png apng webp gif bmp tif tiff ppm pgm pbm pnm"
-IMAGE_SUFFIXES = frozenset(f".{suffix}" for suffix in _SUFFIXES.split())
 ImageInput = str | Path | bytes | BinaryIO
 
-_START = re.compile(rb"\xff\xd8|\x89PNG|RIFF....WEBP|GIF8|BM|P[1-6]\s", re.DOTALL)
 _MAX_SCANS = 100  # a progressive JPEG has about 10; each costs a pass over all pixels
 _FROM_16_BITS = np.rint(np.arange(65_536) / 257).astype(np.uint8)
 _ORIENTATION = 0x0112
@@ -289,7 +274,15 @@ def _read(file: BinaryIO, name: str, limits: ImageLimits) -> bytes:
 
 def _parse(file: BinaryIO, name: str, limits: ImageLimits) -> Image.Image:
     """Read the header only, and refuse what is too large before anything is decoded."""
-    image = Image.open(guard_tags(file), formats=FORMATS)
+    start = file.read(64)
+    file.seek(0)
+    try:
+        formats = formats_for(start)
+    except MissingExtraError as error:
+        raise UnsupportedImage(
+            name, f"HEIC needs an extra: {str(error).rpartition(': ')[2]}"
+        ) from error
+    image = Image.open(guard_tags(file), formats=formats)
     _check_size(image, name, limits)
     return image
 
@@ -381,7 +374,7 @@ def _typed_errors(name: str, data: bytes) -> Iterator[None]:
     except UnidentifiedImageError as error:
         if not data:
             raise CorruptImage(name, "the file is empty") from error
-        if _START.match(data) or TIFF_START.match(data):
+        if is_known_start(data):
             raise CorruptImage(name, "damaged or truncated in its header") from error
         raise UnsupportedImage(
             name, f"not an image of a supported format ({', '.join(FORMATS)})"

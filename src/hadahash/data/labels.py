@@ -102,6 +102,18 @@ class Labels:
         _check_numbers(indices, count)
         return Labels(count, indices, np.concatenate([[0], np.cumsum(lengths)]))
 
+    @staticmethod
+    def none(count: int) -> Labels:
+        """Create the labels of images without labels.
+
+        Args:
+            count: Number of images.
+
+        Returns:
+            Labels without classes.
+        """
+        return Labels(0, np.empty(0, np.int64), np.zeros(count + 1, np.int64))
+
     def __len__(self) -> int:
         return len(self.indices) if self.indptr is None else len(self.indptr) - 1
 

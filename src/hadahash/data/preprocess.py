@@ -18,6 +18,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from ..errors import ImageError, UsageError
 from .base import ArrayImages, FileImages, Images, MemoryImages
+from .embeddings import are_embeddings
 from .images import image_size
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def choose_preprocess(images: Images, backbone_size: int, config: InputConfig) -
     Raises:
         UsageError: The sizes are too small for any network.
     """
+    if are_embeddings(images):
+        return Preprocess()  # not used
     train_size = backbone_size if config.size is None else config.size
     size = train_size if config.encode_size is None else config.encode_size
     full_side = round(size / _CROP)

@@ -1,4 +1,4 @@
-"""Image sources: paths, data set names, tables, arrays, tensors, PIL images and bytes.
+"""Sources: paths, data set names, tables, arrays, tensors, PIL images, bytes and embeddings.
 
 The library, the command line and the service all call `as_images` or `as_labelled`.
 """
@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,15 @@ from .base import (
     name_ids,
 )
 from .datasets import DATASETS, DatasetInfo, list_datasets
+from .embedding_files import is_embedding_file, open_embeddings, read_values
+from .embeddings import as_embeddings
 from .folder import no_images, read_folder, scan, warn_of_skipped
 from .labels import Labels
 from .table import is_table, read_paths, read_table, table_protocol
 
 _ACCEPTED = (
     "Give an image file, a folder, a table, a data set name, a list of files, PIL images, the bytes"
-    " of image files, or pixels as uint8 (h, w, 3) or (n, h, w, 3)."
+    " of image files, pixels as uint8 (h, w, 3) or (n, h, w, 3), or embeddings as floats (n, d)."
 )
 
 
@@ -50,7 +53,8 @@ def as_images(source: Any) -> ImageSource:
             paths; a PIL image, the bytes of an image file or the open file, an array (h, w, 3), or
             a list of any of these; an array (n, h, w, 3); a torch tensor (n, 3, h, w) or
             (n, h, w, 3); or an `ImageSource` or `LabelledImages`. Pixels are uint8, or floats in
-            [0, 1].
+            [0, 1]. Or embeddings: floats (n, d), a list of vectors, or a file that
+            `open_embeddings` reads.
 
     Returns:
         The images. Ids are paths relative to a folder, paths as given in a list or table, the
@@ -70,6 +74,9 @@ def as_images(source: Any) -> ImageSource:
         return source.source
     if isinstance(source, (str, os.PathLike)):
         return _from_path(source)
+    embeddings = as_embeddings(source)
+    if embeddings is not None:
+        return ImageSource(embeddings, np.arange(len(embeddings)))
     if _is_single(source):
         return _numbered([_pixels(source)])
     if isinstance(source, np.ndarray) and source.dtype.kind in "OUT":
@@ -106,7 +113,8 @@ def as_labelled(data: Any, labels: ArrayLike | Labels | None = None) -> Labelled
         >>> data.classes, data.labels.array.tolist()
         (('cat', 'dog'), [0, 1])
     """
-    if isinstance(data, (str, os.PathLike, LabelledImages)):
+    owns_labels = isinstance(data, (str, os.PathLike)) and not is_embedding_file(data)
+    if owns_labels or isinstance(data, LabelledImages):
         if labels is not None:
             raise UsageError(
                 "labels would be ignored: a folder, table or data set has its own. "
@@ -117,9 +125,78 @@ def as_labelled(data: Any, labels: ArrayLike | Labels | None = None) -> Labelled
         )
     source = as_images(data)
     if labels is None:
-        raise UsageError("labels are missing: images without class folders or a table need them.")
+        raise UsageError(
+            "labels are missing: images without class folders or a table, and embeddings, need "
+            "them. The methods itq and lsh learn without labels."
+        )
     numbers, classes = _parse_labels(labels, len(source))
     return LabelledImages(source.images, name_ids(source.ids), numbers, classes)
+
+
+def as_training(data: Any, labels: Any = None, *, need_labels: bool = True) -> LabelledImages:
+    """Convert any supported source to training data, with labels where they are needed or known.
+
+    Args:
+        data: As for `as_labelled`; for a method that needs no labels also a folder without class
+            folders, or anything else that `as_images` takes.
+        labels: As for `as_labelled`.
+        need_labels: Whether data without labels are an error.
+
+    Returns:
+        The training part of the data. Data without labels have no classes.
+
+    Raises:
+        UsageError: The labels are missing, or do not match the data.
+        DataError: A file or folder cannot be used.
+    """
+    if need_labels or labels is not None or isinstance(data, LabelledImages):
+        return as_labelled(data, labels)
+    if isinstance(data, (str, os.PathLike)) and not is_embedding_file(data):
+        try:
+            return as_labelled(data)
+        except DataError:  # no class folders, or no column of labels
+            pass
+    return without_labels(as_images(data))
+
+
+def without_labels(source: ImageSource) -> LabelledImages:
+    """Make training data of images or embeddings without labels.
+
+    Args:
+        source: The images.
+
+    Returns:
+        The same images, with no classes.
+    """
+    return LabelledImages(source.images, name_ids(source.ids), Labels.none(len(source)), ())
+
+
+def read_embeddings(
+    path: str | Path,
+    labels: str | Path | None = None,
+    *,
+    array: str | None = None,
+    ids: str | Path | None = None,
+) -> LabelledImages:
+    """Read a file of embeddings as training data.
+
+    Args:
+        path: The file; see `open_embeddings`.
+        labels: A text file with one label per line, or a .npy file of labels (n,) or (n, C); or the
+            name of a column or array of the file. None: there are no labels.
+        array: See `open_embeddings`.
+        ids: See `open_embeddings`.
+
+    Returns:
+        The embeddings; without labels they have no classes.
+
+    Raises:
+        UsageError: The labels do not match, or an array or column does not exist.
+        DataError: A file cannot be used.
+    """
+    source = open_embeddings(path, array=array, ids=ids)
+    found = as_labelled(source, read_values(path, labels)) if labels else without_labels(source)
+    return replace(found, name=Path(path).stem)
 
 
 def find_dataset(spec: str | Path) -> DatasetInfo:
@@ -137,6 +214,8 @@ def find_dataset(spec: str | Path) -> DatasetInfo:
     if isinstance(spec, str) and spec in DATASETS:
         return DATASETS.get(spec)
     path = Path(spec)
+    if is_embedding_file(path):
+        return DatasetInfo(path.stem, "holdout", None, read_embeddings, _at(path))
     if is_table(path):
         return DatasetInfo(path.stem, table_protocol(path), None, read_table, _at(path))
     if isinstance(spec, str) and path.name == spec and not os.path.lexists(spec):
@@ -192,6 +271,8 @@ def _from_path(source: str | os.PathLike[str]) -> ImageSource:
     path = Path(source)
     if isinstance(source, str) and source in DATASETS:
         return open_dataset(source).source
+    if is_embedding_file(path):
+        return open_embeddings(path)
     if is_table(path):
         written, paths = read_paths(path)
         return ImageSource(FileImages(paths), name_ids(written))
@@ -318,6 +399,10 @@ __all__ = [
     "ImageSource",
     "as_images",
     "as_labelled",
+    "as_training",
     "find_dataset",
     "open_dataset",
+    "open_embeddings",
+    "read_embeddings",
+    "without_labels",
 ]

@@ -119,6 +119,32 @@ def read_paths(path: str | Path) -> tuple[list[str], list[Path]]:
     return [row.path for row in rows], paths
 
 
+def read_photos(path: str | Path) -> list[tuple[Row, Path]]:
+    """Read the rows of a table whose labels are optional.
+
+    Args:
+        path: The table.
+
+    Returns:
+        Each row, without empty labels, and the file it refers to.
+
+    Raises:
+        DataError: The table has no column `path`, or an image does not exist.
+        StorageError: The file cannot be read.
+    """
+    path = Path(path)
+    names = [str(name).strip().lower() for name in next(_records(path))[1]]
+    rows = read_rows(path, labelled=any(name in names for name in _LABELS))
+    if not any(name in names for name in _LABELS):
+        rows = [row._replace(labels=()) for row in rows]
+    problems = Problems(path)
+    paths = check_paths(rows, problems)
+    problems.raise_any()
+    labels = [tuple(dict.fromkeys(filter(None, row.labels))) for row in rows]
+    rows = [row._replace(labels=found) for row, found in zip(rows, labels, strict=True)]
+    return list(zip(rows, paths, strict=True))
+
+
 def read_rows(path: Path, *, labelled: bool = True) -> list[Row]:
     """Read the rows of a table; only the columns are checked.
 
@@ -249,6 +275,7 @@ __all__ = [
     "DoubtfulLabelWarning",
     "is_table",
     "read_paths",
+    "read_photos",
     "read_rows",
     "read_table",
     "table_protocol",

@@ -17,11 +17,19 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from ..codes import Codes
+from ..errors import UsageError
+from ..queries import Queries
+from ..ranking import Ranking
 from .metrics import Counts, Reals
+from .ranked import Points, Scored, score_database
+
+Floats = NDArray[np.float32] | Reals
 
 _PRECISION = 0.9
+_FIRST = 10
 _DIGITS = 5
 
 
@@ -46,6 +54,104 @@ class KnownItem:
     def to_dict(self) -> dict[str, float]:
         """Return the values by name, rounded to 5 digits."""
         return {name: round(value, _DIGITS) for name, value in asdict(self).items()}
+
+
+def search_known_items(
+    query: Queries | Codes,
+    items: ArrayLike,
+    database: Codes,
+    *,
+    rank: str = "hamming",
+    ranking: Ranking | None = None,
+    weight: float | None = None,
+) -> KnownItem:
+    """Search items of the database by altered copies.
+
+    Args:
+        query: The copies.
+        items: (q,), row of the right item of each copy in the database.
+        database: Codes of the database.
+        rank: "hamming", "class" or "photo", see `hadahash.ranking`.
+        ranking: Codewords and fitted numbers; None for a method without codewords.
+        weight: Weight of the content in "photo".
+
+    Returns:
+        The measures.
+
+    Raises:
+        UsageError: Queries, items, database and ranking do not fit each other.
+
+    Example:
+        >>> database = Codes(packed=np.array([[0], [0], [255]], np.uint8), bits=8)
+        >>> search_known_items(database[[0, 2]], [0, 2], database).recall_1
+        0.75
+    """
+    rows = np.asarray(items, np.int64)
+    if rows.shape != (len(query),) or not len(rows):
+        raise UsageError(f"{len(query)} queries need {len(query)} items, got {rows.shape}.")
+    scored = score_database(query, database, rank=rank, ranking=ranking, weight=weight)
+    own, above, equal = _places(scored, rows[:, None])
+    levels, level = np.unique(own[:, 0], return_inverse=True)
+    pairs = np.zeros(len(levels) + 1, np.int64)
+    for _, points in scored.blocks():
+        reached = np.searchsorted(levels, points.ravel(), "right")
+        weights = np.broadcast_to(scored.sizes, points.shape).ravel()
+        found = np.bincount(reached, weights, minlength=len(pairs))
+        pairs += found.astype(np.int64)
+    return measure_places(above[:, 0], equal[:, 0], level, pairs[1:])
+
+
+def agreement(
+    query: Queries | Codes,
+    query_features: Floats,
+    database: Codes,
+    database_features: Floats,
+    *,
+    rank: str = "hamming",
+    ranking: Ranking | None = None,
+    weight: float | None = None,
+) -> float:
+    """How many of the ten images that are nearest by features are among the first ten results.
+
+    Nearest by features: the largest cosine. The expectation is over all orders of ties.
+
+    Args:
+        query: The queries.
+        query_features: (q, d), their features.
+        database: Codes of the database.
+        database_features: (n, d), features of the database.
+        rank: "hamming", "class" or "photo", see `hadahash.ranking`.
+        ranking: Codewords and fitted numbers; None for a method without codewords.
+        weight: Weight of the content in "photo".
+
+    Returns:
+        A fraction in [0, 1], the mean over queries. With fewer than ten images in the database all
+        of them are nearest.
+    """
+    scored = score_database(query, database, rank=rank, ranking=ranking, weight=weight)
+    cosines = _units(query_features) @ _units(database_features).T
+    nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :_FIRST]
+    _, above, equal = _places(scored, nearest)
+    return float(expected_recall(above, equal, _FIRST).mean())
+
+
+def _units(features: Floats) -> Reals:
+    wide = np.asarray(features, np.float64)
+    return np.asarray(wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12))
+
+
+def _places(scored: Scored, items: NDArray[np.int64]) -> tuple[Points, Counts, Counts]:
+    """Points of some items (q, m) of each query; how many items have more points, or as many."""
+    own = np.empty(items.shape, np.int64)
+    above, equal = np.empty_like(own), np.empty_like(own)
+    for part, points in scored.blocks():
+        rows = scored.member[items[part]]
+        own[part] = np.take_along_axis(points, rows, axis=1)
+        for column in range(items.shape[1]):
+            right = own[part, column, None]
+            above[part, column] = (points > right) @ scored.sizes
+            equal[part, column] = (points == right) @ scored.sizes
+    return own, above, equal
 
 
 def measure_places(above: Counts, equal: Counts, level: Counts, pairs: Counts) -> KnownItem:

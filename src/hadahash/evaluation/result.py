@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import files
 from ..errors import StorageError
+from .known_item import KnownItem
 from .metrics import Denominator, PrecisionRecall, Reals
 
 EmptyQueries = Literal["zero", "skip", "error"]
@@ -26,6 +27,7 @@ _REALS = (
     "first_ten_tie",
     "agreement",
 )
+_TOP = (1, 10)  # precisions in the table of rankings
 _NOT_REAL = ("radius", "by")  # of a curve
 _RENAMED = {"ap": "average_precision", "empty": "empty_queries"}  # names of version 0.1
 
@@ -62,6 +64,11 @@ class Report:
         precision_at_most: The largest possible precision among the first k results: queries may
             have fewer than k relevant items.
         first_ten_tie: Fraction of queries whose first ten results have equal distance or score.
+        rankings: Reports of the same codes under other rankings, by name.
+        known_item: Known-item search with altered copies of database images: measures by ranking
+            and alteration. Empty if it was not run.
+        map_by_training: mAP of the queries of classes that were trained on ("seen") and of other
+            queries ("unseen"), if there are any of the latter.
         agreement: Expected share of the ten images that are nearest by the features of the
             original backbone (cosine) among the first ten results; NaN if it was not measured.
     """
@@ -91,6 +98,9 @@ class Report:
     precision_at_most: dict[int, float] = field(default_factory=dict)
     first_ten_tie: float = _NAN
     agreement: float = _NAN
+    rankings: dict[str, Report] = field(default_factory=dict)
+    known_item: dict[str, dict[str, KnownItem]] = field(default_factory=dict)
+    map_by_training: dict[str, float] = field(default_factory=dict)
 
     def summary(self) -> str:
         """One plain sentence: how many of the nearest images share a label with the query.
@@ -195,6 +205,9 @@ class Report:
             f"{treatment[self.empty_queries]}."
         )
         lines.append(self._denominator_note())
+        if self.map_by_training:
+            parts = (f"{name} {value:.4f}" for name, value in self.map_by_training.items())
+            lines.append(f"mAP by whether the class was trained on: {', '.join(parts)}.")
         if self.queries_without_relevant:
             count = self.queries_without_relevant
             verb = "query has" if count == 1 else "queries have"
@@ -203,6 +216,49 @@ class Report:
             were = "image was" if self.skipped == 1 else "images were"
             lines.append(f"{self.skipped:,} {were} not evaluated: unreadable.")
         return "\n".join(line for line in lines if line)
+
+    def table(self) -> str:
+        """One line per ranking: mAP, precision, ties, and known-item search if it was run.
+
+        Returns:
+            A table of plain text.
+        """
+        depth = "all" if self.depth is None else f"{self.depth:,}"
+        searched = bool(self.known_item)
+        head = ["ranking", f"mAP@{depth}", "P@1", "P@10", "first ten tie"]
+        head += ["copy first", "copy in ten"] if searched else []
+        rows = [head]
+        for report in (self, *self.rankings.values()):
+            row = [report.rank, f"{report.map:.4f}"]
+            row += [
+                f"{report.precision_at[k]:.4f}" if k in report.precision_at else "" for k in _TOP
+            ]
+            row.append(f"{report.first_ten_tie:.1%}")
+            if searched:
+                row += [f"{value:.3f}" for value in self.known_item_recall(report.rank)]
+            rows.append(row)
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        )
+
+    def known_item_recall(self, rank: str) -> tuple[float, float]:
+        """Known-item recall@1 and @10, the mean over all alterations except "none".
+
+        Args:
+            rank: Name of the ranking.
+
+        Returns:
+            Both recalls; NaN if the search was not run.
+        """
+        found = [own for name, own in self.known_item.get(rank, {}).items() if name != "none"]
+        if not found:
+            return _NAN, _NAN
+        return (
+            float(np.mean([own.recall_1 for own in found])),
+            float(np.mean([own.recall_10 for own in found])),
+        )
 
     def _precision_text(self, k: int) -> str:
         """Precision at k; with what is possible where queries have fewer than k relevant items."""
@@ -214,7 +270,8 @@ class Report:
         depth = "all" if self.depth is None else f"{self.depth:,}"
         chance = "" if math.isnan(self.chance) else f"by chance: {self.chance:.4f}; "
         sizes = f"{self.queries:,} queries, {self.database:,} codes of {self.bits} bits"
-        return f"mAP@{depth} {self.map:.4f}  ({chance}{sizes})"
+        by = {"hamming": "", "class": " by P(same class)", "photo": " by class and content"}
+        return f"mAP@{depth}{by.get(self.rank, '')} {self.map:.4f}  ({chance}{sizes})"
 
     def _denominator_note(self) -> str:
         """How average precision is divided; it matters only with a rank cut-off."""
@@ -248,6 +305,13 @@ def _typed(stored: Mapping[str, Any]) -> dict[str, Any]:
         "bit_balance": _reals(stored["bit_balance"]),
         "per_class": {int(key) if numbered else key: value for key, value in per_class.items()},
         "precision_at": {int(key): value for key, value in stored["precision_at"].items()},
+        "rankings": {
+            name: Report.from_dict(own) for name, own in (stored.get("rankings") or {}).items()
+        },
+        "known_item": {
+            rank: {name: KnownItem(**own) for name, own in found.items()}
+            for rank, found in (stored.get("known_item") or {}).items()
+        },
         "precision_at_most": {int(key): value for key, value in most.items()},
         "precision_recall": PrecisionRecall(
             radius=np.asarray(curve["radius"], np.int64),

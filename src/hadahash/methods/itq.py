@@ -39,7 +39,7 @@ class ITQ(ShallowMethod):
         require(
             task.bits <= task.features,
             f"bits must be <= {task.features} for itq, the number of features, got {task.bits}. "
-            "Use fewer bits or a wider backbone.",
+            "Use fewer bits, a wider backbone, or lsh.",
         )
         self.register_buffer("mean", torch.zeros(task.features))
         self.register_buffer("directions", torch.zeros(task.features, task.bits))
@@ -70,9 +70,9 @@ def rotated_directions(
     Returns:
         The mean (d,), and the directions P R (d, K), in float64.
     """
-    X = features.double()
-    mean = X.mean(0)
-    centered = X - mean
+    centered = features.to(torch.float64, copy=True)
+    mean = centered.mean(0)
+    centered -= mean
     P = torch.linalg.eigh(centered.T @ centered).eigenvectors.flip(1)[:, :bits]
     R = find_rotation(centered @ P, iterations, generator)
     return mean, P @ R

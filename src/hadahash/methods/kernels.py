@@ -35,8 +35,8 @@ class KernelMethod(ShallowMethod):
             width: Width as a multiple of the mean squared distance to the anchors.
             generator: Source of the draw.
         """
-        anchors = choose_anchors(features, len(self.anchors), generator)
-        self.anchors[: len(anchors)].copy_(anchors)
+        # Fewer than expected if some images could not be read.
+        self.anchors = choose_anchors(features, len(self.anchors), generator).clone()
         self.width.copy_(width * squared_distances(features, self.anchors).mean().clamp(min=1e-12))
 
     def kernel_features(self, features: Tensor) -> Tensor:

@@ -58,10 +58,10 @@ class KSH(KernelMethod):
         features, targets = features[used].float(), targets[used]
         self.fit_kernel(features, width=self.settings.ksh_width, generator=generator)
         kernel = self.kernel_features(features)
-        self.center.copy_(kernel.mean(0))
+        self.center = kernel.mean(0)
         residual = Residual(targets, self.task.bits)
         directions = learn_bits(kernel - self.center, residual, self.task.bits, self.settings)
-        self.directions.copy_(directions)
+        self.directions = directions.float()
 
     def values(self, features: Tensor) -> Tensor:
         """Compute the linear function of the centered kernel features, (n, bits)."""

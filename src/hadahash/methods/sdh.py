@@ -59,7 +59,7 @@ class SDH(KernelMethod):
             W = RidgeSolver(B, settings.sdh_lam).solve(Y)
             B = solve_codes(B, W, Y @ W.T + settings.sdh_nu * (phi @ P), settings.sdh_sweeps)
             P = hash_function.solve(B)
-        self.directions.copy_(P)
+        self.directions = P.float()
 
     def phi(self, features: Tensor) -> Tensor:
         """Compute kernel features and a constant, (n, anchors + 1)."""

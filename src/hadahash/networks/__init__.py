@@ -1,7 +1,15 @@
 """Networks: backbones from pixels to features, and the layers from features to values."""
 
-from .backbones import Backbone, build_backbone, list_backbones
+from .backbones import EMBEDDINGS, Backbone, GivenFeatures, build_backbone, list_backbones
 from .heads import HashHead
 from .initialization import SkipInitialization
 
-__all__ = ["Backbone", "HashHead", "SkipInitialization", "build_backbone", "list_backbones"]
+__all__ = [
+    "EMBEDDINGS",
+    "Backbone",
+    "GivenFeatures",
+    "HashHead",
+    "SkipInitialization",
+    "build_backbone",
+    "list_backbones",
+]

@@ -22,6 +22,7 @@ from ..errors import DataError, UsageError, unknown
 from .initialization import SkipInitialization
 from .weights import LITE_MODELS, lite_weights, load_weights
 
+EMBEDDINGS = "embeddings"  # name of the backbone of models on given vectors
 _LITE_SIZES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientnet_lite2": 260}
 _IMAGENET_MEAN, _IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 # Networks of torchvision with auxiliary classifiers, and the names of those.
@@ -119,6 +120,32 @@ class Backbone(nn.Module):
         return int(width)
 
 
+class GivenFeatures(Backbone):
+    """The identity on given embeddings, in place of a network.
+
+    Args:
+        features: Number of features of an embedding.
+    """
+
+    def __init__(self, features: int) -> None:
+        super().__init__(
+            nn.Identity(),
+            name=EMBEDDINGS,
+            size=224,
+            mean=(0.0,) * 3,
+            std=(1.0,) * 3,
+            features=features,
+        )
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Refuse pixels.
+
+        Raises:
+            UsageError: Always: embeddings do not pass through a backbone.
+        """
+        raise UsageError(f"This model takes embeddings of {self.features:,} floats, got images.")
+
+
 def list_backbones(pattern: str = "*") -> list[str]:
     """List the names that `build_backbone` accepts.
 
@@ -148,7 +175,8 @@ def build_backbone(
     """Build a backbone by name.
 
     Args:
-        name: A name of `list_backbones`, or "timm/NAME" or "torchvision/NAME".
+        name: A name of `list_backbones`, or "timm/NAME" or "torchvision/NAME"; or "embeddings", the
+            identity on `features` given numbers.
         weights: "imagenet", "none", or the path of a weights file. Ignored if `empty`.
         partial_weights: Allow a weights file to leave layers out; they start at random.
         features: Width of the output, if known.
@@ -164,6 +192,13 @@ def build_backbone(
         DataError: If weights cannot be downloaded or do not fit.
         MissingExtraError: If the package of the weights is not installed.
     """
+    if name == EMBEDDINGS:
+        if features is None:
+            raise UsageError(
+                "Backbone 'embeddings' takes float arrays (n, d), got images. "
+                "Give embeddings, or choose a network such as efficientnet_lite0."
+            )
+        return GivenFeatures(features)
     pretrained = weights == "imagenet" and not empty
     library, short = _library(name)
     build = {"lite": _build_lite, "timm": _build_timm, "torchvision": _build_torchvision}[library]

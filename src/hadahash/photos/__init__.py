@@ -1,10 +1,12 @@
 """Photo folders as an index: scan, catalog, sync and search."""
 
+from .build import Build, BuildOptions, build_or_update
 from .catalog import CATALOG, Catalog
 from .duplicates import PhotoDuplicates, default_threshold
+from .meta import image_folders, recorded_meta, scan_options
 from .models import check_model, load_model_of
 from .plan import SyncPlan, SyncSummary
-from .scan import Photo, Scan, scan_folder, scan_paths
+from .scan import Photo, Scan, ScanOptions, scan_folder, scan_paths, scan_source
 from .search import (
     SearchHit,
     available_ranks,
@@ -19,15 +21,19 @@ from .sync import SKIPPED, PhotoIndex
 __all__ = [
     "CATALOG",
     "SKIPPED",
+    "Build",
+    "BuildOptions",
     "Catalog",
     "Photo",
     "PhotoDuplicates",
     "PhotoIndex",
     "Scan",
+    "ScanOptions",
     "SearchHit",
     "SyncPlan",
     "SyncSummary",
     "available_ranks",
+    "build_or_update",
     "check_model",
     "check_rank",
     "content_weight",
@@ -35,7 +41,11 @@ __all__ = [
     "default_threshold",
     "find_similar",
     "find_similar_to",
+    "image_folders",
     "load_model_of",
+    "recorded_meta",
     "scan_folder",
+    "scan_options",
     "scan_paths",
+    "scan_source",
 ]

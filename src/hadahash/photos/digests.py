@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_BLOCK = 1 << 20
 NO_STAT = FileStat(-1, -1)
 
 
@@ -56,6 +55,15 @@ class DigestingImages:
             finally:
                 self.records[path] = self.records[path][0], stream.digest.digest()
 
+    def digest(self, index: int) -> bytes:
+        """Return the sha256 of one file, and record it."""
+        from ..data.contents import file_digest
+
+        path = self.paths[index]
+        stat = file_stat(path)
+        self.records[path] = stat, file_digest(path)
+        return self.records[path][1]
+
     def take(self, indices: NDArray[Any]) -> DigestingImages:
         """Return the images with these indices, which share the records."""
         part = DigestingImages([self.paths[int(index)] for index in indices])
@@ -75,27 +83,6 @@ class _DigestingStream:
         data = self._file.read(size)
         self.digest.update(data)
         return data
-
-
-def file_digest(path: Path) -> bytes:
-    """Return the sha256 of a file's content.
-
-    Args:
-        path: The file.
-
-    Returns:
-        32 bytes, or empty bytes if it is not a regular file or cannot be read.
-    """
-    digest = hashlib.sha256()
-    try:
-        if not path.is_file():
-            return b""
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-    except OSError:
-        return b""
-    return digest.digest()
 
 
 def file_stat(path: Path) -> FileStat:

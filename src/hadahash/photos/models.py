@@ -35,7 +35,8 @@ def load_model_of(
         raise UsageError(
             f"{folder} does not record which model made its codes. Pass its run with --run."
         )
-    if run is None and not Path(run_folder).is_dir():
+    run_folder = Path(folder) / run_folder if run is None else run  # an own model is in the folder
+    if not Path(run_folder).is_dir() and run is None:
         raise UsageError(
             f"The run that made {folder} is no longer at {run_folder}. Pass --run FOLDER."
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import DataError
 from .catalog import FileStat
-from .scan import Photo
+from .scan import Photo, ScanOptions
 
 _MANY_DELETED = 0.5  # fraction of the known files
 
@@ -19,24 +19,31 @@ class SyncPlan:
     Attributes:
         encode: New and changed files.
         renamed: Old id of each file that was only renamed or moved, and the file it is now.
+        relabelled: Files whose labels in the table have changed.
         mtime_only: Files with a new modification time and unchanged content.
         deleted: Ids of files that no longer exist.
         unchanged: Number of files that are up to date in the index.
         known: Number of files on disk that are in the catalog.
-        home: The folder that was compared; None for single files.
+        home: The folder or table that was compared; None for single files.
+        folders: The folders that contain the files.
+        options: How the files were found.
     """
 
     encode: list[Photo]
     renamed: dict[str, Photo] = field(default_factory=dict)
+    relabelled: list[Photo] = field(default_factory=list)
     mtime_only: dict[str, FileStat] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
     unchanged: int = 0
     known: int = 0
     home: Path | None = None
+    folders: list[Path] = field(default_factory=list)
+    options: ScanOptions = field(default_factory=ScanOptions)
 
     def __str__(self) -> str:
+        relabelled = f"{len(self.relabelled):,} relabelled, " if self.relabelled else ""
         return (
-            f"{len(self.encode):,} to encode, {len(self.renamed):,} renamed, "
+            f"{len(self.encode):,} to encode, {len(self.renamed):,} renamed, {relabelled}"
             f"{self.unchanged:,} unchanged, {len(self.deleted):,} to remove"
         )
 
@@ -77,6 +84,7 @@ class SyncSummary:
         removed: Items that were removed.
         skipped: Files that could not be read, now or when they were last read.
         total: Items in the index.
+        relabelled: Files whose labels were changed.
     """
 
     encoded: int
@@ -85,10 +93,12 @@ class SyncSummary:
     removed: int
     skipped: int
     total: int
+    relabelled: int = 0
 
     def __str__(self) -> str:
         parts = [f"{self.encoded:,} encoded", f"{self.unchanged:,} unchanged"]
         parts += [f"{self.renamed:,} renamed"] if self.renamed else []
+        parts += [f"{self.relabelled:,} relabelled"] if self.relabelled else []
         parts += [f"{self.removed:,} removed"]
         parts += [f"{self.skipped:,} could not be read"] if self.skipped else []
         return f"{self.total:,} images: {', '.join(parts)}"

@@ -1,29 +1,55 @@
-"""Find the photos in a folder and assign their ids."""
+"""Find photos in folders, tables and data sets, and assign their ids and labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from .. import files
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..data.base import LabelledImages
+    from ..data.folder import Listing
+
+_MANY_FOLDERS = 64
+_TABLES = (".csv", ".tsv", ".parquet")
 
 
 class Photo(NamedTuple):
     """An image file and its id in the index.
 
     Attributes:
-        id: Path below `root`, with slashes, after an optional prefix.
+        id: Path below `root`, with slashes, or as written in a table, after an optional prefix.
         path: The file.
-        root: The folder it was found in.
-        label: The top-level folder below `root`, if there is one.
+        root: The folder or table it was found in.
+        labels: Its labels: the top-level folder below `root`, or those of the table.
     """
 
     id: str
     path: Path
     root: Path
-    label: str | None
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    """How sources are scanned.
+
+    Attributes:
+        exclude: Patterns of files and folders; see `hadahash.data.folder.scan`.
+        follow_links: Whether symbolic links to folders, and out of the folder, are followed.
+        data_root: The folder that holds the files of a named data set.
+        pictures: Where images of a data set that are not files are written.
+    """
+
+    exclude: tuple[str, ...] = ()
+    follow_links: bool = False
+    data_root: Path | None = None
+    pictures: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,32 +57,113 @@ class Scan:
     """What a scan found.
 
     Attributes:
-        photos: The image files, in an order that depends on their names alone.
+        photos: The image files, in an order that depends on their names alone, or in that of a
+            table.
         unsupported: Files that have no suffix of a supported image type.
         hidden: Number of files and folders whose names begin with a dot.
+        excluded: Number of files and folders that match a pattern.
+        links: Number of symbolic links that were not followed.
+        home: The folder, table or data set, if all of one was scanned.
+        labelled: Whether labels come from elsewhere than the paths, and may change.
+        options: How the sources were scanned.
     """
 
-    photos: list[Photo]
-    unsupported: list[Path]
-    hidden: int
+    photos: list[Photo] = field(default_factory=list)
+    unsupported: list[Path] = field(default_factory=list)
+    hidden: int = 0
+    excluded: int = 0
+    links: int = 0
+    home: Path | None = None
+    labelled: bool = False
+    options: ScanOptions = field(default_factory=ScanOptions)
 
     @property
     def notice(self) -> str | None:
         """One sentence about the files that were left out, or None if there are none.
 
-        >>> Scan([], [Path("a.HEIC"), Path("b.mov"), Path("c.heic")], 1).notice
-        'Skipped 3 files of unsupported types (2 .heic, 1 .mov) and 1 hidden file.'
+        >>> Scan([], [Path("a.MOV"), Path("b.db"), Path("c.mov")], 1).notice
+        'Skipped 3 files of unsupported types (2 .mov, 1 .db) and 1 hidden file.'
         """
         from ..data.folder import skipped_notice
 
-        return skipped_notice(self.unsupported, self.hidden) or None
+        return skipped_notice(self.unsupported, self.hidden, self.excluded, self.links) or None
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders that contain the photos, links resolved, none below another.
+
+        >>> Scan([Photo("b/1.jpg", Path("/a/b/1.jpg"), Path("/a"))]).folders
+        [PosixPath('/a')]
+        """
+        real: dict[Path, Path] = {}
+        tops = set()
+        for photo in self.photos:
+            parent = photo.path.parent
+            if photo.path.is_symlink():
+                place = _real(photo.path).parent
+            else:
+                place = real.get(parent) or real.setdefault(parent, _real(parent))
+            root = photo.root.parent if photo.root.suffix.lower() in _TABLES else photo.root
+            tops.add(root if place.is_relative_to(root) else place)
+        return outermost(tops)
 
 
-def scan_folder(folder: str | Path, *, prefix: str = "") -> Scan:
+def outermost(folders: Iterable[Path]) -> list[Path]:
+    """Remove folders that are below another one.
+
+    Args:
+        folders: Absolute paths.
+
+    Returns:
+        The others, in order; the folder that contains all if there are very many.
+
+    Example:
+        >>> [str(each) for each in outermost([Path("/a/b"), Path("/a"), Path("/ab")])]
+        ['/a', '/ab']
+    """
+    kept: list[Path] = []
+    for folder in sorted(set(folders)):  # a folder comes directly before those below it
+        if not kept or not folder.is_relative_to(kept[-1]):
+            kept.append(folder)
+    return kept if len(kept) <= _MANY_FOLDERS else [Path(os.path.commonpath(kept))]
+
+
+def scan_source(
+    source: str | Path, options: ScanOptions | None = None, *, prefix: str = ""
+) -> Scan:
+    """Find all images of a folder, a table, or a data set.
+
+    Args:
+        source: A folder, searched recursively; a table (.csv, .tsv, .parquet), whose labels are
+            optional; or the name of a data set.
+        options: What to leave out of a folder; where the files of a data set are.
+        prefix: Put before each id.
+
+    Returns:
+        The images, and what was left out.
+
+    Raises:
+        DataError: The folder or table cannot be read.
+        UsageError: The images of the data set are not files, and `options.pictures` is None.
+    """
+    from ..data.datasets import DATASETS
+    from ..data.table import is_table
+
+    if isinstance(source, str) and source in DATASETS:
+        return _scan_dataset(source, options or ScanOptions(), prefix)
+    if is_table(source):
+        return _scan_table(_resolve(source), prefix)
+    return scan_folder(source, options, prefix=prefix)
+
+
+def scan_folder(
+    folder: str | Path, options: ScanOptions | None = None, *, prefix: str = ""
+) -> Scan:
     """Find all images below a folder.
 
     Args:
         folder: The folder, searched recursively.
+        options: What to leave out.
         prefix: Put before each id.
 
     Returns:
@@ -65,21 +172,24 @@ def scan_folder(folder: str | Path, *, prefix: str = "") -> Scan:
     Raises:
         DataError: The folder cannot be read.
     """
-    from ..data.folder import scan  # imported here: commands that scan nothing start faster
-
-    root = _resolve(folder)
-    listing = scan(root)
+    root, options = _resolve(folder), options or ScanOptions()
+    listing = _list(root, options)
     photos = [_photo(path, root, prefix) for path in listing.images]
-    return Scan(photos, listing.others, listing.hidden)
+    return replace(_scan([photos], [listing], home=root), options=options)
 
 
 def scan_paths(
-    sources: Iterable[str | Path], *, home: Path | None = None, prefix: str = ""
+    sources: Iterable[str | Path],
+    options: ScanOptions | None = None,
+    *,
+    home: Path | None = None,
+    prefix: str = "",
 ) -> Scan:
-    """Find the images among files and folders.
+    """Find the images among files, folders and tables.
 
     Args:
-        sources: Image files, and folders that are searched recursively.
+        sources: Image files, tables, and folders that are searched recursively.
+        options: What to leave out of folders.
         home: The folder an index was built from. Files below it get the same ids as in a build.
         prefix: Put before each id.
 
@@ -90,29 +200,103 @@ def scan_paths(
         DataError: A file or folder cannot be read.
         UsageError: Two files would have the same id.
     """
-    from ..data.folder import scan
+    from ..data.table import is_table
 
-    found: dict[str, Photo] = {}
-    unsupported: list[Path] = []
-    hidden = 0
+    photos, listings, labelled = [], [], False
     for source in map(_resolve, sources):
+        if is_table(source):
+            labelled = True
+            photos.append(_scan_table(source, prefix).photos)
+            continue
         if source.is_file():
             root, images = source.parent, [source]
         else:
-            listing = scan(source)
-            root, images = source, listing.images
-            unsupported += listing.others
-            hidden += listing.hidden
+            listings.append(_list(source, options))
+            root, images = source, listings[-1].images
         if home is not None and source.is_relative_to(home):
             root = home
-        for path in images:
-            photo = _photo(path, root, prefix)
-            if found.setdefault(photo.id, photo).path != path:
-                raise UsageError(
-                    f"Two files would get the id '{photo.id}': {found[photo.id].path} and {path}. "
-                    "Add them one at a time, with different prefixes."
-                )
-    return Scan(list(found.values()), unsupported, hidden)
+        photos.append([_photo(path, root, prefix) for path in images])
+    return _scan(photos, listings, labelled=labelled)
+
+
+def _scan(
+    parts: Sequence[list[Photo]],
+    listings: Sequence[Listing],
+    *,
+    home: Path | None = None,
+    labelled: bool = False,
+) -> Scan:
+    found: dict[str, Photo] = {}
+    for photo in (photo for part in parts for photo in part):
+        if found.setdefault(photo.id, photo).path != photo.path:
+            raise UsageError(
+                f"Two files would get the id '{photo.id}': {found[photo.id].path} and "
+                f"{photo.path}. Add them one at a time, with different prefixes."
+            )
+    return Scan(
+        list(found.values()),
+        [path for listing in listings for path in listing.others],
+        sum(listing.hidden for listing in listings),
+        sum(listing.excluded for listing in listings),
+        sum(listing.links for listing in listings),
+        home,
+        labelled,
+    )
+
+
+def _list(folder: Path, options: ScanOptions | None) -> Listing:
+    from ..data.folder import scan  # imported here: commands that scan nothing start faster
+
+    options = options or ScanOptions()
+    links: Literal["all", "inside"] = "all" if options.follow_links else "inside"
+    return scan(folder, exclude=options.exclude, links=links)
+
+
+def _scan_table(table: Path, prefix: str) -> Scan:
+    from ..data.table import read_photos
+
+    photos = [
+        Photo(prefix + row.path, _absolute(path), table, row.labels)
+        for row, path in read_photos(table)
+    ]
+    return _scan([photos], [], home=table, labelled=True)
+
+
+def _scan_dataset(name: str, options: ScanOptions, prefix: str) -> Scan:
+    from ..data.sources import open_dataset
+
+    data, root = open_dataset(name, options.data_root), Path(f"dataset:{name}")
+    paths = _image_files(data, options.pictures)
+    photos = [
+        Photo(prefix + str(data.ids[row]), _absolute(path), root, _label_names(data, row))
+        for row, path in enumerate(paths)
+    ]
+    return _scan([photos], [], home=root, labelled=True)
+
+
+def _label_names(data: LabelledImages, row: int) -> tuple[str, ...]:
+    return tuple(data.classes[number] for number in data.labels.classes_of(row))
+
+
+def _image_files(data: LabelledImages, pictures: Path | None) -> Sequence[Path]:
+    """The files of a data set; images in memory are written as PNG files."""
+    from PIL import Image
+
+    from ..data.base import FileImages
+
+    if isinstance(data.images, FileImages):
+        return data.images.paths
+    if pictures is None:
+        raise UsageError(
+            f"The images of the data set '{data.name}' are not files. Give a folder or a table."
+        )
+    paths = [pictures / f"{str(name).replace('/', '-')}.png" for name in data.ids]
+    pictures.mkdir(parents=True, exist_ok=True)
+    for row, path in enumerate(paths):
+        if not path.exists():
+            with files.replacing(path) as temporary:
+                Image.fromarray(data.images[row]).save(temporary, "PNG")
+    return paths
 
 
 def _resolve(path: str | Path) -> Path:
@@ -122,6 +306,14 @@ def _resolve(path: str | Path) -> Path:
         return Path(path).absolute()  # scanning it reports the reason
 
 
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - without "..", and links as they are
+
+
 def _photo(path: Path, root: Path, prefix: str) -> Photo:
     parts = path.relative_to(root).parts
-    return Photo(prefix + "/".join(parts), path, root, parts[0] if len(parts) > 1 else None)
+    return Photo(prefix + "/".join(parts), path, root, parts[:1] if len(parts) > 1 else ())

@@ -21,9 +21,11 @@ from ..index import Index
 from ..index.items import Id
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog, CatalogRow, Comparison, DeletedFile, FileStat
-from .digests import DigestingImages, file_digest, file_stat
+from .digests import DigestingImages, file_stat
+from .meta import home_path, recorded
 from .models import check_model
 from .plan import SyncPlan, SyncSummary
+from .ready import MODEL
 from .scan import Photo, Scan
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class PhotoIndex:
             folder: The folder of the index.
             model: The model that encodes.
             run: The folder of its run, which is recorded.
-            images: The folder of the photos, which is recorded.
+            images: The folder or table of the photos, or `Scan.home`; it is recorded.
             engine: A name of `list_engines()`; must be that of an existing index.
             moved: Accept that an existing index recorded a different photo folder.
             **options: Options of the engine of a new index.
@@ -99,7 +101,7 @@ class PhotoIndex:
             raise UsageError(
                 f"{folder} exists, with the engine {photos.index.engine}. Choose another --out."
             )
-        if photos.home != Path(images).resolve() and not moved:
+        if photos.home != home_path(images) and not moved:
             raise UsageError(
                 f"{folder} is an index of {photos.home}, got {images}. If the folder has moved, "
                 "pass --moved; to add other photos: hadahash index add; or choose another --out."
@@ -121,8 +123,9 @@ class PhotoIndex:
         Args:
             folder: The folder of the index.
             model: The model that encodes.
-            run: The folder of its run, which is recorded.
-            images: The folder of the photos, which is recorded.
+            run: The folder of its run, which is recorded; "model": the folder of that name in the
+                folder of the index.
+            images: The folder or table of the photos, or `Scan.home`; it is recorded.
             engine: A name of `list_engines()`.
             **options: Options of the engine.
 
@@ -138,15 +141,15 @@ class PhotoIndex:
         )
         index.meta |= {
             "model": model.id,
-            "run": str(Path(run).resolve()),
-            "images": str(Path(images).resolve()),
+            "run": MODEL if run == MODEL else str(Path(run).resolve()),
+            "images": str(home_path(images)),
         }
         index.save(folder)
         return PhotoIndex(Path(folder), index)
 
     @property
     def home(self) -> Path | None:
-        """The folder that the index was built from."""
+        """The folder or table that the index was built from."""
         return Path(self.index.meta["images"]) if "images" in self.index.meta else None
 
     def plan(self, scan: Scan, *, whole: Path | None = None, checksum: bool = False) -> SyncPlan:
@@ -177,7 +180,7 @@ class PhotoIndex:
         for known in compared.known:
             photo = by_id[known.id]
             same = known.same_stat and not checksum
-            if not same and known.digest and known.digest == file_digest(photo.path):
+            if not same and known.digest and known.digest == _file_digest(photo.path):
                 same = True
                 mtime_only[photo.id] = stats[photo.id]
             if not same:
@@ -187,6 +190,7 @@ class PhotoIndex:
             encoded += [photo] if known.encoded else []
         missing = self._missing_ids([photo.id for photo in encoded])
         encode += [photo for photo in encoded if photo.id in missing]
+        present = [photo for photo in encoded if photo.id not in missing]
         known_before = {each.id for each in compared.deleted}  # with a moved folder, ids persist
         self._check_id_conflicts(
             [p for p in [*encode, *renamed.values()] if p.id not in known_before]
@@ -195,11 +199,14 @@ class PhotoIndex:
         return SyncPlan(
             encode=encode,
             renamed=renamed,
+            relabelled=self._find_relabelled(present) if scan.labelled else [],
             mtime_only=mtime_only,
             deleted=sorted(deleted),
             unchanged=unchanged - len(missing),
             known=len(compared.known),
             home=whole,
+            folders=scan.folders,
+            options=scan.options,
         )
 
     def apply(
@@ -221,18 +228,23 @@ class PhotoIndex:
         """
         check_model(self.index, model, self.folder)
         self._rename(plan.renamed)
+        self._relabel(plan.relabelled)
         encoded = 0
         for start in range(0, len(plan.encode), PART):
             encoded += self._encode(plan.encode[start : start + PART], model, progress)
         removed = self.remove(plan.deleted) if plan.deleted else 0
         self.catalog.update_stats(plan.mtime_only)
-        if plan.home is not None and plan.home != self.home:
-            self.index.meta["images"] = str(plan.home)
-            self.index.save(self.folder)
+        self._record(plan)
         skipped = self.catalog.skipped()
         write_skipped(self.folder / SKIPPED, skipped)
         return SyncSummary(
-            encoded, len(plan.renamed), plan.unchanged, removed, len(skipped), len(self.index)
+            encoded,
+            len(plan.renamed),
+            plan.unchanged,
+            removed,
+            len(skipped),
+            len(self.index),
+            len(plan.relabelled),
         )
 
     def remove(self, ids: Sequence[Id]) -> int:
@@ -259,8 +271,7 @@ class PhotoIndex:
         codes = model.encode(ImageSource(images, ids), progress=progress)
         by_id = {photo.id: photo for photo in photos}
         encoded = [by_id[each] for each in codes.ids.tolist()]
-        labels = [_labels(photo) for photo in encoded]
-        self.index.update(codes, labels, [str(photo.path) for photo in encoded])
+        self._update(codes, encoded)
         failed = dict(codes.skipped)
         stale = set(failed) - self._missing_ids(list(failed))
         if stale:
@@ -286,7 +297,7 @@ class PhotoIndex:
             candidates = by_size.get(stats[photo.id].size)
             if not candidates:
                 continue
-            digest = file_digest(photo.path)
+            digest = _file_digest(photo.path)
             matches = [each for each in candidates if each.digest == digest]
             if matches:  # prefer the copy that kept its file name
                 match = next((each for each in matches if each.id == photo.id), matches[0])
@@ -299,19 +310,43 @@ class PhotoIndex:
         if not renamed:
             return
         photos = list(renamed.values())
-        codes = self.index.codes(list(renamed))
         new_ids = [photo.id for photo in photos]
-        codes = replace(codes, ids=np.array(new_ids, object))
-        self.index.update(codes, [_labels(p) for p in photos], [str(p.path) for p in photos])
+        codes = self.index.codes(list(renamed))
+        self._update(replace(codes, ids=np.array(new_ids, object)), photos)
         old = sorted(set(renamed) - set(new_ids))
         if old:
             self.index.remove(old)
         self.index.save(self.folder)
         rows = {
-            p.id: CatalogRow(p.root, file_stat(p.path), file_digest(p.path), None) for p in photos
+            p.id: CatalogRow(p.root, file_stat(p.path), _file_digest(p.path), None) for p in photos
         }
         self.catalog.write(rows)
         self.catalog.remove(old)
+
+    def _find_relabelled(self, photos: list[Photo]) -> list[Photo]:
+        """Find indexed files whose labels differ from those in the index."""
+        items = self.index.get([photo.id for photo in photos]) if photos else []
+        return [
+            photo
+            for photo, item in zip(photos, items, strict=True)
+            if set(map(str, item.labels)) != set(photo.labels)
+        ]
+
+    def _relabel(self, photos: list[Photo]) -> None:
+        """Store the labels of files whose codes are kept."""
+        if photos:
+            self._update(self.index.codes([photo.id for photo in photos]), photos)
+            self.index.save(self.folder)
+
+    def _update(self, codes: Codes, photos: list[Photo]) -> None:
+        labels = [list(photo.labels) for photo in photos]
+        self.index.update(codes, labels, [str(photo.path) for photo in photos])
+
+    def _record(self, plan: SyncPlan) -> None:
+        meta = recorded(self.index.meta, plan)
+        if meta != self.index.meta:
+            self.index.meta.update(meta)
+            self.index.save(self.folder)
 
     def _missing_ids(self, ids: Sequence[Id]) -> set[Id]:
         """Return the ids that the index does not have."""
@@ -332,6 +367,13 @@ class PhotoIndex:
                 )
 
 
+def _file_digest(path: Path) -> bytes:
+    """The sha256 of a file; see `hadahash.data.contents.file_digest`."""
+    from ..data.contents import file_digest  # commands that read no photo start faster
+
+    return file_digest(path)
+
+
 def no_codes(model: HashModel) -> Codes:
     """Return codes of no image, with the lengths of a model's codes.
 
@@ -347,7 +389,3 @@ def no_codes(model: HashModel) -> Codes:
     if not model.content_bits:
         return Codes(packed, model.bits)
     return Codes(packed, model.bits, content=content, content_bits=model.content_bits)
-
-
-def _labels(photo: Photo) -> list[str]:
-    return [] if photo.label is None else [photo.label]

@@ -300,7 +300,7 @@ def run_cell(
             raise TrainingDivergedError(
                 f"Training mAP {found:.3f} is below the minimum of {cell.least:.3f}.", found
             )
-        evaluate_run(out, model=model, dataset=dataset, cache=cache)
+        evaluate_run(out, model=model, dataset=dataset, cache=cache, ranks=())
         measured = {"train_map": found, **_measured(cell, out)}
     record = {k: v for k, v in RunDir(out).record().items() if k not in _PRIVATE}
     log = (out / "log.jsonl").read_text().splitlines() if (out / "log.jsonl").exists() else []

@@ -190,26 +190,36 @@ def _content(results: Path) -> Plan:
     keys = list(product(content["datasets"], content["methods"]))
     chosen = {key: _chosen(common, key[0], content["settings_of"], results) for key in keys}
 
-    def cell(dataset: str, method: str, bits: int, seed: int, validation: float = 0.0) -> Cell:
+    def cell(dataset: str, method: str, bits: int, seed: int, **others: Any) -> Cell:
+        entry = {"protocol": find_dataset(dataset).protocol, **others}
         return Cell(
             dataset=dataset,
             method=method,
             bits=bits,
             backbone=common["backbone"],
             seed=seed,
-            protocol=find_dataset(dataset).protocol,
             mark=common["mark"],
             settings={**common["settings"], **chosen[dataset, method]},
             choose=False,
-            validation=validation,
             recipe="content",
             content=True,
+            **entry,
         )
 
-    lengths, trial = content["bits"], content["trials"]
-    cells = [cell(*key, bits, trial["seed"], trial["share"]) for key in keys for bits in lengths]
-    order = product(content["datasets"], content["seeds"], content["methods"], lengths)
+    methods, lengths, trial = content["methods"], content["bits"], content["trials"]
+    cells = [
+        cell(*key, bits, trial["seed"], validation=trial["share"])
+        for key in keys
+        for bits in lengths
+    ]
+    order = product(content["datasets"], content["seeds"], methods, lengths)
     cells += [cell(dataset, method, bits, seed) for dataset, seed, method, bits in order]
+    own = content["unseen"]
+    order = product(own["datasets"], own["seeds"], methods, own["bits"])
+    cells += [
+        cell(dataset, method, bits, seed, protocol="unseen")
+        for dataset, seed, method, bits in order
+    ]
     return Plan("content", cells)
 
 

@@ -30,10 +30,10 @@ class RankingInputs:
         train: Float (t, bits), real-valued outputs of the training images.
         query_targets: Float (q, C) of 0 and 1.
         database_targets: Float (n, C).
-        train_targets: Float (t, C).
+        train_targets: Float (t, C'), of the C' classes that were trained on.
         multilabel: Whether images have any number of classes.
-        codewords: (C, bits) of +-1, or None.
-        class_scores: (q, C), the classifier's scores of the queries, or None.
+        codewords: (C', bits) of +-1, or None.
+        class_scores: (q, C'), the classifier's scores of the queries, or None.
     """
 
     query: Tensor

@@ -346,7 +346,7 @@ def _content_inputs(
 
     def encoded(values: Tensor, features: Tensor) -> Encoded:
         real = _real(model, values).clamp(-1, 1)
-        scores = _class_scores(model, real) if ranking.class_scores is not None else None
+        scores = _class_scores(model, real)
         return Encoded(real, features, None if scores is None else scores.softmax(1))
 
     whole = encoded(values, original.features)
@@ -376,20 +376,19 @@ def _class_scores(model: HashModel, real: Tensor) -> Tensor | None:
 def _ranking_inputs(
     split: Split, data: LabelledImages, model: HashModel, real: Tensor
 ) -> RankingInputs:
-    method = model.method
-    known = len(model.classes) == len(data.classes)  # classes without training images are dropped
+    trained = data.labels.take(split.train)
+    used = np.flatnonzero(trained.class_counts())  # the classes of the model
     targets = data.labels.targets(torch.arange(len(data)), real.device)
-    scores = _class_scores(model, real[split.query])
     return RankingInputs(
         query=real[split.query],
         database=torch.where(real[split.database] >= 0, 1.0, -1.0),
         train=real[split.train],
         query_targets=targets[split.query],
         database_targets=targets[split.database],
-        train_targets=targets[split.train],
+        train_targets=targets[split.train][:, used],
         multilabel=data.labels.multilabel,
-        codewords=method.codewords() if known else None,
-        class_scores=scores if known else None,
+        codewords=model.method.codewords(),
+        class_scores=_class_scores(model, real[split.query]),
     )
 
 

@@ -7,9 +7,11 @@ from .evaluation import (
     find_run_data,
     read_evaluated_run,
 )
+from .known_item import search_copies
 from .record import DataSpec, data_digests, ids_digest
 from .run_dir import RunDir
 from .training import labels_of, train_run, validation_map
+from .unlabelled import fit_unlabelled
 
 __all__ = [
     "DataSpec",
@@ -19,9 +21,11 @@ __all__ = [
     "evaluate_files",
     "evaluate_run",
     "find_run_data",
+    "fit_unlabelled",
     "ids_digest",
     "labels_of",
     "read_evaluated_run",
+    "search_copies",
     "train_run",
     "validation_map",
 ]

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import files
 from ..codes import Codes, write_skipped
-from ..data import LabelledImages, find_dataset, open_dataset
+from ..data import LabelledImages, find_dataset
 from ..data.datasets import DATASETS
 from ..data.labels import Labels
 from ..encoding import FeatureCache, Progress
-from ..errors import DataError, StorageError
+from ..errors import DataError, StorageError, UsageError, unknown
 from ..evaluation import Report, evaluate
 from ..model import HashModel
+from ..outputs import Outputs
 from ..settings import require
-from .record import data_digests
+from .encoded import encode_images
+from .known_item import available_ranks, search_copies, usual_sample
+from .rankings import measure_rankings
+from .record import DataSpec, data_digests
 from .run_dir import RunDir
 from .training import labels_of
 
@@ -37,6 +42,8 @@ def evaluate_run(
     model: HashModel | None = None,
     dataset: LabelledImages | None = None,
     cache: FeatureCache | None = None,
+    ranks: Sequence[str] | None = None,
+    known_items: int | None = 0,
 ) -> Report:
     """Encode the queries and the database of a run and measure retrieval.
 
@@ -50,13 +57,18 @@ def evaluate_run(
         model: The model of the run, if it is loaded already.
         dataset: The data set, if it is open already.
         cache: Features that several models with one fixed backbone share.
+        ranks: Rankings beside "hamming" that are measured; None: all that the model allows.
+        known_items: Number of database images that are altered and searched again, see
+            `search_copies`; 0: none; None: 500 on a GPU, 50 on a CPU.
 
     Returns:
-        The report; it is also written to the folder, with the codes.
+        The report of the ranking by Hamming distance, with the others in `rankings`; it is also
+        written to the folder, with the codes.
 
     Raises:
         StorageError: The folder has no finished run, or files of several runs.
         DataError: The data differ from the training data; the message lists the differences.
+        UsageError: The model does not allow a ranking.
     """
     folder = RunDir(run)
     record = folder.record()
@@ -68,27 +80,72 @@ def evaluate_run(
     depth = _check_depth(depth)
     model = model or HashModel.load(folder.path, device=device)
     folder.check_model(record, model)
+    ranks = _check_ranks(model, ranks)
     split = folder.split(record)
-    dataset = dataset or open_dataset(spec, root or record.get("root"))
+    labels_at, array = record.get("labels"), record.get("array")
+    source = DataSpec(spec, root or record.get("root"), labels=labels_at, array=array)
+    dataset = dataset or source.open()
     digests = _check_data(folder, record, dataset)
     parts = {"query": dataset.take(split.query), "database": dataset.take(split.database)}
-    values = model.values(parts["query"].source, progress=progress, cache=cache)
-    codes = {
-        "query": model.to_codes(values, parts["query"].ids),
-        "database": model.encode(parts["database"].source, progress=progress, cache=cache),
+    options: dict[str, Any] = {"progress": progress, "cache": cache}
+    encoded = {
+        "query": encode_images(model, parts["query"].source, sample=200, values=True, **options),
+        "database": encode_images(model, parts["database"].source, sample=2000, **options),
     }
+    codes = {part: own.codes for part, own in encoded.items()}
     labels = {part: labels_of(codes[part], images) for part, images in parts.items()}
     _check_classes(parts, labels, codes)
-    report = evaluate(
-        codes["query"], labels["query"], codes["database"], labels["database"], depth=depth
+    values = cast(Outputs, encoded["query"].values)
+    queries = model.to_queries(values, parts["query"].ids)
+    report = measure_rankings(model.ranking, queries, encoded, labels, ranks=ranks, depth=depth)
+    count = usual_sample(model) if known_items is None else known_items
+    if count:
+        found = search_copies(
+            model,
+            parts["database"].source,
+            codes["database"],
+            count=count,
+            ranks=["hamming", *ranks],
+            progress=progress,
+        )
+        report = replace(report, known_item=found)
+    trained = dataset.labels.take(split.train)
+    report = replace(
+        report,
+        skipped=sum(len(part.skipped) for part in codes.values()),
+        map_by_training=_by_training(report, labels["query"], trained),
     )
-    report = replace(report, skipped=sum(len(part.skipped) for part in codes.values()))
     facts = {"model_id": model.id, "split_sha256": split.sha256, **digests}
     with folder.locked(), folder.new_evaluation() as staged:
         _write_evaluation(staged, codes, labels, dataset.classes, model.relaxed(values))
         files.write_json(staged / "report.json", report.to_dict() | facts)
         write_skipped(staged / "skipped.csv", [s for part in codes.values() for s in part.skipped])
     return report
+
+
+def _by_training(report: Report, query_labels: NDArray[Any], trained: Labels) -> dict[str, float]:
+    """mAP of queries with and without a class that was trained on; empty if all have one."""
+    known = trained.class_counts() > 0
+    seen = query_labels @ known > 0 if query_labels.ndim == 2 else known[query_labels]
+    if seen.all():
+        return {}
+    ap = np.nan_to_num(report.average_precision)
+    groups = {"seen": ap[seen], "unseen": ap[~seen]}
+    return {name: float(own.mean()) for name, own in groups.items() if len(own)}
+
+
+def _check_ranks(model: HashModel, ranks: Sequence[str] | None) -> list[str]:
+    """The rankings beside "hamming" that are measured."""
+    allowed = available_ranks(model)
+    for rank in ranks or ():
+        if rank == "photo" and rank not in allowed:
+            raise UsageError(
+                "rank='photo' needs content bits, and this model has none. "
+                "Train with --content-bits 128."
+            )
+        if rank not in allowed:
+            raise unknown("ranking", rank, allowed)
+    return [rank for rank in (allowed if ranks is None else ranks) if rank != "hamming"]
 
 
 def find_run_data(folder: RunDir, record: dict[str, Any]) -> str:

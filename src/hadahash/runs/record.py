@@ -12,9 +12,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from .. import files
-from ..data import LabelledImages, Split, find_dataset
+from ..data import LabelledImages, Split, find_dataset, open_dataset
 from ..data.base import ArrayImages, FileImages, MemoryImages
 from ..data.datasets import DATASETS
+from ..data.sources import read_embeddings
 from ..environment import command_line, source_revision, versions
 from ..errors import StorageError
 from ..fitting import weights_digest
@@ -33,12 +34,22 @@ class DataSpec:
         root: Folder with the files of a named data set; None: the cache.
         protocol: Split protocol; None: the default of the data set.
         validation: Fraction of the training images held out for choosing settings.
+        labels: Labels of a file of embeddings: a file, or a column or array of it.
+        array: Array or column of a file of embeddings.
     """
 
     data: str
     root: str | None = None
     protocol: str | None = None
     validation: float = 0.0
+    labels: str | None = None
+    array: str | None = None
+
+    def open(self, **options: Any) -> LabelledImages:
+        """Open the data set; see `open_dataset` for the options."""
+        if self.labels is None:
+            return open_dataset(self.data, self.root, **options)
+        return read_embeddings(self.data, self.labels, array=self.array)
 
     def __post_init__(self) -> None:
         require(
@@ -106,6 +117,10 @@ def _data_location(spec: DataSpec, out: Path) -> dict[str, Any]:
     """A named data set by name; a path as it was given, absolute, and relative to the run."""
     root = str(Path(spec.root).absolute()) if spec.root else None
     location: dict[str, Any] = {"data": spec.data, "root": root}
+    if spec.labels is not None:
+        is_file = Path(spec.labels).is_file()
+        labels = str(Path(spec.labels).absolute()) if is_file else spec.labels
+        location |= {"labels": labels, "array": spec.array}
     if spec.data in DATASETS:
         return location
     relative = os.path.relpath(os.path.realpath(spec.data), os.path.realpath(out))

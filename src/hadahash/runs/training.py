@@ -17,7 +17,6 @@ from ..data import (
     Split,
     find_dataset,
     make_split,
-    open_dataset,
     validation_split,
 )
 from ..encoding import FeatureCache
@@ -74,7 +73,7 @@ def train_run(
     if processes.rank > 0:  # only the first process downloads, writes and prints
         info = lambda text: None  # noqa: E731
         processes.barrier()
-    dataset = dataset or open_dataset(spec.data, spec.root, info=info)
+    dataset = dataset or spec.open(info=info)
     if processes.rank == 0:
         processes.barrier()
     job = _plan(config, spec, dataset)

@@ -40,6 +40,7 @@ from ..items import (
 )
 from ..query import Hits, SearchRequest
 from ..storage.folder import IndexFolder, IndexState, LoadedIndex, SavedRevision
+from ..walk import walk_ranked
 from . import milvus_search
 from .milvus_client import MilvusServer, MilvusSettings, read_settings
 from .milvus_filter import (
@@ -50,8 +51,9 @@ from .milvus_filter import (
     id_chunks,
     id_in,
 )
-from .milvus_layout import Layout, create_collection
+from .milvus_layout import BOTH, CODE, Layout, create_collection
 
+_MOST_SEEDS = 1000  # items that a ranked search begins with
 _META = "milvus"  # the key of `meta` in the manifest that names the server
 
 
@@ -276,13 +278,7 @@ class MilvusIndex(Index):
         return dict(counts)
 
     def _search(self, request: SearchRequest) -> Hits:
-        rows: list[list[milvus_search.Candidate]] = [[] for _ in request.packed]
-        if request.k and len(rows) and self._exists():
-            search = milvus_search.MilvusSearch(self._server, self.settings, self.bits, request)
-            for where in expressions(request.filter):
-                for row, found in zip(rows, search.nearest(where), strict=True):
-                    row += found
-        rows = [sorted(row)[: request.k] for row in rows]
+        rows = self._nearest(request, CODE)
         shape = len(rows), max(map(len, rows), default=0)
         ids = np.full(shape, missing_id(self._stored_type), object)
         distances = np.full(shape, -1, np.int32)
@@ -292,6 +288,27 @@ class MilvusIndex(Index):
         if self._stored_type is not str:
             ids = ids.astype(np.int64)
         return Hits(ids, distances, np.full(len(rows), self._is_exact(request.probes)))
+
+    def _ranked(self, request: SearchRequest) -> Hits:
+        ranked, seeds = request.ranked, None
+        if ranked is not None and ranked.rank == "photo":
+            both = ranked.queries.codes().repeated(self._layout.class_weight)
+            k = min(request.k, _MOST_SEEDS)
+            nearest = request._replace(packed=both.packed, k=k, radius=both.bits, probes=None)
+            found = self._nearest(nearest, BOTH)
+            seeds = [id_array([each for _, each in row]) for row in found]
+        return walk_ranked(self, request, seeds)
+
+    def _nearest(self, request: SearchRequest, field: str) -> list[list[milvus_search.Candidate]]:
+        """The k nearest items of each query in a vector field."""
+        rows: list[list[milvus_search.Candidate]] = [[] for _ in request.packed]
+        if request.k and len(rows) and self._exists():
+            bits = self._layout.vectors[field]
+            search = milvus_search.MilvusSearch(self._server, self.settings, bits, request, field)
+            for where in expressions(request.filter):
+                for row, found in zip(rows, search.nearest(where), strict=True):
+                    row += found
+        return [sorted(row)[: request.k] for row in rows]
 
     def _is_exact(self, probes: int | None) -> bool:
         flat = self.settings.index_type == "BIN_FLAT"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...errors import UsageError
 from ...index import Index, Item, Neighbor
 from ...index.items import id_array
-from ...photos import check_model, load_model_of
+from ...photos import check_model, image_folders, load_model_of
 from . import names
 from .names import Id
 
@@ -68,8 +68,7 @@ def resolve_config(
     for folder in images:
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder. Give the image folder with --images.")
-    indexed = [Path(meta["images"])] if "images" in meta and not images else []
-    return ServeConfig(index, run, (*images, *indexed))
+    return ServeConfig(index, run, tuple(images or image_folders(meta)))
 
 
 class Collection:

@@ -19,11 +19,13 @@ from .formatting import Content, mean_text, named, run_title
 from .groups import Comparison, Group, differing, format_setting
 from .measures import Measured
 from .neighbors import NEIGHBORS, Pictures, choose, neighbor_rows
+from .ranking_sections import rankings_content
 
 FEW_CLASSES, ENDS = (
     20,
     10,
 )  # with more than FEW_CLASSES classes, only the first and last ENDS are shown
+_ALL = 0.99995  # a precision that is shown as 1.0000
 SHEETS = 8  # groups with pictures: about 0.6 MB each
 _RUN_COLUMNS = (
     *("seed", "queries", "database", "train_images", "train_seconds"),
@@ -54,6 +56,7 @@ class Part(NamedTuple):
 
 _TITLES = {
     "map": "Mean average precision",
+    "rankings": "Rankings",
     "curves": "Precision and recall",
     "classes": "Classes",
     "bits": "Bits: balance and independence",
@@ -132,6 +135,7 @@ def comparison_content(
     report = best.reports[0]
     parts: dict[str, Callable[[], Content]] = {
         "map": lambda: _map(groups),
+        "rankings": lambda: rankings_content(groups),
         "curves": lambda: _curves(groups),
         "classes": lambda: class_content(groups),
         "bits": lambda: bits_content(groups, measured),
@@ -175,6 +179,9 @@ def _map(groups: Sequence[Group]) -> Content:
         blank = ("", "") if possible else ("",)
         chance = f"{first.prevalence:.4f}"
         rows.append(("random ranking", f"{first.chance:.4f}", *blank, *(chance for _ in cuts)))
+    if any(first.precision_at_most.get(k, 1) < _ALL for k in cuts):
+        most = (f"{first.precision_at_most.get(k, 1):.4f}" for k in cuts)
+        rows.append(("largest possible", "", *(("",) if possible else ()), "", *most))
     head = ("", "mAP", *(("possible",) if possible else ()), f"{low:.2f} to {high:.2f}")
     return {"head": (*head, *(f"P@{k}" for k in cuts)), "rows": rows, "possible": possible}
 

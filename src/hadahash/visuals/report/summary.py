@@ -61,6 +61,11 @@ def _run(run: EvaluatedRun, report: Report, figures: CodeFigures) -> dict[str, A
         "seed": run.record["seed"],
         "map": report.map,
         "chance": None if np.isnan(report.chance) else report.chance,
+        "rankings": {name: own.map for name, own in report.rankings.items()},
+        "known_item": {
+            rank: dict(zip(("recall_1", "recall_10"), report.known_item_recall(rank), strict=True))
+            for rank in report.known_item
+        },
         **_codes(figures),
         "saturated": saturated(run.values),
     }

@@ -1,0 +1,166 @@
+"""Features of images, taken from the cache on disk where it has them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from .data.base import Images
+from .data.contents import content_digest
+from .feature_cache import FeatureStore, Vector
+from .outputs import Outputs, join_outputs
+
+_CHUNK = 512  # images looked up at once
+_BATCH = 64  # images computed at once where some others are known
+
+Compute = Callable[[Images], Iterator[Outputs]]
+
+
+class _File(NamedTuple):
+    """Digest of an image, and the state of its file at that time."""
+
+    digest: bytes
+    state: object
+
+
+def cached_outputs(
+    images: Images, store: FeatureStore, group: bytes, compute: Compute, nothing: Outputs
+) -> Iterator[Outputs]:
+    """Read features from the cache; compute and store those that it does not have.
+
+    Args:
+        images: Images with digests.
+        store: The cache.
+        group: Identifies the network and the preprocessing.
+        compute: Computes the features of images, batch by batch.
+        nothing: Features of no image, with the right widths.
+
+    Yields:
+        The features, in the order of the images.
+    """
+    width = _to_vectors(nothing).shape[1]
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+
+        def examine(start: int) -> list[Future[_File]]:
+            rows = range(start, min(start + _CHUNK, len(images)))
+            return [pool.submit(_examine, images, row) for row in rows]
+
+        waiting = examine(0)
+        for start in range(0, len(images), _CHUNK):
+            found = [each.result() for each in waiting]
+            waiting = examine(start + _CHUNK)  # read while the network is busy
+            known = store.get(group, [each.digest for each in found if each.digest])
+            known = {digest: each for digest, each in known.items() if len(each) == width}
+            new: dict[bytes, Vector] = {}
+            for part in _chunk(images, start, found, known, compute, nothing):
+                new |= _to_store(images, part, start, found, known)
+                yield part
+            store.put(group, new)
+
+
+def weights_digest(module: nn.Module) -> str:
+    """Return a sha256 that changes with any weight of a module.
+
+    Args:
+        module: The module.
+
+    Returns:
+        The digest in hexadecimal.
+    """
+    digest = hashlib.sha256(type(module).__name__.encode())
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _chunk(
+    images: Images,
+    start: int,
+    found: list[_File],
+    known: dict[bytes, Vector],
+    compute: Compute,
+    nothing: Outputs,
+) -> Iterator[Outputs]:
+    """The features of the images from `start` on."""
+    rows = np.arange(start, start + len(found))
+    absent = np.array([each.digest not in known for each in found], bool)
+    size = len(rows) if absent.all() or not absent.any() else _BATCH
+    for first in range(0, len(rows), size):
+        here = slice(first, first + size)
+        present = rows[here][~absent[here]]
+        parts = _computed(images, rows[here][absent[here]], compute)
+        if not len(present):
+            yield from parts
+            continue
+        vectors = np.stack([known[found[row - start].digest] for row in present])
+        read = _to_outputs(torch.from_numpy(vectors), present, nothing)
+        yield _sorted(join_outputs([read, *parts], nothing))
+
+
+def _computed(images: Images, rows: NDArray[np.int64], compute: Compute) -> Iterator[Outputs]:
+    """The features of some images, with their own row numbers."""
+    if not len(rows):
+        return
+    for part in compute(images.take(rows)):
+        failed = [(int(rows[row]), reason) for row, reason in part.failed]
+        yield part._replace(rows=rows[part.rows], failed=failed)
+
+
+def _sorted(outputs: Outputs) -> Outputs:
+    order = np.argsort(outputs.rows)
+    content = outputs.content
+    return outputs._replace(
+        values=outputs.values[order],
+        rows=outputs.rows[order],
+        content=None if content is None else content[order],
+    )
+
+
+def _to_store(
+    images: Images, part: Outputs, start: int, found: list[_File], known: dict[bytes, Vector]
+) -> dict[bytes, Vector]:
+    """The new vectors, without those of files that changed while they were read."""
+    new = {}
+    for row, vector in zip(part.rows.tolist(), _to_vectors(part), strict=True):
+        digest, state = found[row - start]
+        if digest and digest not in known and _state(images, row) == state:
+            new[digest] = vector
+    return new
+
+
+def _examine(images: Images, row: int) -> _File:
+    state = _state(images, row)  # before reading
+    return _File(content_digest(images, row), state)
+
+
+def _state(images: Images, row: int) -> object:
+    paths = getattr(images, "paths", None)
+    if paths is None:
+        return None
+    try:
+        status = os.stat(paths[row])  # noqa: PTH116
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _to_vectors(outputs: Outputs) -> NDArray[np.float32]:
+    """Features, followed by those of the original backbone where it is another one."""
+    parts = [outputs.values, *([] if outputs.content is None else [outputs.content])]
+    vectors: NDArray[np.float32] = torch.cat(parts, 1).numpy()
+    return vectors
+
+
+def _to_outputs(vectors: Tensor, rows: NDArray[np.int64], nothing: Outputs) -> Outputs:
+    width = nothing.values.shape[1]
+    content = None if nothing.content is None else vectors[:, width:]
+    return Outputs(vectors[:, :width], rows, [], content)

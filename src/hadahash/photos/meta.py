@@ -1,0 +1,107 @@
+"""What an index records about its photos: where they are, and what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..index import Index
+from ..index.storage.manifest import MANIFEST
+from .plan import SyncPlan
+from .scan import ScanOptions, outermost
+
+_DATASET = "dataset:"
+
+
+def home_path(images: str | Path) -> Path:
+    """Return what an index records as the origin of its photos.
+
+    Args:
+        images: A folder, a table, or `Scan.home`.
+
+    Returns:
+        The absolute path; `dataset:NAME` unchanged.
+    """
+    return Path(images) if str(images).startswith(_DATASET) else Path(images).resolve()
+
+
+def image_folders(meta: Mapping[str, Any]) -> list[Path]:
+    """Return the folders that contain the photos of an index.
+
+    Args:
+        meta: `Index.meta`.
+
+    Returns:
+        The folders of the last build and of `hadahash index add`.
+    """
+    recorded = meta.get("folders")
+    if recorded is None:  # an index of version 0.1
+        recorded = [meta["images"]] if "images" in meta else []
+    return [Path(each) for each in recorded]
+
+
+def scan_options(
+    meta: Mapping[str, Any],
+    *,
+    exclude: list[str] | None = None,
+    follow_links: bool | None = None,
+    data_root: Path | None = None,
+    pictures: Path | None = None,
+) -> ScanOptions:
+    """Complete the options of a scan by those of the last build.
+
+    Args:
+        meta: `Index.meta`; empty for a new index.
+        exclude: Patterns; None: those of the last build.
+        follow_links: Whether links are followed; None: as in the last build.
+        data_root: See `ScanOptions`.
+        pictures: See `ScanOptions`.
+
+    Returns:
+        The options.
+    """
+    return ScanOptions(
+        tuple(filter(None, meta.get("exclude", ()) if exclude is None else exclude)),
+        bool(meta.get("follow_links", False) if follow_links is None else follow_links),
+        data_root,
+        pictures,
+    )
+
+
+def recorded_meta(index: Path) -> Mapping[str, Any]:
+    """Return `Index.meta` of the index in a folder; empty if there is none.
+
+    Args:
+        index: The folder.
+
+    Returns:
+        The values.
+
+    Raises:
+        StorageError: The index is damaged.
+    """
+    return Index.open(index).meta if (index / MANIFEST).exists() else {}
+
+
+def recorded(meta: Mapping[str, Any], plan: SyncPlan) -> dict[str, Any]:
+    """Return the values of `Index.meta` after a sync.
+
+    Args:
+        meta: The values before it.
+        plan: What was done.
+
+    Returns:
+        All values, the changed ones included.
+    """
+    changed = dict(meta)
+    folders = image_folders(meta)
+    if plan.home is not None:
+        home = meta.get("images")
+        if home is not None and home != str(plan.home):
+            folders = [each for each in folders if not each.is_relative_to(home)]
+        options = plan.options
+        changed |= {"images": str(plan.home), "exclude": list(options.exclude)}
+        changed["follow_links"] = options.follow_links
+    changed["folders"] = [str(each) for each in outermost([*folders, *plan.folders])]
+    return changed

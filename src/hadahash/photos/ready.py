@@ -1,0 +1,58 @@
+"""Models for collections without labels: made from the photos themselves, and kept in the index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .scan import Scan
+
+if TYPE_CHECKING:
+    from ..model import HashModel
+
+MODEL = "model"  # folder in the folder of the index
+BITS = 128
+LEAST_PHOTOS = 1000  # fewer are encoded with a projection that ships with the package
+MOST_PHOTOS = 5000  # the projection is fitted on a sample
+
+Info = Callable[[str], object]
+
+
+def fit_ready_model(
+    scan: Scan,
+    *,
+    device: str = "auto",
+    progress: bool = False,
+    info: Info = lambda text: None,
+) -> HashModel:
+    """Make a model for photos without labels.
+
+    The network is EfficientNet-Lite0 with its ImageNet weights. Its features are projected to 128
+    bits by ITQ, fitted on the photos, or on other photos if there are few.
+
+    Args:
+        scan: The photos.
+        device: "auto", "cpu" or "cuda".
+        progress: Show a progress bar on stderr.
+        info: Receives messages for the user.
+
+    Returns:
+        The model.
+
+    Raises:
+        DataError: The photos cannot be read.
+    """
+    from ..hasher import Hasher
+
+    if len(scan.photos) < LEAST_PHOTOS:
+        info(f"Fewer than {LEAST_PHOTOS:,} photos: using the projection of the package.")
+        hasher = Hasher.pretrained("lite0", device=device)
+    else:
+        rows = np.random.default_rng(0).permutation(len(scan.photos))[:MOST_PHOTOS]
+        sample = [scan.photos[row].path for row in sorted(rows)]
+        info(f"Learning {BITS}-bit codes from {len(sample):,} photos, without labels.")
+        hasher = Hasher("itq", bits=BITS, device=device)
+        hasher.fit(sample, progress=progress)
+    return hasher.model_
