@@ -324,10 +324,38 @@ def serve(result: Result) -> list[str]:
     return lines
 
 
+def duplicates(result: Result) -> list[str]:
+    """Duplicates among altered copies, compared with imagededup."""
+    files = result["set"]
+    names = files["alterations"]
+    lines = [
+        "## Duplicates",
+        "",
+        *paragraph(
+            f"{files['files']:,} files: {files['originals']:,} photos with one copy per",
+            f"alteration, and {files['others']:,} other photos. *found* is the fraction of",
+            "originals whose copy is found; *wrong pairs* show two different photos. CNN is",
+            "imagededup's, with the backbone of hadahash. The time includes reading the files.",
+        ),
+        f"| method | threshold | pairs | wrong pairs | {' | '.join(names)} | seconds |",
+        "|---|---|---|---|" + "---|" * len(names) + "---|",
+    ]
+    for method, case in result["methods"].items():
+        seconds = case["encode_seconds"] + case["compare_seconds"]
+        for row in case["thresholds"]:
+            recall = " | ".join(f"{row['recall'][name]:.2f}" for name in names)
+            lines.append(
+                f"| {method} | {row['threshold']} | {row['pairs']:,} | {row['false_pairs']:,} "
+                f"| {recall} | {seconds:.0f} |"
+            )
+    return lines
+
+
 SECTIONS: dict[str, Callable[[Result], list[str]]] = {
     "search": search,
     "ranking": ranking,
     "trained": trained,
     "evaluation": evaluation,
     "serve": serve,
+    "duplicates": duplicates,
 }

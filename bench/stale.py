@@ -13,6 +13,7 @@ from hadahash import files
 _CODES = ("codes.py", "packing.py", "native")
 MEASURED = {
     "codes": ("codebooks", "data", "fitting.py", "methods", "networks", "packing.py", "training"),
+    "duplicates": ("content.py", "data", "encoding.py", "index", "networks", *_CODES),
     "evaluation": ("evaluation", *_CODES),
     "milvus": ("index", *_CODES),
     "ranking": ("queries.py", "ranking", *_CODES),

@@ -130,6 +130,8 @@ COMMANDS = [
     "index remove INDEX PATH",
     "index info PATH",
     "index duplicates PATH",
+    "duplicates PATH",
+    "duplicates INDEX --dismissed PATH",
     "search PATH PATH",
     "search INDEX PATH",
     "serve PATH",
