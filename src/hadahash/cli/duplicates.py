@@ -9,6 +9,7 @@ import typer
 
 from ..errors import UsageError
 from . import options, output
+from .folders import as_index
 
 if TYPE_CHECKING:
     from ..index import DuplicateGroup, Duplicates
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def duplicates(
-    index: Annotated[Path, typer.Argument(help="Folder of an index.")],
+    index: Annotated[
+        Path,
+        typer.Argument(help="Folder of an index, or of photos, which are indexed first."),
+    ],
     threshold: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
@@ -48,14 +52,14 @@ def duplicates(
     the index: a smaller --threshold needs no new one. A group that was dismissed is shown again
     when another file joins it.
 
-    Example: hadahash duplicates photos.index --html duplicates.html
+    Example: hadahash duplicates photos/ --html duplicates.html
     """
     from ..photos import PhotoDuplicates
 
     for name, value in (("--limit", limit), ("--skip", skip)):
         if value < 0:
             raise UsageError(f"{name} must be >= 0, got {value}.")
-    photos = PhotoDuplicates(index, dismissed=dismissed)
+    photos = PhotoDuplicates(as_index(index), dismissed=dismissed)
     if not photos.compares_content:
         output.info(
             "This index has no content bits, so a group may be a whole class. Train with content "

@@ -28,7 +28,7 @@ def search(
         typer.Option(
             help="Order: hamming (distance of the class bits), class (probability of sharing a "
             "class), photo (class and content). Default: photo if the index has content bits, "
-            "else hamming."
+            "class if its codes were made without labels, else hamming."
         ),
     ] = None,
     weight: Annotated[

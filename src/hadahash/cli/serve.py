@@ -10,10 +10,14 @@ import typer
 from ..errors import MissingExtraError
 from ..settings import from_mapping, parse_assignments
 from . import options, output
+from .folders import as_index
 
 
 def serve(
-    index: Annotated[Path, typer.Argument(help="Folder of the index.")],
+    index: Annotated[
+        Path,
+        typer.Argument(help="Folder of the index, or of photos, which are indexed first."),
+    ],
     run: options.Run = None,
     images: Annotated[
         Optional[list[Path]],  # noqa: UP045
@@ -64,4 +68,4 @@ def serve(
         "device": device,
     }
     settings = from_mapping(ServeSettings, values | parse_assignments(set_ or []))
-    run_server(resolve_config(index, run, images or ()), settings, output.result)
+    run_server(resolve_config(as_index(index), run, images or ()), settings, output.result)

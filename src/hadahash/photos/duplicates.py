@@ -18,6 +18,7 @@ from ..errors import StorageError, UsageError
 from ..index import Dismissed, DuplicateGroup, Duplicates, Index, find_duplicates
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog
+from .search import is_label_free
 
 if TYPE_CHECKING:
     from ..index.items import Id
@@ -60,6 +61,21 @@ def default_threshold(bits: int) -> int:
     return int(_SAME_PHOTO * bits)
 
 
+def same_photo_threshold(index: Index) -> int | None:
+    """The default threshold of an index.
+
+    Args:
+        index: The index.
+
+    Returns:
+        The number of content bits, or of the bits of label-free codes, that may differ; None if the
+        codes tell only classes apart.
+    """
+    if not index.content_bits and not is_label_free(index):
+        return None
+    return default_threshold(index.content_bits or index.bits)
+
+
 class PhotoDuplicates:
     """The duplicates of an index in a folder.
 
@@ -84,15 +100,12 @@ class PhotoDuplicates:
     @property
     def compares_content(self) -> bool:
         """Whether bits are compared that tell photos apart, not only classes."""
-        ranking = self.index.ranking
-        label_free = ranking is not None and ranking.codewords is None
-        return bool(self.index.content_bits) or label_free
+        return bool(self.index.content_bits) or is_label_free(self.index)
 
     @property
     def default_threshold(self) -> int:
         """The threshold of a search where none is given; 0 if only classes are told apart."""
-        bits = self.index.content_bits or self.index.bits
-        return default_threshold(bits) if self.compares_content else 0
+        return same_photo_threshold(self.index) or 0
 
     def find(self, threshold: int | None = None, *, progress: Progress | None = None) -> Duplicates:
         """Find the groups that were not dismissed.

@@ -53,8 +53,9 @@ def available_ranks(index: Index, *, content: bool = True) -> list[str]:
 def default_rank(index: Index, *, content: bool = True) -> str:
     """The ranking that puts the most similar photos first.
 
-    With content bits it is "photo". Without, it is "hamming": ranked by the probability of sharing
-    a class alone, an image would not even find itself.
+    With content bits it is "photo". Codes made without labels are content themselves: for them it
+    is "class", which compares the query's real values with the codes. Otherwise it is "hamming":
+    ranked by the probability of sharing a class alone, an image would not even find itself.
 
     Args:
         index: The index.
@@ -63,7 +64,15 @@ def default_rank(index: Index, *, content: bool = True) -> str:
     Returns:
         A name of `available_ranks`.
     """
-    return "photo" if "photo" in available_ranks(index, content=content) else "hamming"
+    if "photo" in available_ranks(index, content=content):
+        return "photo"
+    return "class" if is_label_free(index) else "hamming"
+
+
+def is_label_free(index: Index) -> bool:
+    """Whether the codes were made without labels, so that they tell photos apart."""
+    ranking = index.ranking
+    return ranking is not None and ranking.codewords is None and not index.content_bits
 
 
 def content_weight(index: Index) -> float | None:
