@@ -12,38 +12,43 @@ from ..settings import from_mapping, parse_assignments
 from . import options, output
 from .folders import as_index
 
+Source = Annotated[
+    Path,
+    typer.Argument(help="Folder of the index, or of photos, which are indexed first."),
+]
+Images = Annotated[
+    Optional[list[Path]],  # noqa: UP045
+    typer.Option(help="Folder of the images; default: the indexed folder. May be repeated."),
+]
+ReadToken = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        envvar="HADAHASH_READ_TOKEN",
+        help="Bearer token required for search requests.",
+        show_default=False,
+    ),
+]
+WriteToken = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        envvar="HADAHASH_WRITE_TOKEN",
+        help="Bearer token required to change the index.",
+        show_default=False,
+    ),
+]
+
 
 def serve(
-    index: Annotated[
-        Path,
-        typer.Argument(help="Folder of the index, or of photos, which are indexed first."),
-    ],
+    index: Source,
     run: options.Run = None,
-    images: Annotated[
-        Optional[list[Path]],  # noqa: UP045
-        typer.Option(help="Folder of the images; default: the indexed folder. May be repeated."),
-    ] = None,
+    images: Images = None,
     host: Annotated[
         str,
         typer.Option(help="Address to listen on; any other than loopback requires a read token."),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0: any free port.")] = 8000,
-    read_token: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            envvar="HADAHASH_READ_TOKEN",
-            help="Bearer token required for search requests.",
-            show_default=False,
-        ),
-    ] = None,
-    write_token: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            envvar="HADAHASH_WRITE_TOKEN",
-            help="Bearer token required to change the index.",
-            show_default=False,
-        ),
-    ] = None,
+    read_token: ReadToken = None,
+    write_token: WriteToken = None,
     device: options.Device = "auto",
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045
