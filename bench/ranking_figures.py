@@ -215,8 +215,8 @@ def draw_dial(measured: dict, path: Path) -> None:
         points = [place(row["weight"], row[name]) for row in rows]
         path_text = "M" + "L".join(f"{x} {y}" for x, y in points)
         lines.append(f'<path d="{path_text}" fill="none" stroke="{color}" stroke-width="2.5"/>')
-        x, y = points[len(points) // 2 - 1]
-        lines.append(text(x, y + (18 if name == "first" else -10), title, color, anchor="middle"))
+        x, y = points[-1]
+        lines.append(text(x, y + 36, title, color, anchor="end"))
     path.write_text("\n".join([*lines, "</svg>", ""]))
 
 
