@@ -131,7 +131,6 @@ COMMANDS = [
     "index info PATH",
     "index duplicates PATH",
     "duplicates PATH",
-    "duplicates INDEX --dismissed PATH",
     "search PATH PATH",
     "search INDEX PATH",
     "serve PATH",
