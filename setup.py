@@ -22,7 +22,7 @@ setup(
         Extension(
             "hadahash.native._hamming",
             sources=[f"src/hadahash/native/{name}.c" for name in ("hamming", "search", "route", "ranked")],
-            depends=[f"src/hadahash/native/{name}.h" for name in ("hamming", "search")],
+            depends=[f"src/hadahash/native/{name}.h" for name in ("hamming", "search", "ranked")],
             extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-std=c99", "-ffp-contract=off"],
             export_symbols=[
                 "hadahash_interface",

@@ -41,7 +41,7 @@ from hadahash.ranking import Prepared, Ranking, prepare, ranked_search
 
 CODEWORDS = 100
 FLIPS = {"clustered": 0.05, "repeated": 0.005, "random": 0.5}
-QUERIES = 16
+QUERIES = 8
 WAYS = {  # name -> the ranking, whether the query is binary, whether codewords are known
     "real": ("class", False, False),
     "class": ("class", False, True),

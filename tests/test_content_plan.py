@@ -11,7 +11,7 @@ from test_runner import ROOT, SETTINGS
 
 from hadahash.codes import Codes, pack
 from hadahash.evaluation import evaluate
-from hadahash.reproduce import content, originals
+from hadahash.reproduce import content, content_tables, originals
 from hadahash.reproduce.cells import RunContext
 from hadahash.reproduce.collected import Collected
 from hadahash.reproduce.plans import read_plan
@@ -152,3 +152,35 @@ def test_a_cell_records_content(tmp_path, monkeypatch):
     assert hamming["first_ten_tie"] == whole["first_ten_tie"]
     expected = whole["rankings"]["same_class_real"]["all"]
     assert whole["content"]["rankings"]["class"]["map"] == pytest.approx(expected, abs=1e-4)
+
+
+def _record(seed: int, validation: float, maps: dict[str, float]) -> dict:
+    recalls = {"recall_1": 0.5, "recall_10": 0.75, "micro_ap": 0.25}
+    copies = dict.fromkeys(originals.ALTERATIONS, recalls)
+    measures = {
+        name: {
+            **dict.fromkeys(("map_1000", "precision_1", "precision_10"), 0.5),
+            **{"map": value, "first_ten_tie": 0.1, "agreement_10": 0.2, "known_item": copies},
+        }
+        for name, value in maps.items()
+    }
+    cell = {"dataset": "digits", "method": "hcdh", "bits": 16, "protocol": "holdout"}
+    extra = {"validation": validation} if validation else {}
+    return cell | extra | {"seed": seed, "name": f"s{seed}", "content": {"rankings": measures}}
+
+
+def test_the_weight_is_chosen_on_trials_alone(tmp_path):
+    weights = {f"photo-128-{weight:g}": 0.9 for weight in content.WEIGHTS}
+    trial = _record(49, 0.2, {"class": 0.8, **weights, "photo-128-2": 0.796, "photo-128-4": 0.7})
+    cell = _record(50, 0.0, {"hamming": 0.6, "class": 0.95, **weights})
+    assert content_tables.choose_weight([trial], 128) == 2
+    assert content_tables.choose_weight([], 128) is None
+    trial["content"]["rankings"] |= {
+        name.replace("128", "64"): own for name, own in trial["content"]["rankings"].items()
+    }
+    assert content_tables.choices([trial, cell], 128) == {("digits", "hcdh"): 2}
+    page, table = content_tables.write_content([trial, cell], tmp_path)
+    text = page.read_text()
+    assert "| photo-128-2 | .900 (1) |" in text and ".500 / .750" in text
+    assert "photo-128-4" not in text
+    assert len(table.read_text().splitlines()) == 1 + len(trial["content"]["rankings"]) + 7

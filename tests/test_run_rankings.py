@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -92,29 +93,42 @@ def test_copies_of_any_images_are_searched(trained):
         search_copies(model, pixels, count=0)
 
 
-def test_the_command_shows_hamming_first_and_the_others_in_a_table(trained, capsys, monkeypatch):
-    place, model, dataset, report = trained
-    monkeypatch.setattr("hadahash.runs.evaluation.open_dataset", lambda *_, **__: dataset)
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run `hadahash evaluate ARGUMENTS`: (exit code, stdout, stderr)."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["hadahash", "evaluate", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (int(ended.value.code or 0), *capsys.readouterr())
+
+    return call
+
+
+def test_the_command_shows_hamming_first_and_the_others_in_a_table(trained, command, monkeypatch):
+    place, _, dataset, report = trained
+    monkeypatch.setattr(DataSpec, "open", lambda _: dataset)
     monkeypatch.setattr("hadahash.runs.evaluation._check_data", lambda *_: {})
-    run = str(place / "run")
-    assert main(["evaluate", run, "--known-item", "10", "--device", "cpu"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith(f"mAP@all {report.map:.4f}")
+    run = place / "run"
+    code, shown, _ = command(run, "--known-item", 10, "--device", "cpu")
+    assert code == 0 and shown.startswith(f"mAP@all {report.map:.4f}")
     assert "copy first" in shown and "\nphoto " in shown and "10 database images" in shown
-    assert main(["evaluate", run, "--rank", "photo", "--known-item", "0", "--json"]) == 0
-    values = json.loads(capsys.readouterr().out)
+    code, shown, _ = command(run, "--rank", "photo", "--known-item", 0, "--json")
+    values = json.loads(shown)
     assert values["rank"] == "hamming" and set(values["rankings"]) == {"photo"}
     assert not values["known_item"]
-    assert main(["evaluate", run, "--rank", "photo", "--known-item", "0"]) == 0
-    assert capsys.readouterr().out.startswith("mAP@all by class and content")
-    assert main(["evaluate", run, "--rank", "nearest"]) != 0
-    assert "nearest" in capsys.readouterr().err
+    assert command(run, "--rank", "photo", "--known-item", 0)[1].startswith(
+        "mAP@all by class and content"
+    )
+    code, _, error = command(run, "--rank", "nearest")
+    assert code != 0 and "nearest" in error
 
 
-def test_code_files_are_ranked_by_hamming_distance(trained, capsys):
-    path = str(trained[0] / "run" / "evaluation" / "query.npz")
-    assert main(["evaluate", "--queries", path, "--database", path, "--rank", "class"]) != 0
-    assert "by Hamming distance only" in capsys.readouterr().err
+def test_code_files_are_ranked_by_hamming_distance(trained, command):
+    path = trained[0] / "run" / "evaluation" / "query.npz"
+    code, _, error = command("--queries", path, "--database", path, "--rank", "class")
+    assert code != 0 and "by Hamming distance only" in error
 
 
 def test_the_page_has_a_part_about_rankings(trained, tmp_path):

@@ -19,6 +19,7 @@ from .data.labels import Labels
 from .data.preprocess import Preprocess
 from .encoding import Encoder, network_relaxed
 from .errors import TrainingDivergedError
+from .methods import DeepMethod
 from .networks import Backbone
 from .networks.content import ContentPart
 from .networks.hash_network import HashNetwork
@@ -139,13 +140,27 @@ class Calibration:
         """Fit the projection to content bits, on the features of the original backbone."""
         network, config = self.network, self.config
         rows = self.inputs.sample(MOST_IMAGES, config.seed)
-        if original is None:
-            features = self.inputs.tensor[rows]
-        else:
-            alone = HashNetwork(original, network.method, network.bits).to(network.device)
-            features = self._encoder(alone).features(self.inputs.images(rows)).values
+        if original is not None:
+            network = HashNetwork(original, network.method, network.bits).to(network.device)
+        features = self._features(network, rows)
         projection = fit_content(features, config.content_bits, config.seed, info=info)
         return ContentPart(projection, original).to(network.device).eval()
+
+    def show_features(self, labels: Labels) -> None:
+        """Show the method the features of a sample of the training images, before training.
+
+        Args:
+            labels: Labels of the training images.
+        """
+        rows = self.inputs.sample(_RANKING_IMAGES, self.config.seed)
+        features = self._features(self.network, rows).float().cpu()
+        cast(DeepMethod, self.network.method).prepare(features, labels.targets(rows))
+
+    def _features(self, network: HashNetwork, rows: Rows) -> Tensor:
+        """The features of some training images."""
+        if self.inputs.tensor.ndim == 2:
+            return self.inputs.tensor[rows]
+        return self._encoder(network).features(self.inputs.images(rows)).values
 
     @torch.inference_mode()
     def _values(self, rows: Rows) -> Tensor:

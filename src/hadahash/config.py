@@ -107,6 +107,14 @@ class AugmentConfig(Checked):
         0.5, "Maximum relative change of brightness, contrast and saturation.", ge=0, lt=1
     )
     mixup: float = setting(0.0, "Beta parameter of mixup; 0 turns it off.", ge=0)
+    cutmix: float = setting(
+        0.0,
+        "Beta parameter of CutMix; 0 turns it off. With mixup too, half of the images get each.",
+        ge=0,
+    )
+    mix_share: float = setting(
+        1.0, "Fraction of the images that mixup and CutMix change.", ge=0, le=1
+    )
 
 
 @dataclass(frozen=True)

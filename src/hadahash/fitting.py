@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from .encoding import Encoder, FeatureCache, Progress
 from .environment import hardware
 from .errors import DataError
 from .messages import counts_text
-from .methods import ShallowMethod
+from .methods import DeepMethod, ShallowMethod
 from .model import HashModel
 from .networks.hash_network import HashNetwork
 from .preparing import backbone_of, prepare
@@ -172,6 +171,8 @@ def _learn(
         method.cpu().fit(inputs.tensor, targets, torch.Generator().manual_seed(config.seed))
         network.to(device)
         return None
+    if cast(DeepMethod, method).needs_features:
+        Calibration(network, preprocess, inputs, config).show_features(labels)
     tensor = _to_device_if_it_fits(inputs.tensor, network.device)
     return train(
         network,
@@ -246,13 +247,6 @@ def fingerprint(config: Config, data: LabelledImages) -> dict[str, Any]:
     """What must match to resume training: all settings, the images and their labels."""
     images, labels = data.source.fingerprint()[:16], data.labels.digest()[:16]
     return config.identity() | {"images": images, "labels": labels}
-
-
-def weights_digest(path: str) -> str | None:
-    """sha256 of the file of initial weights; None if there is no such file."""
-    if path in ("imagenet", "none") or not Path(path).is_file():
-        return None
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _check_enough(inputs: Inputs, requested: int) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -16,20 +16,20 @@ import torch
 from numpy.typing import NDArray
 
 from .building import backbone_key, has_fixed_backbone
-from .codes import Codes, Skipped
+from .codes import Codes
 from .config import Config
 from .data.decode import to_skipped
 from .data.preprocess import Preprocess
 from .data.sources import as_images
 from .encoding import Encoder, FeatureCache, Progress, encode_to_file, network_relaxed
-from .errors import ImageError
 from .methods import Method
 from .model_files import write_model
 from .networks.content import ContentProjection
 from .networks.hash_network import HashNetwork
-from .outputs import Outputs, to_codes, to_queries
+from .outputs import Outputs, check_single, to_codes, to_queries
 from .queries import Queries
 from .ranking import Ranking
+from .settings import require
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,8 +152,24 @@ class HashModel:
         Returns:
             int8 (C, bits) of -1 and +1, in the order of `classes`; None if the method has none.
         """
-        words = self.method.codewords()
+        words = self.network.codewords()
         return None if words is None else words.sign().to(torch.int8).cpu().numpy()
+
+    def prefix(self, bits: int) -> HashModel:
+        """Shorten the codes. A codebook of the design "nested" is made for it.
+
+        Args:
+            bits: Number of class bits to keep, the first ones. Content bits stay.
+
+        Returns:
+            A model that shares all weights. It cannot be saved.
+
+        Raises:
+            UsageError: There are not so many bits.
+        """
+        require(1 <= bits <= self.bits, f"bits must be >= 1 and <= {self.bits}, got {bits}.")
+        network, config = self.network.prefix(bits), replace(self.config, bits=bits)
+        return replace(self, network=network, config=config, ranking=self.ranking.prefix(bits))
 
     def encoder(self, batch_size: int | None = None) -> Encoder:
         """The encoder that runs this model.
@@ -195,7 +211,7 @@ class HashModel:
             codes = self.to_codes(values, images.ids)
         else:
             codes = self.encoder(batch_size).encode(images, progress)
-        _check_single(source, codes.skipped, len(images))
+        check_single(source, codes.skipped, len(images))
         return codes
 
     def queries(
@@ -226,7 +242,7 @@ class HashModel:
             images, batch_size=batch_size, progress=progress, cache=cache, scores=True
         )
         queries = self.to_queries(values, images.ids)
-        _check_single(source, queries.skipped, len(images))
+        check_single(source, queries.skipped, len(images))
         return queries
 
     def values(
@@ -345,7 +361,12 @@ class HashModel:
 
         Raises:
             StorageError: A file cannot be written.
+            UsageError: The model was shortened with `prefix`.
         """
+        whole = self.network.bits == len(self.network.threshold)
+        require(
+            whole, f"A model shortened to {self.bits} bits cannot be saved. Save the whole one."
+        )
         manifest = {
             "id": self.id,
             "config": self.config.to_dict(),
@@ -387,9 +408,3 @@ class HashModel:
 
 
 OLD_ID = "id_of_version_0_1"  # key of `info`: the digest of the weights, which was the id
-
-
-def _check_single(source: Any, skipped: Sequence[Skipped], count: int) -> None:
-    """Raise an error if the source is one file that cannot be read."""
-    if skipped and count == 1 and isinstance(source, (str, Path)):
-        raise ImageError(source, skipped[0].reason)

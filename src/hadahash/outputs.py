@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .codes import Codes, Skipped, is_one, pack
+from .errors import ImageError
 from .queries import Queries
 
 
@@ -119,3 +121,18 @@ def relaxed_values(values: Tensor, relaxed: Tensor, *, clamp: bool) -> Tensor:
     bits = is_one(values)
     positive, negative = relaxed.clamp(0, 1), relaxed.clamp(-1, -tiny)
     return torch.where(bits, positive, negative)
+
+
+def check_single(source: Any, skipped: Sequence[Skipped], count: int) -> None:
+    """Refuse a source that is one file that cannot be read.
+
+    Args:
+        source: What was to be encoded.
+        skipped: The images that could not be read.
+        count: Number of images in the source.
+
+    Raises:
+        ImageError: The only image could not be read.
+    """
+    if skipped and count == 1 and isinstance(source, (str, Path)):
+        raise ImageError(source, skipped[0].reason)

@@ -22,9 +22,9 @@ from hadahash.codebooks.linear import (
     LinearCode,
     _balanced_choice,
     _cover,
-    _whole_cosets,
     bch,
     linear_codebook,
+    whole_cosets,
 )
 from hadahash.codebooks.quality import minimum_distance
 
@@ -191,7 +191,7 @@ def test_a_cover_makes_balanced_cosets() -> None:
     code = LinearCode.from_columns(7, rng.integers(1, 128, 16).tolist())
     basis = _cover(code, 3, rng)
     assert basis is not None and len(basis) == 3
-    codewords = _whole_cosets(code, 24, basis, rng)
+    codewords = whole_cosets(code, 24, basis, rng)
     assert (
         max_column_sum(codewords) == 0
         and codebook_quality(codewords).duplicates == 24 - len(np.unique(codewords, axis=0)) == 0

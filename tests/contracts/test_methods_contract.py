@@ -19,7 +19,17 @@ from hadahash.networks import Backbone
 # Minimum mAP on held-out toy images; chance is .25. LSH learns nothing: 16 projections can be
 # unlucky.
 FLOOR = dict.fromkeys(METHODS.names(), 0.95) | {"lsh": 0.9}
-WITH_CODEWORDS = {"hcdh", "hcdh-far", "hcdh-h", "hcdh-2", "csq", "orthohash", "hcsdh", "classify"}
+WITH_CODEWORDS = {
+    "hcdh",
+    "hcdh-far",
+    "hcdh-h",
+    "hcdh-2",
+    "hcdh-plus",
+    "csq",
+    "orthohash",
+    "hcsdh",
+    "classify",
+}
 ONE_CODE_PER_CLASS = {"classify"}  # all images of a class have its codeword
 
 

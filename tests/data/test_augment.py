@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hadahash.config import AugmentConfig
-from hadahash.data.augment import augment, mix_targets, sample_augmentations
+from hadahash.data.augment import augment, mix_targets, own_share, sample_augmentations
 from hadahash.data.preprocess import Preprocess, center_view
 
 PLAIN = AugmentConfig(crop_area=1, jitter=0, flip=0)
@@ -133,3 +133,35 @@ def test_equal_seeds_sample_equal_params():
     settings = AugmentConfig(mixup=0.2)
     assert torch.equal(_params(64, settings, seed=3), _params(64, settings, seed=3))
     assert not torch.equal(_params(64, settings, seed=3), _params(64, settings, seed=4))
+
+
+def test_cutmix_pastes_the_box_of_the_partner_and_mixes_targets_by_area():
+    pixels, settings = _pixels(16, count=6), replace(PLAIN, cutmix=1.0)
+    params, targets = _params(6, settings), torch.eye(6)
+    assert params.shape == (6, 12) and torch.equal(params[:, 7], torch.ones(6))
+    images, mixed = augment(pixels, params, 16), mix_targets(targets, params)
+    plain = augment(pixels, params[:, :8], 16)
+    for i, (left, right, top, bottom) in enumerate(params[:, 8:].tolist()):
+        for y in range(16):
+            for x in range(16):
+                cut = left <= (x + 0.5) / 16 < right and top <= (y + 0.5) / 16 < bottom
+                assert torch.equal(images[i, :, y, x], plain[5 - i if cut else i, :, y, x])
+        share = 1 - (right - left) * (bottom - top)
+        assert 0.5 <= share <= 1
+        torch.testing.assert_close(mixed[i], share * targets[i] + (1 - share) * targets[5 - i])
+        torch.testing.assert_close(own_share(params)[i].item(), share)
+
+
+def test_mixup_and_cutmix_share_the_images():
+    params = _params(4000, AugmentConfig(mixup=0.4, cutmix=1.0, mix_share=0.5))
+    mixup, cutmix = (
+        params[:, 7] < 1,
+        (params[:, 9] > params[:, 8]) & (params[:, 11] > params[:, 10]),
+    )
+    assert not (mixup & cutmix).any()
+    assert 0.2 < mixup.float().mean() < 0.3 and 0.2 < cutmix.float().mean() < 0.3
+
+
+def test_cutmix_and_mix_share_do_not_change_the_other_parameters():
+    plain, cut = _params(50, AugmentConfig()), _params(50, AugmentConfig(cutmix=1.0, mix_share=0.5))
+    assert torch.equal(cut[:, :8], plain)

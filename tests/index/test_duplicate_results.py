@@ -156,8 +156,9 @@ def test_dismissed_groups_are_saved(tmp_path):
 
 def test_damaged_lists_of_dismissed_groups(tmp_path):
     path = tmp_path / "dismissed.json"
-    for text in ("[]", "{}", '{"format": 1}', '{"format": 1, "groups": [["a"]]}', "{",
-                 '{"format": 1, "groups": [[1.5, 2]]}', '{"format": 1, "groups": ["ab"]}'):  # fmt: skip
+    groups = '["a"]', "[1.5, 2]", '"ab"', "null"
+    texts = ["[]", "{}", "{", '{"format": 1}']
+    for text in texts + [f'{{"format": 1, "groups": [{group}]}}' for group in groups]:
         path.write_text(text)
         with pytest.raises(StorageError, match=r"dismissed\.json") as caught:
             Dismissed.load(path)
@@ -173,7 +174,13 @@ def test_results_as_json(photos):
     again = Duplicates.from_dict(stored, Dismissed([found[0].ids]))
     assert list(again) == list(found.without(Dismissed([found[0].ids])))
     assert list(again.rethreshold(3).without(Dismissed())) == list(found.rethreshold(3))
-    for changes in ({"ids": [1]}, {"links": [[0, 10**6, 1]]}, {"codes": ["zz"]}, {"bits": 7}):
+    for changes in (
+        {"ids": [1]},
+        {"links": [[0, 10**6, 1]]},
+        {"links": [[0, 1, 2**70]]},
+        {"codes": ["zz"]},
+        {"bits": 7},
+    ):
         with pytest.raises(UsageError, match="no stored duplicates"):
             Duplicates.from_dict(stored | changes)
     with pytest.raises(UsageError, match="no stored duplicates"):

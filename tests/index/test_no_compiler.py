@@ -7,7 +7,8 @@ import warnings
 import numpy as np
 import pytest
 
-from hadahash.index import Index, local
+from hadahash.index import ENGINES, Index, local
+from hadahash.index._contract_ranked import ranked_checks
 
 
 def test_a_large_index_warns_once_without_the_compiled_library(make, monkeypatch, tmp_path):
@@ -35,3 +36,10 @@ def test_the_results_are_the_same(make, monkeypatch):
     for engine in ("exact", "routed"):
         hits = Index.build(codes, engine=engine).search(queries, 20)
         assert hits.exact and np.array_equal(hits.ids, expected.ids)
+
+
+@pytest.mark.parametrize("engine", ["exact", "routed"])
+@pytest.mark.parametrize("check", ranked_checks().values(), ids=ranked_checks().keys())
+def test_ranked_searches_are_the_same(check, engine, monkeypatch):
+    monkeypatch.setenv("HADAHASH_NATIVE", "0")
+    check(ENGINES.get(engine))

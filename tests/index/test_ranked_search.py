@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from brute_force import LOCAL_ENGINES
@@ -207,3 +209,50 @@ def test_random_walks(kind, rank, real, k, radius, seed):
     index.add(codes)
     query = make_queries(rng, 2, ranking, 33, 24, real)
     check_ranked(index, codes, query, k, rank=rank, radius=radius)
+
+
+@pytest.mark.parametrize("kind", ["none", "single", "multi"])
+@pytest.mark.parametrize("rank", ["hamming", "class", "photo"])
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
+def test_the_order_and_the_meaning_of_bits_do_not_matter(rng, engine, rank, kind):
+    """Bits are permuted and inverted in items, queries and codewords alike."""
+    ranking = make_ranking(rng, 64, kind)
+    codes, query = (make(rng, n, ranking, 64, 40) for make, n in ((make_codes, 200), (real, 4)))
+    order, inverted = rng.permutation(64), rng.choice([-1, 1], 64)
+    content_order, content_inverted = rng.permutation(40), rng.choice([-1, 1], 40)
+
+    def change(signs):
+        return signs[:, order] * inverted
+
+    def change_content(signs):
+        return signs[:, content_order] * content_inverted
+
+    other_codes = Codes(
+        pack(change(codes.signs())),
+        64,
+        content=pack(change_content(codes.content_codes().signs())),
+        content_bits=40,
+    )
+    other_query = Queries(change(query.values), content=change_content(query.content))
+    other_ranking = ranking
+    if ranking.codewords is not None:
+        other_ranking = replace(ranking, codewords=change(ranking.codewords))
+    first = Index.build(codes, engine=engine, ranking=ranking)
+    second = Index.build(other_codes, engine=engine, ranking=other_ranking)
+    hits, others = first.search(query, 30, rank=rank), second.search(other_query, 30, rank=rank)
+    assert np.array_equal(hits.ids, others.ids)
+    assert np.array_equal(hits.distances, others.distances)
+    assert rank == "hamming" or np.array_equal(hits.scores, others.scores)
+
+
+def real(rng, n, ranking, bits, content_bits):
+    return make_queries(rng, n, ranking, bits, content_bits, real=True)
+
+
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
+def test_probes_do_not_make_rankings_approximate(rng, engine):
+    ranking = make_ranking(rng, 64, "single")
+    codes = make_codes(rng, 500, ranking, 64, 40)
+    index = Index.build(codes, engine=engine, ranking=ranking)
+    for rank in ("class", "photo"):
+        check_ranked(index, codes, codes[:3], 20, rank=rank, probes=1)

@@ -11,11 +11,14 @@ import pytest
 import torch
 from toys import make_toy, one_line, smallest_backbone, tensor_bytes, tiny_hasher
 
+from hadahash.building import make_config
 from hadahash.config import AugmentConfig, TrainConfig
+from hadahash.data import open_dataset
 from hadahash.data.augment import augment, mix_targets, sample_augmentations
 from hadahash.data.labels import Labels
 from hadahash.data.preprocess import Preprocess
 from hadahash.errors import HadaHashError, StorageError
+from hadahash.fitting import fit_model
 from hadahash.methods import METHODS, Batch, Task
 from hadahash.methods.hcdh import HCDHSettings
 from hadahash.networks.hash_network import HashNetwork
@@ -454,3 +457,19 @@ def test_values_are_measured_from_the_threshold():
 def test_settings_cannot_be_changed_by_accident():
     with pytest.raises(dataclasses.FrozenInstanceError):
         TrainConfig().lr = 1.0
+
+
+def test_semantic_assignment_sees_the_features_of_the_training_images():
+    data = open_dataset("digits")
+    data = data.take(np.arange(0, len(data), 12))
+    books = {}
+    for kind, frozen in (("design", False), ("semantic", False), ("semantic", True)):
+        settings = {"assignment": kind, "epochs": 1, "size": 32, "frozen": frozen}
+        config = make_config(
+            "hcdh-far", bits=8, backbone="test_efficientnet", weights="none", settings=settings
+        )
+        model = fit_model(config, data, device="cpu").model
+        books[kind, frozen] = model.method.codewords().tolist()
+    plain = books["design", False]
+    assert books["semantic", False] != plain and sorted(books["semantic", False]) == sorted(plain)
+    assert books["semantic", False] == books["semantic", True], "features before training"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from ..codebooks import codebook as make_codebook
-from ..codebooks import codebook_quality, paper_order
+from ..codebooks import codebook_quality, paper_order, prefix_quality
 from ..codes import Codes, pack
 from . import options, output
 
 _DESIGNS = (
-    "Codebook design: far (maximizes the minimum Hamming distance), paper (Algorithm 1 of HCDH), "
-    "csq or random."
+    "Codebook design: far (maximizes the minimum Hamming distance), nested (the same at every "
+    "multiple of 8 bits), paper (Algorithm 1 of HCDH), csq or random."
 )
 
 
@@ -30,6 +31,9 @@ def codebook(
             show_default="codebook-CLASSESxBITS-DESIGN-sSEED.npz in the current folder",
         ),
     ] = None,
+    prefixes: Annotated[
+        bool, typer.Option("--prefixes", help="Also measure the first 8, 16, 24, ... bits.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Generate a codebook and measure its quality.
@@ -47,10 +51,17 @@ def codebook(
     }
     path = out or Path(f"codebook-{classes}x{bits}-{design}-s{seed}.npz")
     Codes(packed=pack(codewords), bits=bits).save(path)
+    parts = prefix_quality(codewords, seed=seed) if prefixes else []
     if json:
-        output.as_json({**measures, "file": str(path)})
+        listed = {"prefixes": [asdict(part) for part in parts]} if prefixes else {}
+        output.as_json({**measures, **listed, "file": str(path)})
         return
     for name, value in measures.items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
         output.result(f"{name.replace('_', ' '):<32}{shown}")
+    for part in parts:
+        output.result(
+            f"{f'first {part.bits} bits':<32}minimum distance {part.minimum_distance}, mean "
+            f"{part.mean_distance:.4g}; far {part.far_distance}, bound {part.distance_bound}"
+        )
     output.info(f"Saved in {path}")

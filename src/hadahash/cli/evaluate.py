@@ -17,46 +17,52 @@ if TYPE_CHECKING:
 _RANKS = ("hamming", "class", "photo", "all")
 
 
+Run = Annotated[Optional[Path], typer.Argument(help="Folder of a trained run.")]  # noqa: UP045
+QueryFile = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(help="Code file of the queries, instead of a run."),
+]
+DatabaseFile = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(help="Code file of the database, instead of a run."),
+]
+Depth = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="NUMBER|all",
+        help="Rank cut-off R of mAP@R, or all. Default: the usual one for the data set.",
+    ),
+]
+Rank = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        metavar="hamming|class|photo|all",
+        help="Rankings to measure. Default: Hamming distance in full, the others in a table.",
+    ),
+]
+KnownItems = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        metavar="NUMBER",
+        min=0,
+        help="Database images that are altered (cropped, resized, ...) and searched again; 0: "
+        "none. Default: 500 on a GPU, 50 on a CPU.",
+    ),
+]
+Data = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="New location of the data, if they were moved after training."),
+]
+
+
 def evaluate(
-    run: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Argument(help="Folder of a trained run."),
-    ] = None,
-    queries: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Code file of the queries, instead of a run."),
-    ] = None,
-    database: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Code file of the database, instead of a run."),
-    ] = None,
-    depth: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="NUMBER|all",
-            help="Rank cut-off R of mAP@R, or all. Default: the usual one for the data set.",
-        ),
-    ] = None,
-    rank: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            metavar="hamming|class|photo|all",
-            help="Rankings to measure. Default: Hamming distance in full, the others in a table.",
-        ),
-    ] = None,
-    known_item: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            metavar="NUMBER",
-            min=0,
-            help="Database images that are altered (cropped, resized, ...) and searched again; 0: "
-            "none. Default: 500 on a GPU, 50 on a CPU.",
-        ),
-    ] = None,
-    data: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="New location of the data, if they were moved after training."),
-    ] = None,
+    run: Run = None,
+    queries: QueryFile = None,
+    database: DatabaseFile = None,
+    depth: Depth = None,
+    rank: Rank = None,
+    known_item: KnownItems = None,
+    data: Data = None,
     data_root: options.Root = None,
     device: options.Device = "auto",
     json: options.Json = False,
@@ -135,11 +141,15 @@ def _of_run(
     rank: str | None,
     known_item: int | None,
 ) -> Report:
-    from ..runs import RunDir, evaluate_run
+    from ..building import choose_device
+    from ..data.alterations import ALTERATIONS
+    from ..runs import RunDir, evaluate_run, usual_sample
 
     record = RunDir(run).record()
     total = record["queries"] + record["database"]
-    with output.progress("encoding", total) as advance:
+    count = usual_sample(choose_device(device)) if known_item is None else known_item
+    copies = min(count, record["database"]) * len(ALTERATIONS)
+    with output.progress("encoding", total + copies) as advance:
         report = evaluate_run(
             run,
             data=data,
@@ -148,7 +158,7 @@ def _of_run(
             device=device,
             progress=advance,
             ranks=None if rank in (None, "all") else [rank],
-            known_items=known_item,
+            known_items=count,
         )
     if report.skipped:
         listing = run / "evaluation" / "skipped.csv"

@@ -68,6 +68,9 @@ def build(
     engine: Annotated[
         str | None, typer.Option(help="exact (the default), routed or milvus.")
     ] = None,
+    bits: Annotated[
+        int | None, typer.Option(help="Keep only the first bits of the codes.", show_default="all")
+    ] = None,
     exclude: Exclude = None,
     follow_links: FollowLinks = None,
     moved: Moved = False,
@@ -96,6 +99,7 @@ def build(
         raise UsageError(f"Give [RUN] PHOTOS, got {len(sources)} arguments.")
     settings = BuildOptions(
         engine=engine,
+        bits=bits,
         settings=parse_assignments(set_ or []),
         exclude=exclude,
         follow_links=follow_links,

@@ -111,6 +111,15 @@ Protocol = Annotated[
 
 # Options of `hadahash train`.
 
+RunFolder = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        help="Run folder to write: model, log, split, checkpoint.",
+        parser=named_path,
+        metavar="PATH",
+    ),
+]
 Frozen = Annotated[
     Optional[bool],  # noqa: UP045
     typer.Option(

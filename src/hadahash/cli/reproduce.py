@@ -15,6 +15,7 @@ from ..errors import HadaHashError, UsageError
 from ..reproduce.check import check_cell
 from ..reproduce.collected import Collected
 from ..reproduce.plans import PLANS, read_plan, take_shard
+from ..reproduce.recipe_trials import STAGES, read_trials
 from ..reproduce.runner import run_plan, select
 from ..reproduce.tuning import NAME as TUNING
 from ..reproduce.tuning import load_choices
@@ -105,6 +106,9 @@ def reproduce(
             _run_plan(name, context, cell or [], is_selected, seconds, shard, revision)
         if name == TUNING:
             _show_choices(context.results, dataset, only)
+        if name in STAGES:
+            for line in read_trials(context.results).summary():
+                output.result(line)
     rest = [name for name in names or [] if name not in plans]
     if rest or not plans:
         paths = targets.run_all(

@@ -24,14 +24,7 @@ _NO_GPU = (
 
 def train(
     context: typer.Context,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="Run folder to write: model, log, split, checkpoint.",
-            parser=options.named_path,
-            metavar="PATH",
-        ),
-    ],
+    out: options.RunFolder,
     data: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),

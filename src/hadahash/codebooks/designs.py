@@ -16,6 +16,7 @@ from ..errors import UsageError
 from ..registry import Registry
 from .far import far
 from .hadamard import hadamard, orders, walsh
+from .nested import nested
 from .quality import count_distinct
 
 Codebook = NDArray[np.int8]
@@ -23,6 +24,7 @@ Design = Callable[[int, int, np.random.Generator], Codebook]
 
 DESIGNS: Registry[Design] = Registry("codebook design")
 DESIGNS.register("far")(far)
+DESIGNS.register("nested")(nested)
 
 MAX_CLASSES, MAX_BITS = 1 << 20, 4096  # larger codebooks take minutes and gigabytes
 _MAX_DRAWS = 200  # random projections, or draws per class, before giving up on distinct codewords
@@ -35,6 +37,7 @@ def codebook(classes: int, bits: int, *, design: str = "far", seed: int = 0) -> 
 
     - `far` (default): maximizes the minimum Hamming distance; every bit is balanced over the
       classes, none is constant.
+    - `nested`: the same at every prefix of 8, 16, 24, ... bits, so that long codes can be cut.
     - `paper`: Algorithm 1 of HCDH (Chen et al., 2019).
     - `csq`: the hash centers of CSQ (Yuan et al., CVPR 2020).
     - `random`: distinct random codewords.

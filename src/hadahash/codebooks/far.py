@@ -54,7 +54,7 @@ def far(classes: int, bits: int, rng: np.random.Generator) -> Codebook:
     if reached < bound:
         candidates.append(linear_codebook(classes, bits, rng))
     best = max(candidates, key=_rank) if len(candidates) > 1 else candidates[0]
-    return _shuffle(_balance_codewords(_replace_constant_bits(best), rng), rng)
+    return _shuffle(balance_codewords(_replace_constant_bits(best), rng), rng)
 
 
 def antipodal(classes: int, bits: int, rng: np.random.Generator) -> list[Codebook]:
@@ -100,10 +100,17 @@ def _replace_constant_bits(codewords: Codebook) -> Codebook:
     return codewords
 
 
-def _balance_codewords(codewords: Codebook, rng: np.random.Generator) -> Codebook:
+def balance_codewords(codewords: Codebook, rng: np.random.Generator) -> Codebook:
     """Negate whole columns so that codewords have about as many +1 as -1.
 
     Changes no distance and no |column sum|.
+
+    Args:
+        codewords: int8 (classes, bits) of +1 and -1.
+        rng: Chooses the signs to start from.
+
+    Returns:
+        The codewords with some columns negated.
     """
     B = codewords.astype(np.float64)
     M = B.T @ B  # integers, exact

@@ -44,7 +44,7 @@ def linear_codebook(classes: int, bits: int, rng: np.random.Generator) -> Codebo
         int8 (classes, bits) of +1 and -1.
     """
     k = (classes - 1).bit_length()
-    cosets = _coset_bits(classes, k)
+    cosets = coset_bits(classes, k)
     best = _best_code(k, bits, cosets, rng)
     basis = [1 << i for i in range(cosets)]
     if cosets < k and best.distance < distance_bound(classes, bits):
@@ -54,7 +54,7 @@ def linear_codebook(classes: int, bits: int, rng: np.random.Generator) -> Codebo
             if cover is None:
                 return _balanced_choice(free, classes, rng)
             best, basis = free, cover
-    return _whole_cosets(best, classes, basis, rng)
+    return whole_cosets(best, classes, basis, rng)
 
 
 @dataclass
@@ -111,8 +111,16 @@ class LinearCode:
         return np.where(odd, -1, 1).astype(np.int8)
 
 
-def _coset_bits(classes: int, k: int) -> int:
-    """The largest r such that whole cosets of 2^r codewords, or one more or less, fit."""
+def coset_bits(classes: int, k: int) -> int:
+    """Compute the largest r such that whole cosets of 2^r codewords, or one more or less, fit.
+
+    Args:
+        classes: Number of codewords.
+        k: Dimension of the code.
+
+    Returns:
+        1 <= r <= k.
+    """
     return max(r for r in range(1, k + 1) if (classes + 1) % (1 << r) <= 2)
 
 
@@ -167,11 +175,20 @@ def bch(m: int, k: int) -> list[int]:
     return [sum((rows[j] >> i & 1) << j for j in range(k)) for i in range(n + 1)]
 
 
-def _penalty(weights: Integers, target: int) -> Integers:
+def penalty(weights: Integers, target: int) -> Integers:
+    """Compute the squared shortfall of each weight from the target.
+
+    Args:
+        weights: Weights of codewords.
+        target: The weight that none should be below.
+
+    Returns:
+        Integers of the same shape.
+    """
     return np.maximum(target - weights, 0) ** 2
 
 
-def _insert(
+def insert_column(
     code: LinearCode,
     target: int,
     allowed: NDArray[np.bool_],
@@ -179,8 +196,19 @@ def _insert(
     *,
     exclude: int = 0,
 ) -> int:
-    """Insert the allowed column that lowers the penalty most, ties broken at random; return it."""
-    gain = walsh(_penalty(code.weights + 1, target) - _penalty(code.weights, target))
+    """Insert the allowed column that lowers the penalty most, ties broken at random.
+
+    Args:
+        code: The code, changed in place.
+        target: The weight that no codeword should be below.
+        allowed: bool (2^k,), the columns to choose from.
+        rng: Breaks ties.
+        exclude: A column that is not inserted.
+
+    Returns:
+        The inserted column.
+    """
+    gain = walsh(penalty(code.weights + 1, target) - penalty(code.weights, target))
     gain = np.where(allowed, gain - gain[0], -1)
     gain[exclude] = -1
     q = int(rng.choice(np.flatnonzero(gain == gain.max())))
@@ -190,7 +218,7 @@ def _insert(
 
 def _remove(code: LinearCode, target: int, rng: np.random.Generator, held: Integers) -> int:
     """Remove the column that raises the penalty least, preferably one not held; return it."""
-    loss = walsh(_penalty(code.weights, target) - _penalty(code.weights - 1, target))
+    loss = walsh(penalty(code.weights, target) - penalty(code.weights - 1, target))
     columns = np.array(code.columns)
     order = (loss[columns] - loss[0]) + held[columns] * (1 << 50)
     return code.drop(int(rng.choice(np.flatnonzero(order == order.min()))))
@@ -205,7 +233,7 @@ def _adjust_length(
     while len(code.columns) > bits:
         _remove(code, target, rng, none_held)
     while len(code.columns) < bits:
-        _insert(code, target, allowed, rng)
+        insert_column(code, target, allowed, rng)
     return code
 
 
@@ -229,7 +257,7 @@ def _exchange(
     free_at = np.zeros(1 << code.k, np.int64)  # the step from which a column may be removed again
     for step in range(int(min(_MAX_STEPS, max(4, _MAX_WORK / (1 << code.k))))):
         removed = _remove(code, target, rng, (free_at > step).astype(np.int64))
-        inserted = _insert(code, target, allowed, rng, exclude=removed)
+        inserted = insert_column(code, target, allowed, rng, exclude=removed)
         free_at[inserted] = step + rng.integers(3, 9)
         if code.distance >= target:
             return code
@@ -256,10 +284,20 @@ def _cover(code: LinearCode, dimension: int, rng: np.random.Generator) -> list[i
     return None
 
 
-def _whole_cosets(
+def whole_cosets(
     code: LinearCode, classes: int, basis: list[int], rng: np.random.Generator
 ) -> Codebook:
-    """Codewords of whole cosets of the span, plus or minus one: every |column sum| is 0 or 1."""
+    """Take codewords of whole cosets of a span, plus or minus one.
+
+    Args:
+        code: The code.
+        classes: Number of codewords.
+        basis: Reduced independent messages; each bit is -1 in the codeword of one of them.
+        rng: Chooses the cosets.
+
+    Returns:
+        int8 (classes, bits); every |column sum| is 0 or 1.
+    """
     span, leaders = np.zeros(1, np.int64), np.arange(1 << code.k)
     for message in basis:
         span = np.concatenate([span, span ^ message])

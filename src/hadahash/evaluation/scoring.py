@@ -97,50 +97,44 @@ def evaluate(
     if exclude_self:
         _check_same(queries, database, labels)
     sums = Sums(depth, denominator, cuts, size)
-    by_distance: dict[str, Any] = {}
     if check_rank(rank) == "hamming":
         if weight is not None:
             raise UsageError(f"weight applies to rank='photo' only, got rank='{rank}'.")
-        total, relevant = _count(queries, database, labels, exclude_self, threads)
-        sums.add_all(total, relevant)
-        by_distance = _by_distance(total, relevant)
-        distinct_codes = count_distinct(database.class_codes())
+        more = _by_distance(sums, queries, database, labels, exclude_self, threads)
     else:
         scored = score_database(queries, database, rank=rank, ranking=ranking, weight=weight)
         for total, relevant in Ties(scored, labels, exclude_self).blocks():
             sums.add(total, relevant)
-        distinct_codes = len(scored.sizes)
+        more = {"distinct_codes": len(scored.sizes), "precision_recall": sums.curve()}
+    more |= {"rank": rank, "weight": _weight(rank, ranking, weight)}
+    more["bit_balance"] = _bit_balance(database)
+    return _report(sums, labels, empty_queries, **more)
+
+
+def _report(sums: Sums, labels: LabelPair, empty_queries: EmptyQueries, **more: Any) -> Report:
     ap = _apply_policy(sums.average_precision(), empty_queries)
-    mean = float(np.nanmean(ap))
-    values: dict[str, Any] = {
-        "precision_recall": sums.curve(),
-        "precision_at": sums.precision_at(),
-        "precision_at_most": sums.precision_at_most(),
-        "chance": _chance(sums.relevant(), size, depth, denominator, ap),
-        "prevalence": float(np.mean(sums.relevant() / size)),
-        "map_by_denominator": {
-            denominator: mean,
-            sums.other_denominator: sums.other_map(mean, skip=empty_queries == "skip"),
-        },
-        "first_ten_tie": sums.first_tie(),
-        **by_distance,
-    }
+    mean, relevant = float(np.nanmean(ap)), sums.relevant()
     return Report(
         map=mean,
-        depth=depth,
-        denominator=denominator,
+        depth=sums.depth,
+        denominator=sums.denominator,
         empty_queries=empty_queries,
-        queries=len(queries),
-        database=size,
-        bits=queries.bits,
-        queries_without_relevant=int((sums.relevant() == 0).sum()),
+        queries=len(ap),
+        database=sums.size,
+        bits=len(more["bit_balance"]),
+        queries_without_relevant=int((relevant == 0).sum()),
         average_precision=ap,
         per_class=_per_class(ap, labels),
-        bit_balance=_bit_balance(database),
-        distinct_codes=distinct_codes,
-        rank=rank,
-        weight=_weight(rank, ranking, weight),
-        **values,
+        precision_at=sums.precision_at(),
+        precision_at_most=sums.precision_at_most(),
+        chance=_chance(relevant, sums.size, sums.depth, sums.denominator, ap),
+        prevalence=float(np.mean(relevant / sums.size)),
+        map_by_denominator={
+            sums.denominator: mean,
+            sums.other_denominator: sums.other_map(mean, skip=empty_queries == "skip"),
+        },
+        first_ten_tie=sums.first_tie(),
+        **more,
     )
 
 
@@ -179,28 +173,26 @@ def _apply_policy(ap: Reals, empty_queries: EmptyQueries) -> Reals:
     return ap
 
 
-def _count(
+def _by_distance(
+    sums: Sums,
     queries: Codes | Queries,
     database: Codes,
     labels: LabelPair,
     exclude_self: bool,
     threads: int | None,
-) -> tuple[Counts, Counts]:
-    """Number of items and of relevant items at each Hamming distance."""
+) -> dict[str, Any]:
+    """Add the counts per Hamming distance; returns what only this ranking has."""
     codes = queries.codes() if isinstance(queries, Queries) else queries
     total, relevant = count(codes, labels.query, database, labels.database, threads=threads)
     if exclude_self:
         total[:, 0] -= 1
         relevant[:, 0] -= labels.query.any(axis=1) if labels.query.ndim == 2 else 1
-    return total, relevant
-
-
-def _by_distance(total: Counts, relevant: Counts) -> dict[str, Any]:
-    """What only a ranking by Hamming distance has."""
+    sums.add_all(total, relevant)
     return {
         "precision_recall": metrics.precision_recall(total, relevant),
         "precision_radius_2": metrics.precision_within(total, relevant, 2),
         "nonempty_radius_2": metrics.nonempty_within(total, 2),
+        "distinct_codes": count_distinct(database.class_codes()),
     }
 
 

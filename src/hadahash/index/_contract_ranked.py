@@ -162,7 +162,7 @@ def _check_refusals(engine: _Engine) -> None:
     if engine.stores_content:
         calls |= {
             "a negative weight": lambda: index.search(codes, rank="photo", weight=-1),
-            "a weight that is no number": lambda: index.search(
+            "a weight that is not a number": lambda: index.search(
                 codes,
                 rank="photo",
                 weight="x",  # type: ignore[arg-type]
@@ -279,6 +279,7 @@ def _exhaustive(
     points = reference_points(prepared.tables, rows_of(database.packed), content)
     scores, distances = prepared.scores(points), hamming(queries.codes().packed, database.packed)
     radius, ids = options.get("radius"), options.get("ids")
+    carried = [()] * len(database) if labels is None else labels
     rows = []
     for row in range(len(queries)):
         found = [
@@ -286,7 +287,7 @@ def _exhaustive(
             for item, each in enumerate(database.ids.tolist())
             if (radius is None or distances[row, item] <= radius)
             and (ids is None or each in ids)
-            and (label_filter is None or not set(label_filter).isdisjoint(labels[item]))  # type: ignore[index]
+            and (label_filter is None or not set(label_filter).isdisjoint(carried[item]))
         ]
         rows.append([(score, near, each) for _, each, score, near in sorted(found)])
     return rows

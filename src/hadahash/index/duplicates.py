@@ -18,6 +18,7 @@ from .dismissed import Dismissed
 from .duplicate_links import Links, find, join, spanning_links
 from .items import Id, Ids, find_sorted, id_array, quote_ids
 
+_FEW = 32  # items of a group that are compared without looking for equal codes
 _EXACT_SIZE = 1024  # distinct codes of a group that are all compared with each other
 _SWEEPS = 64  # of a larger group: codes that are compared with all
 
@@ -180,7 +181,7 @@ class Duplicates(Sequence[DuplicateGroup]):
             if links.size and not 0 <= links[:, :2].min() <= links[:, :2].max() < len(ids):
                 raise ValueError("a link has no item")
             threshold, part = int(stored["threshold"]), str(stored["part"])
-        except (KeyError, TypeError, ValueError, UsageError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, UsageError) as error:
             raise UsageError(f"These are no stored duplicates ({error}). Search again.") from None
         return cls(codes, links, threshold=threshold, part=part, dismissed=dismissed)
 
@@ -308,7 +309,7 @@ def _widest(packed: NDArray[np.uint8]) -> tuple[int, bool]:
     codes are compared with all others from the most distant on, until the rest cannot be farther
     apart, at most `_SWEEPS` of them.
     """
-    distinct = np.unique(packed, axis=0)
+    distinct = packed if len(packed) <= _FEW else np.unique(packed, axis=0)
     if len(distinct) <= _EXACT_SIZE:
         return int(hamming(distinct, distinct).max()), True
     majority = np.packbits(np.unpackbits(distinct, axis=1).mean(axis=0) > 0.5)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..codes import hamming
 from ..ranking import Prepared, prepare
 from ..ranking.walk import Fetched, WalkHits, ranked_walk
-from .items import Ids, empty_ids, id_array, missing_id
+from .items import Id, Ids, id_array, missing_id
 from .query import Hits, SearchRequest
 
 if TYPE_CHECKING:
@@ -39,15 +39,17 @@ def walk_ranked(index: Engine, request: SearchRequest, seeds: Sequence[Ids] | No
         raise ValueError("the request has no ranking")
     weight = ranked.weight if ranked.rank == "photo" else None
     prepared = prepare(ranked.queries, ranked.ranking, ranked.rank, weight)
-    nearest = request._replace(probes=None, ranked=None)
-    if seeds is None and request.k:
-        hits = index._search(nearest._replace(k=min(request.k, _COLUMNS, len(index))))
-        seeds = [ids[ids != missing_id(index.id_type)] for ids in hits.ids]
+    size, id_type = len(index), index.id_type  # a server is asked once
+    nearest = request._replace(k=size, probes=None, ranked=None)
     rows: list[WalkHits] = []
-    for row in range(len(request.packed) if request.k and len(index) else 0):
-        walk = _Walk(index, nearest, request.packed[row], id_array(seeds[row] if seeds else ()))
-        rows.append(ranked_walk(prepared, row, walk.within, request.k))
-    return _hits(rows, prepared, len(request.packed), index)
+    if request.k and size:
+        if seeds is None:
+            hits = index._search(nearest._replace(k=min(request.k, _COLUMNS, size)))
+            seeds = [ids[ids != missing_id(id_type)] for ids in hits.ids]
+        for row, (query, first) in enumerate(zip(request.packed, seeds, strict=True)):
+            walk = _Walk(index, nearest, query, first)
+            rows.append(ranked_walk(prepared, row, walk.within, request.k))
+    return _hits(rows, prepared, len(request.packed), id_type)
 
 
 class _Walk:
@@ -56,43 +58,42 @@ class _Walk:
     def __init__(
         self, index: Engine, request: SearchRequest, query: NDArray[np.uint8], seeds: Ids
     ) -> None:
-        self._index, self._request, self._query, self._seeds = index, request, query, seeds
-        self._known: set[object] = set()
+        self._index, self._request, self._query = index, request, query
+        self._seeds: list[Id] = seeds.tolist()
+        self._known: set[Id] = set()
 
     def within(self, anchor: NDArray[np.uint8], radius: int) -> Fetched:
         """The items of a ball that were not fetched before, and first of all the seeds."""
-        found = self._ball(anchor, radius)
-        ids = [*self._seeds.tolist(), *found] if len(self._seeds) else found
-        self._seeds = empty_ids(None)
-        new = [each for each in dict.fromkeys(ids) if each not in self._known]
+        found = dict.fromkeys([*self._seeds, *self._ball(anchor, radius)])
+        new = [each for each in found if each not in self._known]
+        self._seeds = []
         self._known.update(new)
-        codes = self._index.codes(id_array(new) if new else empty_ids(self._index.id_type))
+        codes = self._index.codes(id_array(new))
         if self._request.radius < self._index.bits:
-            near = hamming(self._query[None], codes.packed)[0] <= self._request.radius
-            codes = codes[near]
+            codes = codes[hamming(self._query[None], codes.packed)[0] <= self._request.radius]
         return Fetched(codes.ids, codes.packed, codes.content)
 
-    def _ball(self, anchor: NDArray[np.uint8], radius: int) -> list[int | str]:
-        request = self._request._replace(packed=anchor[None], radius=radius)
-        size = len(self._index)
+    def _ball(self, anchor: NDArray[np.uint8], radius: int) -> list[Id]:
+        request, size = self._request._replace(packed=anchor[None], radius=radius), self._request.k
         k = min(_COLUMNS, size)
         while True:
-            hits = self._index._search(request._replace(k=k))
-            found = [hit.id for hit in hits[0]]
+            found = [hit.id for hit in self._index._search(request._replace(k=k))[0]]
             if len(found) < k or k == size:
                 return found
             k = min(8 * k, size)
 
 
-def _hits(rows: Sequence[WalkHits], prepared: Prepared, count: int, index: Engine) -> Hits:
+def _hits(
+    rows: Sequence[WalkHits], prepared: Prepared, count: int, id_type: type[Id] | None
+) -> Hits:
     columns = max((len(row.ids) for row in rows), default=0)
-    ids = np.full((count, columns), missing_id(index.id_type), object)
+    ids = np.full((count, columns), missing_id(id_type), object)
     distances = np.full((count, columns), -1, np.int32)
-    found = np.full((count, columns), -np.inf)
+    scores = np.full((count, columns), -np.inf)
     for number, row in enumerate(rows):
         ids[number, : len(row.ids)] = row.ids
         distances[number, : len(row.ids)] = row.distances
-        found[number, : len(row.ids)] = prepared.scores(row.points)
-    if index.id_type is not str:
+        scores[number, : len(row.ids)] = prepared.scores(row.points)
+    if id_type is not str:
         ids = ids.astype(np.int64)
-    return Hits(ids, distances, np.ones(count, bool), found)
+    return Hits(ids, distances, np.ones(count, bool), scores)

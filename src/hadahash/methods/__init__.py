@@ -12,6 +12,7 @@ from . import (
     dsdh,  # noqa: F401
     hashnet,  # noqa: F401
     hcdh,  # noqa: F401
+    hcdh_plus,  # noqa: F401
     hcsdh,  # noqa: F401
     itq,  # noqa: F401
     ksh,  # noqa: F401
@@ -48,6 +49,6 @@ def list_methods(pattern: str = "*") -> list[str]:
 
     Example:
         >>> list_methods("hcdh*")
-        ['hcdh', 'hcdh-2', 'hcdh-c', 'hcdh-far', 'hcdh-h']
+        ['hcdh', 'hcdh-2', 'hcdh-c', 'hcdh-far', 'hcdh-h', 'hcdh-plus']
     """
     return METHODS.names(pattern, installed=True)

@@ -55,11 +55,34 @@ class Batch:
         features: Float (n, d), the backbone's output.
         targets: Float (n, classes): one-hot, multi-hot, or a mixture of both after mixup.
         indices: int64 (n,), the positions of the images in the training set.
+        unmixed: Float (n, classes), the targets before mixup and CutMix; None: they were not used.
+        share: Float (n, 1), how much of each image is the image itself; the rest is the image at
+            the mirrored position of the batch. None: 1.
     """
 
     features: Tensor
     targets: Tensor
     indices: Tensor
+    unmixed: Tensor | None = None
+    share: Tensor | None = None
+
+    @property
+    def labels(self) -> Tensor:
+        """Targets (n, classes) of the images before they were mixed: one-hot or multi-hot."""
+        return self.targets if self.unmixed is None else self.unmixed
+
+    def mixed(self, values: Tensor) -> Tensor:
+        """Mix values of the unmixed images as the images were mixed.
+
+        Args:
+            values: (n, ...), for example the target code of each image.
+
+        Returns:
+            (n, ...): share * values + (1 - share) * values of the partner.
+        """
+        if self.share is None:
+            return values
+        return values * self.share + values.flip(0) * (1 - self.share)
 
 
 class Method(nn.Module, ABC):
@@ -186,6 +209,20 @@ class DeepMethod(Method):
 
         Returns:
             The weighted parts of the loss by name, each a scalar. Training minimizes their sum.
+        """
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether `prepare` must be called before training."""
+        return False
+
+    def prepare(self, features: Tensor, targets: Tensor) -> None:
+        """Look at the training images before training; called if `needs_features`.
+
+        Args:
+            features: Float (n, d) on the CPU, features of a sample of the training images by the
+                backbone with its initial weights.
+            targets: Float (n, classes) on the CPU: one-hot or multi-hot.
         """
 
     def before_step(self, step: int, steps: int) -> None:

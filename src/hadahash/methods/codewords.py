@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..codebooks import codebook
-from .base import Method, Task
+from .base import Batch, Method, Task
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -85,3 +85,20 @@ def majority(targets: Tensor, codewords: Tensor, tie_break: Tensor) -> Tensor:
     """
     total = targets @ codewords
     return torch.where(total == 0, tie_break, total.sign())
+
+
+def mixed_codes(batch: Batch, codes: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Mix the target codes of a batch as its images were mixed.
+
+    Args:
+        batch: The batch.
+        codes: (n, bits), target codes of the unmixed images.
+        weight: (n, 1) or (n, bits), their weights in the loss.
+
+    Returns:
+        The codes averaged by share and weight (n, bits), and the mixed weights.
+    """
+    if batch.share is None:
+        return codes, weight
+    total = batch.mixed(weight)
+    return batch.mixed(weight * codes) / total.clamp(min=1e-6), total

@@ -49,7 +49,11 @@ class CenteredLinear(nn.Linear):
 
 
 def classification_loss(
-    scores: Tensor, targets: Tensor, multilabel: bool, reduction: str = "mean"
+    scores: Tensor,
+    targets: Tensor,
+    multilabel: bool,
+    reduction: str = "mean",
+    smoothing: float = 0.0,
 ) -> Tensor:
     """Compute the cross entropy, or the binary one over the classes for multi-label images.
 
@@ -58,14 +62,39 @@ def classification_loss(
         targets: Float (n, classes).
         multilabel: Whether an image can have any number of labels.
         reduction: Over the classes of multi-label images: "mean" or "sum".
+        smoothing: Part of the targets that is spread over all classes; of multi-label targets the
+            part that is replaced by 1/2.
 
     Returns:
         A scalar in the type of the targets, the mean over the images.
     """
     if multilabel:
+        targets = targets * (1 - smoothing) + smoothing / 2
         loss = F.binary_cross_entropy_with_logits(scores.to(targets.dtype), targets)
         return loss * targets.shape[1] if reduction == "sum" else loss
-    return F.cross_entropy(scores.to(targets.dtype), targets)
+    return F.cross_entropy(scores.to(targets.dtype), targets, label_smoothing=smoothing)
+
+
+def batch_norm(norm: nn.BatchNorm1d, values: Tensor) -> Tensor:
+    """Normalize a batch; a batch of one image by the running statistics.
+
+    Args:
+        norm: The layer; in training its running statistics are updated.
+        values: (n, bits).
+
+    Returns:
+        (n, bits).
+    """
+    return F.batch_norm(
+        values,
+        norm.running_mean,
+        norm.running_var,
+        norm.weight,
+        norm.bias,
+        training=norm.training and len(values) > 1,
+        momentum=0.1,
+        eps=norm.eps,
+    )
 
 
 def share_a_label(left: Tensor, right: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from ..settings import Checked, setting
 from .base import METHODS, Batch, DeepMethod, Task
-from .codewords import CodewordMethod, has_label, majority
+from .codewords import CodewordMethod, has_label, majority, mixed_codes
 from .common import random_signs
 
 
@@ -66,7 +66,7 @@ class CSQ(CodewordMethod, DeepMethod):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the cross entropy to the codewords and the quantization term."""
         values = self.values(batch.features).to(batch.targets.dtype)
-        codes, weight = self._target_codes(batch.targets)
+        codes, weight = self._target_codes(batch)
         entropy = F.binary_cross_entropy_with_logits(2 * values, (codes + 1) / 2, reduction="none")
         quantization = (self.relaxed(values).abs() - 1).square().mean()
         return {
@@ -74,9 +74,11 @@ class CSQ(CodewordMethod, DeepMethod):
             "quantization": self.settings.csq_quantisation * quantization,
         }
 
-    def _target_codes(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _target_codes(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Target codes (n, bits) and the weight (n, 1) of each image."""
+        targets = batch.labels
         codewords = self.codebook.to(targets.dtype)
         if not self.task.multilabel:
-            return targets @ codewords, has_label(targets)
-        return majority(targets, codewords, self.tie_break.to(targets.dtype)), has_label(targets)
+            return batch.targets @ codewords, has_label(targets)
+        codes = majority(targets, codewords, self.tie_break.to(targets.dtype))
+        return mixed_codes(batch, codes, has_label(targets))

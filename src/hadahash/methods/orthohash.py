@@ -23,7 +23,7 @@ from torch.nn import functional as F  # noqa: N812
 from ..settings import Checked, setting
 from .base import METHODS, Batch, DeepMethod, Task
 from .codewords import CodewordMethod
-from .common import products
+from .common import batch_norm, products
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,7 @@ class OrthoHash(CodewordMethod, DeepMethod):
 
     def values(self, features: Tensor) -> Tensor:
         """Compute the hash layer after batch normalization, (n, bits)."""
-        values = self.hash(features)
-        return F.batch_norm(
-            values,
-            self.norm.running_mean,
-            self.norm.running_var,
-            self.norm.weight,
-            self.norm.bias,
-            training=self.norm.training and len(values) > 1,
-            momentum=0.1,
-            eps=self.norm.eps,
-        )
+        return batch_norm(self.norm, self.hash(features))
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the cross entropy over the scaled cosines ("cosine")."""

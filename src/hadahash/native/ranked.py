@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..codes import hamming
 from . import _library, usable_cores
-from .ranked_bounds import Balls, balls_of
+from .ranked_bounds import Balls, balls_of, signs_of
 from .ranked_query import CompiledQuery, QueryStruct
 from .ranked_tables import Points, RankedQueries, reference_points
 from .search import _QUERIES_PER_THREAD, _run_all
@@ -27,11 +27,12 @@ Ranges = NDArray[np.int64]  # (ranges, 2): first and last position
 
 LOWEST = -(1 << 62)  # points that every item has
 _NO_ORDINAL = 1 << 32
-_CACHE = 1 << 9  # as CACHE_BITS of ranked.c
+_CACHE = 1 << 9  # as CACHE_BITS of ranked.h
 _CHUNK = 64  # as CHUNK of ranked.c
 _SAMPLE = 4096  # items that are evaluated to get a first bound
 _PIECE = 4096  # items per range of a phase
-_STRIDES = (64, 8, 1)  # phases of a flat table: every 64th piece, then every 8th, then the others
+_STRIDES = (256, 32, 4, 1)  # phases of a flat table: every 256th piece, then every 32nd, ...
+_NEAREST = 32  # a routed search begins with this part of the items, in the nearest shells
 _MOST_BALLS = 24  # more take longer than what they exclude
 _MOST_BALLS_WITH_CONTENT = 8
 _ITEMS_PER_THREAD = 1 << 18
@@ -101,12 +102,13 @@ def all_points(queries: RankedQueries, rows: Rows, content: Rows | None, bits: i
         return reference_points(queries, rows, content)
     points = np.empty((len(queries), len(rows)), np.int64)
     table = Table(rows)
+    signs = None if queries.classes is None else signs_of(queries.classes)
     width = 0 if content is None else content.itemsize * content.shape[1]
     address = None if content is None else content.ctypes.data
 
     def step(first: int, last: int) -> None:
         for row in range(first, last):
-            query = CompiledQuery(queries, row, QueryStruct(), bits, None)
+            query = CompiledQuery(queries, row, QueryStruct(), bits, None, signs)
             cache = np.zeros((_CACHE, 2), np.int64)
             library.hadahash_points(
                 *(table.reference(None), address, width, ctypes.byref(query.struct)),
@@ -138,8 +140,9 @@ class _Job:
         self.content = content
         self.threads = threads or usable_cores()
         self.structs = (QueryStruct * len(queries))()
+        signs = None if queries.classes is None else signs_of(queries.classes)
         self.compiled = [
-            CompiledQuery(queries, row, struct, bits, radius)
+            CompiledQuery(queries, row, struct, bits, radius, signs)
             for row, struct in enumerate(self.structs)
         ]
 
@@ -171,10 +174,11 @@ class _Job:
             nearest = Balls(anchors, np.zeros(1, np.int64))
             order = np.argsort(_excess(partition, nearest), kind="stable")
             counts = np.cumsum(_shell_sizes(partition)[order])
-            wanted = max(_SAMPLE, 2 * hits.shape[1])
-            first = order[: int(np.searchsorted(counts, wanted)) + 1]
-            floors = self._sampled_floors(here, hits[here], _shell_ranges(partition, first))
-            hits[here] = _empty(floors, hits.shape[1])
+            for wanted in (max(_SAMPLE, 2 * hits.shape[1]), len(self.table) // _NEAREST):
+                first = order[: int(np.searchsorted(counts, wanted)) + 1]
+                floors = self._sampled_floors(here, hits[here], _shell_ranges(partition, first))
+                hits[here] = _empty(floors, hits.shape[1])
+                self._restrict(here, hits)
             balls = self._restrict(here, hits)[0]
             chosen = np.arange(len(partition.shell_distances))
             if balls is not None:

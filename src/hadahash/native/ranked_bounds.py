@@ -68,19 +68,25 @@ class Steps(NamedTuple):
     rest: Sequence[float]
 
 
+def signs_of(term: ClassTerm) -> Doubles:
+    """The codewords as -1 and +1, (C, bits)."""
+    bits = np.unpackbits(term.codewords.view(np.uint8), axis=1, count=term.bits)
+    return np.asarray(bits * 2.0 - 1.0)
+
+
 class ClassBounds:
     """Bounds of the class points of one query."""
 
-    def __init__(self, term: ClassTerm, row: int) -> None:
+    def __init__(self, term: ClassTerm, row: int, signs: Doubles | None = None) -> None:
         """Prepare the bounds.
 
         Args:
             term: The class term.
             row: Number of the query.
+            signs: `signs_of` the term, where they are known.
         """
         self.term, self.row = term, row
-        packed = term.codewords.view(np.uint8)
-        self.signs = np.unpackbits(packed, axis=1, count=term.bits) * 2.0 - 1.0
+        self.signs = signs_of(term) if signs is None else signs
         if term.factors is None:
             self.p: Doubles = term.probabilities[row]  # type: ignore[index]
             self.top = int(self.p.argmax())
@@ -142,7 +148,8 @@ class ClassBounds:
         if self.term.factors is None:
             order = np.argsort(-self.p, kind="stable")
             following = [float(self.p[order[count]]) for count in counts]
-            rest = [self._least_sum(order[count:]) for count in counts]
+            sums = np.cumsum(self.signs[order[::-1]], axis=0)[::-1]  # from each class to the last
+            rest = [self._least_sum(sums[count], len(order) - count) for count in counts]
             return Steps(counts, order, self.p[order], following, rest)
         most = self.gains.max(axis=1)
         order = np.argsort(-most, kind="stable")
@@ -150,28 +157,28 @@ class ClassBounds:
         values = self.term.factors[self.row][order]
         return Steps(counts, order, values, [0.0] * len(counts), rest)
 
-    def _least_sum(self, classes: NDArray[np.intp]) -> float:
-        """A lower bound of the sum of e_c over classes."""
-        mean = self.signs[classes].mean(axis=0)
-        exponent = self.b * (-np.abs(mean).sum() - self.term.bits)
-        return float(len(classes) * np.exp(exponent) * (1 - _MARGIN))
+    def _least_sum(self, signs: Doubles, count: int) -> float:
+        """A lower bound of the sum of e_c over `count` classes, from the sum of their codewords."""
+        exponent = self.b * (-np.abs(signs).sum() / count - self.term.bits)
+        return float(count * np.exp(exponent) * (1 - _MARGIN))
 
     def _single_caps(self) -> Doubles:
         """P <= p_2 + (p_1 - p_2) e_1 / sum_c e_c."""
         distances = np.arange(self.term.bits + 1)
-        others = np.delete(np.arange(len(self.p)), self.top)
-        if not len(others):
+        others = len(self.p) - 1
+        if not others:
             return np.full(len(distances), self.p[0])
-        second = self.p[others].max()
-        rest = np.log(len(others)) + self._least(self.signs[others].mean(axis=0))[self.top]
+        second = np.partition(self.p, -2)[-2]
+        mean = (self.signs.sum(axis=0) - self.signs[self.top]) / others
+        rest = np.log(others) + self._least(mean, slice(self.top, self.top + 1))[0]
         share = 1 / (1 + np.exp(rest + 2 * self.b * distances))
         return np.asarray(second + (self.p[self.top] - second) * share)
 
-    def _least(self, m: Doubles, chosen: NDArray[np.intp] | slice = slice(None)) -> Doubles:
+    def _least(self, m: Doubles, chosen: NDArray[np.intp] | slice) -> Doubles:
         """Lower bounds of b (<s, m> - K) by codeword and distance, (classes, bits + 1)."""
         agreement = self.signs[chosen] * m
-        largest = -np.sort(-agreement, axis=1)
-        lost = np.pad(np.cumsum(largest, axis=1), ((0, 0), (1, 0)))
+        lost = np.zeros((len(agreement), agreement.shape[1] + 1))
+        np.cumsum(np.sort(agreement, axis=1)[:, ::-1], axis=1, out=lost[:, 1:])
         return np.asarray(
             self.b * (agreement.sum(axis=1, keepdims=True) - 2 * lost - self.term.bits)
         )

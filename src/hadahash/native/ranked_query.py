@@ -9,21 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .ranked_bounds import Balls, ClassBounds
-from .ranked_tables import LinearTerm, Points, RankedQueries, logarithm_tables
+from .ranked_tables import Doubles, LinearTerm, Points, RankedQueries, logarithm_tables
 from .tables import Rows, rows_of
 
 _MOST_UNITS = 15  # weights are rounded down to at most so many units, in 4 bit planes
 _EXACT_UNITS = 255  # weights that are small integers times a common unit are not rounded
-_STEPS = (4, 8, 16, 32)  # as STEPS of ranked.c: numbers of classes after which bounds are compared
+_STEPS = (4, 8, 16, 32)  # as STEPS of ranked.h: numbers of classes after which bounds are compared
 _POWER_STEPS = 1024
 _POWERS = np.concatenate(
     [np.exp(np.arange(_POWER_STEPS) / _POWER_STEPS), np.exp(-np.arange(_POWER_STEPS, dtype=float))]
 ) * (1 - 1e-12)
+_LOGARITHMS = np.concatenate([*logarithm_tables(), [np.log(2.0)]])
 _BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.int64)
 
 
 class _Planes(ctypes.Structure):
-    """`planes_t` of ranked.c."""
+    """`planes_t` of ranked.h."""
 
     _fields_ = (
         ("masks", ctypes.c_void_p),
@@ -33,7 +34,7 @@ class _Planes(ctypes.Structure):
 
 
 class _Steps(ctypes.Structure):
-    """`steps_t` of ranked.c."""
+    """`steps_t` of ranked.h."""
 
     _fields_ = (
         ("steps", ctypes.c_int64 * len(_STEPS)),
@@ -46,7 +47,7 @@ class _Steps(ctypes.Structure):
 
 
 class QueryStruct(ctypes.Structure):
-    """`ranked_t` of ranked.c."""
+    """`ranked_t` of ranked.h."""
 
     _fields_ = (
         ("code", ctypes.c_void_p),
@@ -67,7 +68,13 @@ class CompiledQuery:
     """One query: fills a struct and keeps the arrays that it points to."""
 
     def __init__(
-        self, queries: RankedQueries, row: int, struct: QueryStruct, bits: int, radius: int | None
+        self,
+        queries: RankedQueries,
+        row: int,
+        struct: QueryStruct,
+        bits: int,
+        radius: int | None = None,
+        signs: Doubles | None = None,
     ) -> None:
         """Fill the struct.
 
@@ -77,9 +84,10 @@ class CompiledQuery:
             struct: What to fill.
             bits: Number of class bits.
             radius: Largest Hamming distance of the class bits; None for any.
+            signs: `signs_of` the class term, where they are known.
         """
         self.struct, self._kept = struct, dict[str, NDArray[Any]]()
-        self.bounds = None if queries.classes is None else ClassBounds(queries.classes, row)
+        self.bounds = None if queries.classes is None else ClassBounds(queries.classes, row, signs)
         struct.start, struct.bits, struct.balls, struct.unit = int(queries.start[row]), bits, -1, 1
         struct.radius = bits if radius is None else radius
         self._point("code", queries.codes[row])
@@ -110,7 +118,7 @@ class CompiledQuery:
             self._point("probabilities", term.probabilities[row])
             self._point("powers", term.powers)
         if term.logarithm:
-            self._point("logarithms", np.concatenate([*logarithm_tables(), [np.log(2.0)]]))
+            self._point("logarithms", _LOGARITHMS)
         caps = bounds.caps()
         self.struct.most = int(caps.max())
         self._point("caps", caps)

@@ -124,7 +124,7 @@ def reference_points(queries: RankedQueries, rows: Rows, content: Rows | None) -
 
 
 def logarithm(x: Doubles) -> Doubles:
-    """Natural logarithm of normal numbers > 0, in the operations of ranked.c: error below 1e-15.
+    """Natural logarithm of normal numbers > 0, in the operations of ranked.h: error below 1e-15.
 
     >>> bool(abs(logarithm(np.array([0.3]))[0] - np.log(0.3)) < 1e-15)
     True
@@ -155,7 +155,7 @@ def _class_points(term: ClassTerm, rows: Rows) -> Points:
 
 
 def _shared_single(term: ClassTerm, distances: NDArray[np.int32]) -> Doubles:
-    """sum_c p_c e_c / sum_c e_c; partial sums as in ranked.c."""
+    """sum_c p_c e_c / sum_c e_c; partial sums as in ranked.h."""
     if term.probabilities is None or term.powers is None:
         raise ValueError("A single-label term needs probabilities and powers.")
     above = np.zeros((LANES, len(term.probabilities), distances.shape[1]))
@@ -168,7 +168,7 @@ def _shared_single(term: ClassTerm, distances: NDArray[np.int32]) -> Doubles:
 
 
 def _shared_multi(term: ClassTerm, distances: NDArray[np.int32]) -> Doubles:
-    """1 - prod_c factor_c; partial products as in ranked.c."""
+    """1 - prod_c factor_c; partial products as in ranked.h."""
     if term.factors is None:
         raise ValueError("A multi-label term needs factors.")
     parts = np.ones((LANES, len(term.factors), distances.shape[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Protocol, cast
 
 import torch
@@ -71,7 +72,8 @@ class HashNetwork(nn.Module):
             Float32 (n, bits), after subtracting the threshold.
         """
         with torch.autocast(features.device.type, enabled=False):
-            return self._contract.values(features.float()).float() - self.threshold
+            values = self._contract.values(features.float()).float() - self.threshold
+        return values[:, : self.bits]
 
     def relaxed(self, values: Tensor) -> Tensor:
         """Map values (n, bits) to the continuous code that the method's loss sees."""
@@ -92,7 +94,21 @@ class HashNetwork(nn.Module):
 
     def codewords(self) -> Tensor | None:
         """Return the codewords (classes, bits) of +1 and -1, or None if the method has none."""
-        return self._contract.codewords()
+        words = self._contract.codewords()
+        return None if words is None else words[:, : self.bits]
+
+    def prefix(self, bits: int) -> HashNetwork:
+        """Return a network that computes the first bits only; it shares all weights.
+
+        Args:
+            bits: Number of bits.
+
+        Returns:
+            The network, for encoding.
+        """
+        short = copy.copy(self)
+        short.bits = bits
+        return short
 
     def upgrade_state(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Convert the tensors of an older model file to the current names and shapes.

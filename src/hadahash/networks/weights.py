@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -150,3 +151,17 @@ def rename_lite(name: str, source: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _some(keys: list[str]) -> str:
     return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "") if keys else "none"
+
+
+def weights_digest(path: str) -> str | None:
+    """Compute the sha256 of the file of initial weights.
+
+    Args:
+        path: The setting `weights`: "imagenet", "none", or the path of a file.
+
+    Returns:
+        The digest as hexadecimal text; None if there is no such file.
+    """
+    if path in ("imagenet", "none") or not Path(path).is_file():
+        return None
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DataError, UsageError
 from ..index.storage.manifest import MANIFEST
 from .meta import recorded_meta, scan_options
-from .models import load_model_of
+from .models import load_model_of, shorten_for
 from .plan import SyncPlan, SyncSummary
 from .ready import MODEL, fit_ready_model
 from .scan import Photo, Scan, scan_source
@@ -35,6 +35,7 @@ class BuildOptions:
 
     Attributes:
         engine: A name of `list_engines()`; None: exact, or that of the existing index.
+        bits: Keep only the first bits of the codes; None: all, or as the existing index.
         settings: Options of the engine of a new index.
         exclude: Patterns of files to leave out; None: those of the last build.
         follow_links: Whether symbolic links are followed; None: as in the last build.
@@ -47,6 +48,7 @@ class BuildOptions:
     """
 
     engine: str | None = None
+    bits: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     exclude: list[str] | None = None
     follow_links: bool | None = None
@@ -158,6 +160,11 @@ class Build:
 
     def _open(self, progress: bool, info: Info) -> tuple[PhotoIndex, HashModel]:
         options, own = self.options, self._needs_own_model()
+        if own and options.bits is not None:
+            raise UsageError(
+                f"bits must not be set without a trained run, got {options.bits}. "
+                "Give one: hadahash index build RUN PHOTOS --bits ..."
+            )
         if own:
             model, run = self._fit(progress, info), MODEL
         else:
@@ -200,9 +207,11 @@ class Build:
 
         device = self.options.device
         if self.run is not None:
-            return HashModel.load(self.run, device=device), str(self.run)
-        index = PhotoIndex.open(self.out).index
-        return load_model_of(index, self.out, device=device), str(index.meta["run"])
+            model, run = HashModel.load(self.run, device=device), str(self.run)
+        else:
+            index = PhotoIndex.open(self.out).index
+            model, run = load_model_of(index, self.out, device=device), str(index.meta["run"])
+        return shorten_for(model, self.out, self.options.bits), run
 
     def _replaces_model(self) -> bool:
         """Whether a trained model takes the place of the index's own, label-free one."""

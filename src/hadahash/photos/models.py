@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..index.storage.manifest import MANIFEST
 
 if TYPE_CHECKING:
     from ..index import Index
@@ -43,6 +44,8 @@ def load_model_of(
     from ..model import HashModel  # slow: imports torch
 
     model = HashModel.load(run_folder, device=device)
+    if index.bits < model.bits:
+        model = model.prefix(index.bits)
     check_model(index, model, folder)
     return model
 
@@ -65,3 +68,24 @@ def check_model(index: Index, model: HashModel, folder: str | Path) -> None:
             f"{model.bits}-bit codes of {model.id[:12]}: codes of two models cannot be compared. "
             "Use the run that made it, or build a new index."
         )
+
+
+def shorten_for(model: HashModel, folder: str | Path, bits: int | None) -> HashModel:
+    """Shorten the codes of a model for an index.
+
+    Args:
+        model: The model.
+        folder: Folder of the index, existing or not.
+        bits: Number of bits to keep; None: as many as an existing index has, otherwise all.
+
+    Returns:
+        The model, shortened or not.
+
+    Raises:
+        UsageError: The model has fewer bits.
+    """
+    if bits is None and (Path(folder) / MANIFEST).exists():
+        from ..index import Index
+
+        bits = min(model.bits, Index.open(folder).bits)
+    return model if bits is None else model.prefix(bits)

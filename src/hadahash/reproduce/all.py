@@ -10,6 +10,8 @@ from ..errors import HadaHashError, unknown
 from .cells import RunContext, run_recipes
 from .claims import write_claims
 from .collected import Collected
+from .content_tables import NAME as CONTENT
+from .content_tables import write_content
 from .drawings import FIGURES
 from .factorial import write_factorial
 from .figures import draw_figure, list_figures
@@ -100,6 +102,8 @@ def _write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Pat
     if tried:
         grids = read_tuning()
         written += write_tuning(choose(grids, tried), grids.content["bits"], docs)
+    measured = Collected(results / CONTENT).records()
+    written += write_content(measured, docs) if measured else []
     return written + (write_factorial(records, docs) if records else [])
 
 

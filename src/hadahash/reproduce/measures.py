@@ -113,10 +113,7 @@ def measure(coded: Coded) -> dict[str, Any]:
             "size": len(coded.second_database),
             **_maps(*_counts(coded, coded.second_database)),
         }
-    for name, (ties, hits) in coded.rankings.items():
-        table = ties.astype(np.int64), hits.astype(np.int64)
-        found.setdefault("rankings", {})[name] = _rounded(_average_precision(*table, 1000).mean())
-    return found
+    return found | _rankings(coded)
 
 
 def _measure_trial(coded: Coded) -> dict[str, Any]:
@@ -128,7 +125,17 @@ def _measure_trial(coded: Coded) -> dict[str, Any]:
         "maps": _maps(total, relevant),
         "train_map": training_map(coded.part(coded.train), coded.labels[coded.train]),
         "distinct_codes": len(np.unique(coded.part(coded.database).packed, axis=0)),
+        **_rankings(coded),
     }
+
+
+def _rankings(coded: Coded) -> dict[str, Any]:
+    """mAP of the first 1,000 results of other rankings; nothing without any."""
+    found = {}
+    for name, (ties, hits) in coded.rankings.items():
+        table = ties.astype(np.int64), hits.astype(np.int64)
+        found[name] = _rounded(_average_precision(*table, 1000).mean())
+    return {"rankings": found} if found else {}
 
 
 def training_map(codes: Codes, labels: NDArray[Any]) -> float:

@@ -19,13 +19,13 @@ from typing import Any
 from .. import files
 from ..data import find_dataset
 from ..errors import DataError, UsageError, unknown
-from . import tuning
+from . import recipe_trials, tuning
 from .collected import Collected
 from .recipes import Cell, mark_of, read_recipe
 
 # The plans of experiments.toml. Their cells take the settings that tuning chose.
 EXPERIMENTS = ("seeds", "lengths", "unseen", "halves", "lambda-seeds", "alexnet-seeds")
-PLANS = ("factorial", tuning.NAME, "content", *EXPERIMENTS)
+PLANS = ("factorial", tuning.NAME, "content", *EXPERIMENTS, *recipe_trials.STAGES)
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,9 @@ def read_plan(source: str | Path, results: Path) -> Plan:
     """
     if source in EXPERIMENTS:
         return _experiment(str(source), results)
+    if source in recipe_trials.STAGES:
+        cells = recipe_trials.read_trials(results).stage(str(source))
+        return Plan(recipe_trials.NAME, cells)
     built_in = {"factorial": _factorial, tuning.NAME: _tuning, "content": _content}
     if source in PLANS:
         return built_in[str(source)](results)

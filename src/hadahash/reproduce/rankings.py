@@ -1,7 +1,8 @@
 """Other rankings of the same codes: real-valued queries, and the probability of a shared class.
 
-The database stays one binary code per image. Items with the same code always tie, so a ranking is
-computed over the distinct codes, and its measures are exact expectations over ties.
+The formulas are those of `hadahash.ranking`, here over whole databases on a GPU. The database stays
+one binary code per image. Items with the same code always tie, so a ranking is computed over the
+distinct codes, and its measures are exact expectations over ties.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor
 
 from ..evaluation.metrics import Counts, tie_sum
+from ..ranking.fitting import logistic
+from ..ranking.model import SHARPNESS as SHARPNESS
 
-SHARPNESS = 8.0  # P(c | s) = softmax_c(SHARPNESS / bits * <s, w_c>)
 _QUERIES = 256  # ranked at once
 _DEPTH = 1000
 
@@ -147,22 +149,9 @@ def _label_probabilities(inputs: RankingInputs, train: Tensor, values: Tensor) -
     if inputs.codewords is None:
         raise ValueError("Class probabilities need codewords.")
     words = inputs.codewords.double().T / inputs.codewords.shape[1]
-    slope, offset = _logistic(train.double() @ words, inputs.train_targets.double())
+    x, y = (each.double().cpu().numpy() for each in (train.double() @ words, inputs.train_targets))
+    slope, offset = (torch.from_numpy(each).to(values.device) for each in logistic(x, y))
     return torch.sigmoid(values.double() @ words * slope + offset)
-
-
-def _logistic(x: Tensor, y: Tensor, steps: int = 25, ridge: float = 1e-3) -> tuple[Tensor, Tensor]:
-    """Fit sigmoid(slope_c x + offset_c) to y (n, C) by Newton's method, column by column."""
-    slope, offset = torch.ones_like(x[0]), torch.zeros_like(x[0])
-    for _ in range(steps):
-        p = torch.sigmoid(x * slope + offset)
-        weight, error = p * (1 - p), p - y
-        a, b, d = (weight * x * x).sum(0) + ridge, (weight * x).sum(0), weight.sum(0) + ridge
-        first, second = (error * x).sum(0) + ridge * slope, error.sum(0) + ridge * offset
-        scale = 1 / (a * d - b * b)
-        slope = slope - ((d * first - b * second) * scale).clamp(-5, 5)
-        offset = offset - ((a * second - b * first) * scale).clamp(-5, 5)
-    return slope, offset
 
 
 def _rank(

@@ -23,9 +23,10 @@ from ..data.preprocess import Preprocess
 from ..encoding import FeatureCache
 from ..environment import versions
 from ..errors import TrainingDivergedError
-from ..fitting import LOG, fit_model, weights_digest
+from ..fitting import LOG, fit_model
 from ..methods.hcdh import HCDH
 from ..model import HashModel
+from ..networks.weights import weights_digest
 from .cells import DatasetCache, RunContext, relative_traceback
 from .collected import Record
 from .content import ContentInputs, Encoded, measure_content
@@ -131,10 +132,7 @@ class Trainer:
         else:
             values = encode_all(model, resident.pixels, deterministic=deterministic)
         encoded = time.perf_counter()
-        if cell.validation:
-            coded = _prepare_trial(cell, split, data, values)
-        else:
-            coded = _prepare(cell, split, data, model, values, record)
+        coded = _prepare(cell, split, data, model, values, record)
         ranked = time.perf_counter()
         record["seconds"] = {
             "train": record["train_seconds"],
@@ -286,19 +284,16 @@ def _prepare(
     values: Tensor,
     record: Record,
 ) -> Coded:
-    """Rank on the device, and pack the codes under all thresholds."""
-    real = _real(model, values)
-    sizes = real[split.query].abs()
+    """Rank on the device, and pack the codes: those of a trial under the threshold 0 only."""
+    real, trial = _real(model, values), cell.validation > 0
+    sizes, train = real[split.query].abs(), values[split.train]
     record["binarised"] = {
         "beyond_0.9": _short((sizes > 0.9).float().mean().item()),
         "largest": _short(sizes.max().item()),
     }
-    train = values[split.train]
-    thresholds = {
-        "zero": torch.zeros_like(train[0]),
-        "mean": train.mean(0),
-        "median": train.median(0).values,
-    }
+    thresholds = {"zero": torch.zeros_like(train[0])}
+    if not trial:
+        thresholds |= {"mean": train.mean(0), "median": train.median(0).values}
     ranked = rank_all(_ranking_inputs(split, data, model, real.clamp(-1, 1)))
     record["rankings"] = {
         name: {"all": _short(own.ap.mean().item())} for name, own in ranked.items()
@@ -313,23 +308,11 @@ def _prepare(
         query=split.query,
         database=split.database,
         train=split.train,
-        second_database=second_database(split),
-        prefixes=tuple(bits for bits in (16, 32) if bits < cell.bits),
+        second_database=None if trial else second_database(split),
+        prefixes=() if trial else tuple(bits for bits in (16, 32, 64) if bits < cell.bits),
         depth=find_dataset(cell.dataset).depth,
         rankings={name: (own.ties, own.hits) for name, own in ranked.items()},
-    )
-
-
-def _prepare_trial(cell: Cell, split: Split, data: LabelledImages, values: Tensor) -> Coded:
-    return Coded(
-        bits=cell.bits,
-        codes={"zero": np.packbits((values >= 0).cpu().numpy(), axis=1)},
-        labels=data.labels.array,
-        query=split.query,
-        database=split.database,
-        train=split.train,
-        depth=find_dataset(cell.dataset).depth,
-        trial=True,
+        trial=trial,
     )
 
 

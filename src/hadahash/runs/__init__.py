@@ -7,7 +7,7 @@ from .evaluation import (
     find_run_data,
     read_evaluated_run,
 )
-from .known_item import search_copies
+from .known_item import search_copies, usual_sample
 from .record import DataSpec, data_digests, ids_digest
 from .run_dir import RunDir
 from .training import labels_of, train_run, validation_map
@@ -27,5 +27,6 @@ __all__ = [
     "read_evaluated_run",
     "search_copies",
     "train_run",
+    "usual_sample",
     "validation_map",
 ]

@@ -14,19 +14,24 @@ from .. import files
 from ..codes import Codes, write_skipped
 from ..data import LabelledImages, find_dataset
 from ..data.datasets import DATASETS
+from ..data.embeddings import Embeddings
 from ..data.labels import Labels
+from ..data.sources import ImageSource
 from ..encoding import FeatureCache, Progress
 from ..errors import DataError, StorageError, UsageError, unknown
 from ..evaluation import Report, evaluate
+from ..evaluation.known_item import KnownItem
 from ..model import HashModel
 from ..outputs import Outputs
 from ..settings import require
-from .encoded import encode_images
+from .encoded import EncodedImages, encode_images
 from .known_item import available_ranks, search_copies, usual_sample
 from .rankings import measure_rankings
 from .record import DataSpec, data_digests
 from .run_dir import RunDir
 from .training import labels_of
+
+_QUERY_SAMPLE, _DATABASE_SAMPLE = 200, 2000  # images whose features are kept
 
 Depth = int | Literal["all"] | None
 
@@ -59,7 +64,7 @@ def evaluate_run(
         cache: Features that several models with one fixed backbone share.
         ranks: Rankings beside "hamming" that are measured; None: all that the model allows.
         known_items: Number of database images that are altered and searched again, see
-            `search_copies`; 0: none; None: 500 on a GPU, 50 on a CPU.
+            `search_copies`; 0: none; None: 500 on a GPU, 50 on a CPU. None of embeddings.
 
     Returns:
         The report of the ranking by Hamming distance, with the others in `rankings`; it is also
@@ -82,38 +87,22 @@ def evaluate_run(
     folder.check_model(record, model)
     ranks = _check_ranks(model, ranks)
     split = folder.split(record)
-    labels_at, array = record.get("labels"), record.get("array")
-    source = DataSpec(spec, root or record.get("root"), labels=labels_at, array=array)
-    dataset = dataset or source.open()
+    dataset = dataset or _open(spec, root, record)
     digests = _check_data(folder, record, dataset)
     parts = {"query": dataset.take(split.query), "database": dataset.take(split.database)}
-    options: dict[str, Any] = {"progress": progress, "cache": cache}
-    encoded = {
-        "query": encode_images(model, parts["query"].source, sample=200, values=True, **options),
-        "database": encode_images(model, parts["database"].source, sample=2000, **options),
-    }
+    encoded = _encode(model, parts, progress, cache)
     codes = {part: own.codes for part, own in encoded.items()}
     labels = {part: labels_of(codes[part], images) for part, images in parts.items()}
     _check_classes(parts, labels, codes)
     values = cast(Outputs, encoded["query"].values)
     queries = model.to_queries(values, parts["query"].ids)
     report = measure_rankings(model.ranking, queries, encoded, labels, ranks=ranks, depth=depth)
-    count = usual_sample(model) if known_items is None else known_items
-    if count:
-        found = search_copies(
-            model,
-            parts["database"].source,
-            codes["database"],
-            count=count,
-            ranks=["hamming", *ranks],
-            progress=progress,
-        )
-        report = replace(report, known_item=found)
-    trained = dataset.labels.take(split.train)
+    images = parts["database"].source
     report = replace(
         report,
+        known_item=_search(model, images, codes["database"], known_items, ranks, progress),
         skipped=sum(len(part.skipped) for part in codes.values()),
-        map_by_training=_by_training(report, labels["query"], trained),
+        map_by_training=_by_training(report, labels["query"], dataset.labels.take(split.train)),
     )
     facts = {"model_id": model.id, "split_sha256": split.sha256, **digests}
     with folder.locked(), folder.new_evaluation() as staged:
@@ -121,6 +110,48 @@ def evaluate_run(
         files.write_json(staged / "report.json", report.to_dict() | facts)
         write_skipped(staged / "skipped.csv", [s for part in codes.values() for s in part.skipped])
     return report
+
+
+def _open(spec: str, root: str | None, record: dict[str, Any]) -> LabelledImages:
+    """Open the data set of a run."""
+    labels, array = record.get("labels"), record.get("array")
+    return DataSpec(spec, root or record.get("root"), labels=labels, array=array).open()
+
+
+def _encode(
+    model: HashModel,
+    parts: dict[str, LabelledImages],
+    progress: Progress | None,
+    cache: FeatureCache | None,
+) -> dict[str, EncodedImages]:
+    """Encode queries and database; the features of samples tell the agreement with them."""
+    samples = {"query": _QUERY_SAMPLE, "database": _DATABASE_SAMPLE}
+    return {
+        part: encode_images(
+            model,
+            images.source,
+            sample=samples[part],
+            values=part == "query",
+            progress=progress,
+            cache=cache,
+        )
+        for part, images in parts.items()
+    }
+
+
+def _search(
+    model: HashModel,
+    images: ImageSource,
+    database: Codes,
+    count: int | None,
+    ranks: Sequence[str],
+    progress: Progress | None,
+) -> dict[str, dict[str, KnownItem]]:
+    count = usual_sample(model.device) if count is None else count
+    if not count or isinstance(images.images, Embeddings):  # embeddings cannot be cropped
+        return {}
+    options: dict[str, Any] = {"ranks": ["hamming", *ranks], "progress": progress}
+    return search_copies(model, images, database, count=count, **options)
 
 
 def _by_training(report: Report, query_labels: NDArray[Any], trained: Labels) -> dict[str, float]:

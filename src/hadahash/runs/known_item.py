@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..codes import Codes
@@ -34,9 +35,9 @@ def available_ranks(model: HashModel) -> tuple[str, ...]:
     return ("hamming", "class", "photo") if model.content_bits else ("hamming", "class")
 
 
-def usual_sample(model: HashModel) -> int:
+def usual_sample(device: torch.device) -> int:
     """Number of images that the command alters: 500 on a GPU, 50 on a CPU."""
-    return SAMPLE if model.device.type == "cuda" else _FEWER
+    return SAMPLE if device.type == "cuda" else _FEWER
 
 
 def search_copies(

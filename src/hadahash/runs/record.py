@@ -18,8 +18,8 @@ from ..data.datasets import DATASETS
 from ..data.sources import read_embeddings
 from ..environment import command_line, source_revision, versions
 from ..errors import StorageError
-from ..fitting import weights_digest
 from ..model import HashModel
+from ..networks.weights import weights_digest
 from ..settings import require
 
 _SAMPLED = 2048  # bytes at each place of a file

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..config import AugmentConfig, TrainConfig
-from ..data.augment import augment, mix_targets, sample_augmentations
+from ..data.augment import augment, mix_targets, own_share, sample_augmentations
 from ..data.labels import Labels
 from ..data.pixel_store import Prefetcher
 from ..data.preprocess import Preprocess
@@ -79,7 +79,7 @@ class TrainingSet:
         Args:
             inputs: Pixels or features (batch, ...).
             rows: Indices of these images (batch,).
-            augmentations: Their augmentations (batch, 8).
+            augmentations: Their augmentations (batch, 8 or 12).
 
         Returns:
             Inputs, targets, rows and augmentations.
@@ -194,7 +194,7 @@ class BatchPlan:
         self._epoch = -1
 
     def at(self, step: int) -> tuple[Tensor, Tensor]:
-        """The rows of the images of this step (batch,), and their augmentations (batch, 8)."""
+        """The rows (batch,) of the images of a step, and their augmentations (batch, 8 or 12)."""
         epoch, batch = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(_mix(self._seed, epoch) + 1)
@@ -326,12 +326,13 @@ def _make_step(
 
     def step(inputs: Tensor, targets: Tensor, rows: Tensor, table: Tensor) -> dict[str, Tensor]:
         if frozen:
-            features = inputs
+            batch = Batch(inputs.float(), targets, rows)
         else:
             with torch.autocast(device.type, torch.bfloat16, enabled=half, cache_enabled=False):
-                features = backbone(augment(inputs, table, size))
-            targets = mix_targets(targets, table)
-        parts = method.loss(Batch(features.float(), targets, rows))
+                features = backbone(augment(inputs, table, size)).float()
+            mixed, share = mix_targets(targets, table), own_share(table)
+            batch = Batch(features, mixed, rows, unmixed=targets, share=share)
+        parts = method.loss(batch)
         total = torch.stack(list(parts.values())).sum()
         total.backward()  # type: ignore[no-untyped-call]
         return parts
