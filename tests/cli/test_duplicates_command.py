@@ -152,7 +152,7 @@ def test_codes_made_without_labels_are_compared(tmp_path):
     codes = Codes.from_values(np.random.default_rng(0).standard_normal((20, 64)))
     Index.build(codes, ranking=Ranking()).save(tmp_path / "i")
     photos = PhotoDuplicates(tmp_path / "i")
-    assert photos.compares_content and photos.default_threshold == 8 and not len(photos.find())
+    assert photos.compares_content and photos.default_threshold == 4 and not len(photos.find())
     assert default_rank(photos.index) == "class"
 
 

@@ -23,7 +23,7 @@ Threshold = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(
         help="Two files are linked if at most this number of content bits differs. Default: "
-        "an eighth of the content bits."
+        "a sixteenth of the content bits."
     ),
 ]
 Dismiss = Annotated[

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LAST_SEARCH = "duplicates.json"
 DISMISSED = "dismissed.json"
-_SAME_PHOTO = 0.125  # fraction of the content bits, chosen in docs/ranking.md
+_SAME_PHOTO = 0.0625  # fraction of the content bits, chosen in docs/ranking.md
 
 Progress = Callable[[int], object]
 
@@ -56,7 +56,7 @@ def default_threshold(bits: int) -> int:
 
     Example:
         >>> default_threshold(128), default_threshold(64)
-        (16, 8)
+        (8, 4)
     """
     return int(_SAME_PHOTO * bits)
 
