@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UsageError, unknown
-from ..ranking import RANKS
+from ..ranking import RANKS, Rank
 
 if TYPE_CHECKING:
     from ..index import Index, Neighbor
@@ -35,7 +35,7 @@ class SearchHit(NamedTuple):
     content_distance: int | None = None
 
 
-def available_ranks(index: Index, *, content: bool = True) -> list[str]:
+def available_ranks(index: Index, *, content: bool = True) -> list[Rank]:
     """The rankings that an index can answer.
 
     Args:
@@ -45,12 +45,15 @@ def available_ranks(index: Index, *, content: bool = True) -> list[str]:
     Returns:
         Names of `hadahash.ranking.RANKS`.
     """
-    if index.ranking is None:
-        return ["hamming"]
-    return ["hamming", "class", *(["photo"] if index.content_bits and content else [])]
+    ranks: list[Rank] = ["hamming"]
+    if index.ranking is not None:
+        ranks.append("class")
+        if index.content_bits and content:
+            ranks.append("photo")
+    return ranks
 
 
-def default_rank(index: Index, *, content: bool = True) -> str:
+def default_rank(index: Index, *, content: bool = True) -> Rank:
     """The ranking that puts the most similar photos first.
 
     With content bits it is "photo". Codes made without labels are content themselves: for them it
