@@ -171,7 +171,7 @@ function card(hit, query, place) {
   button.append(photo(hit, query, place), about(hit, query));
   if (query) {
     const names = [...hit.labels, hit.name].join(", ");
-    button.setAttribute("aria-label", `${place}. ${names}, ${description(hit, state.stats)}. Search from this image.`);
+    button.setAttribute("aria-label", `${names}, ${description(hit, state.stats)}. Search from this image.`);
   }
   button.addEventListener("click", () => searchFromItem(hit.id));
   return button;
