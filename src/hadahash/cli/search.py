@@ -22,13 +22,17 @@ def search(
         Optional[str],  # noqa: UP045
         typer.Option("--id", help="Search from this item of the index instead; needs no model."),
     ] = None,
+    vector: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Search from this vector (.npy) in an index of embeddings instead."),
+    ] = None,
     k: Annotated[int, typer.Option("-k", help="Number of results.")] = 10,
     rank: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
             help="Order: hamming (distance of the class bits), class (probability of sharing a "
-            "class), photo (class and content). Default: photo if the index has content bits, "
-            "else hamming."
+            "class; real-valued queries for itq and lsh), photo (class and content). "
+            "Default: photo if the index has content bits, class for itq and lsh, else hamming."
         ),
     ] = None,
     weight: Annotated[
@@ -61,8 +65,9 @@ def search(
     from ..index import Index
     from ..photos import check_rank, default_rank, find_similar, find_similar_to, load_model_of
 
-    if (image is None) == (id_ is None):
-        raise UsageError("Give either an image file or --id ID.")
+    if sum(each is not None for each in (image, id_, vector)) != 1:
+        raise UsageError("Give either an image file, --vector FILE or --id ID.")
+    image = image if vector is None else vector
     opened = Index.open(index)
     rank = check_rank(opened, rank or default_rank(opened))
     if weight is not None and rank != "photo":

@@ -53,8 +53,9 @@ def available_ranks(index: Index, *, content: bool = True) -> list[str]:
 def default_rank(index: Index, *, content: bool = True) -> str:
     """The ranking that puts the most similar photos first.
 
-    With content bits it is "photo". Without, it is "hamming": ranked by the probability of sharing
-    a class alone, an image would not even find itself.
+    With content bits it is "photo". Codes without classes (itq, lsh) are ranked by the real values
+    of the query, which is "class" without codewords. Otherwise it is "hamming": ranked by the
+    probability of sharing a class alone, an image would not even find itself.
 
     Args:
         index: The index.
@@ -63,7 +64,10 @@ def default_rank(index: Index, *, content: bool = True) -> str:
     Returns:
         A name of `available_ranks`.
     """
-    return "photo" if "photo" in available_ranks(index, content=content) else "hamming"
+    if "photo" in available_ranks(index, content=content):
+        return "photo"
+    real_values = index.ranking is not None and not index.ranking.classes
+    return "class" if real_values and index.ranking.codewords is None else "hamming"
 
 
 def content_weight(index: Index) -> float | None:
