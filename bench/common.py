@@ -27,6 +27,8 @@ from numpy.typing import ArrayLike
 
 from hadahash import environment, files, native
 
+os.environ.setdefault("HADAHASH_FEATURE_CACHE", "off")  # benchmarks measure the network
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 QUIET = 0.3  # highest load average per core

@@ -351,6 +351,39 @@ def duplicates(result: Result) -> list[str]:
     return lines
 
 
+def embeddings(result: Result) -> list[str]:
+    """Time and memory of a file of embeddings."""
+    lines = [
+        "## Embeddings",
+        "",
+        *paragraph(
+            f"A file of {result['rows']:,} vectors of {result['width']} floats, memory-mapped:",
+            "ITQ is fitted on a sample of its rows, all rows are encoded to a code file, indexed, and the",
+            "index is searched for 10 results by Hamming distance (codes) and by real-valued",
+            "queries (values). Peak: resident memory of the process up to the end of the step.",
+        ),
+        "| type | bits | file | step | seconds | peak memory |",
+        "|---|---|---|---|---|---|",
+    ]
+    names = {
+        "imports": "imports",
+        "fit": "fit on {fitted_on:,} rows",
+        "encode": "encode",
+        "index": "index and save",
+        "search hamming": "{queries} queries, codes",
+        "search class": "{queries} queries, values",
+    }
+    for case in result["cases"]:
+        for step, name in names.items():
+            found = case["steps"][step]
+            lines.append(
+                f"| {case['type']} | {case['bits']} | {case['file_mb']:,} MB "
+                f"| {name.format(**case)} | {found.get('seconds', '')} "
+                f"| {found['peak_mb']:,} MB |"
+            )
+    return lines
+
+
 SECTIONS: dict[str, Callable[[Result], list[str]]] = {
     "search": search,
     "ranking": ranking,
@@ -358,4 +391,5 @@ SECTIONS: dict[str, Callable[[Result], list[str]]] = {
     "evaluation": evaluation,
     "serve": serve,
     "duplicates": duplicates,
+    "embeddings": embeddings,
 }

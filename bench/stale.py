@@ -11,10 +11,13 @@ from hadahash import files
 
 # What each benchmark measures: files and folders under src/hadahash.
 _CODES = ("codes.py", "packing.py", "native")
+_EMBEDDINGS = ("data/embeddings.py", "data/embedding_files.py", "encoding.py", "methods/itq.py")
 MEASURED = {
     "codes": ("codebooks", "data", "fitting.py", "methods", "networks", "packing.py", "training"),
     "duplicates": ("content.py", "data", "encoding.py", "index", "networks", *_CODES),
+    "embeddings": ("preparing.py", *_EMBEDDINGS),
     "evaluation": ("evaluation", *_CODES),
+    "label_free": ("methods/lsh.py", "pretrained", *_EMBEDDINGS),
     "milvus": ("index", *_CODES),
     "ranking": ("queries.py", "ranking", *_CODES),
     "search": ("index", *_CODES),

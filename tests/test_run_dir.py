@@ -142,16 +142,14 @@ def test_a_training_run_that_started_earlier_and_writes_later_is_refused(
     photos, tmp_path, monkeypatch
 ):
     """The other run starts and finishes while this one opens its data."""
-    from hadahash.runs import training
-
-    spec, open_dataset = DataSpec(str(photos)), training.open_dataset
+    spec, opened = DataSpec(str(photos)), DataSpec.open
 
     def slow(*arguments, **options):
-        monkeypatch.setattr(training, "open_dataset", open_dataset)
+        monkeypatch.setattr(DataSpec, "open", opened)
         train_run(_config(seed=5), spec, tmp_path / "run")
-        return open_dataset(*arguments, **options)
+        return opened(*arguments, **options)
 
-    monkeypatch.setattr(training, "open_dataset", slow)
+    monkeypatch.setattr(DataSpec, "open", slow)
     with pytest.raises(UsageError, match="contains a finished run"):
         train_run(_config(seed=0), spec, tmp_path / "run")
     record = RunDir(tmp_path / "run").record()

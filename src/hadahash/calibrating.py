@@ -19,7 +19,7 @@ from .data.labels import Labels
 from .data.preprocess import Preprocess
 from .encoding import Encoder, network_relaxed
 from .errors import TrainingDivergedError
-from .methods import DeepMethod
+from .methods import DeepMethod, ShallowMethod
 from .networks import Backbone
 from .networks.content import ContentPart
 from .networks.hash_network import HashNetwork
@@ -106,7 +106,7 @@ class Calibration:
     def calibrate(
         self, labels: Labels, classes: tuple[str, ...], original: Backbone | None, info: Info
     ) -> Ranking:
-        """Fit the ranking, and give the network its content part.
+        """Check the outputs, set the threshold, fit the ranking, and add the content part.
 
         Args:
             labels: Labels of the training images.
@@ -116,7 +116,13 @@ class Calibration:
 
         Returns:
             The ranking.
+
+        Raises:
+            TrainingDivergedError: The outputs of the first images are NaN or infinite.
         """
+        if not isinstance(self.network.method, ShallowMethod):
+            self.check_outputs()
+        self.set_threshold()
         ranking = replace(self._fit_ranking(labels), classes=classes)
         if not self.config.content_bits:
             return ranking

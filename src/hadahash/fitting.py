@@ -100,20 +100,16 @@ def fit_model(
     config = limit_content_bits(config, backbone.features, info)
     fixed = isinstance(network.method, ShallowMethod) or config_train.fixed_backbone
     original = copy.deepcopy(network.backbone) if config.content_bits and not fixed else None
-    begun = time.perf_counter()
-    with reading_bar(len(data), shown=progress and fixed and processes.rank == 0) as advance:
+    begun, shown = time.perf_counter(), progress and processes.rank == 0
+    with reading_bar(len(data), shown=shown and fixed) as advance:
         inputs = _read_inputs(config, network, preprocess, data, cache, folder, info, advance)
     reading = time.perf_counter() - begun
-    _check_enough(inputs, len(data))
     writes = folder if processes.rank == 0 else None
     checkpoint = _checkpoint(writes, resume, config, data, config_train.checkpoint_seconds)
     labels = data.labels.take(inputs.rows)
-    with Log(writes / LOG if writes else None, progress=progress and processes.rank == 0) as log:
+    with Log(writes / LOG if writes else None, progress=shown) as log:
         result = _learn(network, inputs, labels, config, preprocess, log, checkpoint)
     trained = Calibration(network, preprocess, inputs, config)
-    if result is not None:
-        trained.check_outputs()
-    trained.set_threshold()
     ranking = trained.calibrate(labels, data.classes, original, info)
     resolved = _resolve(config, network, preprocess, result, where)
     facts = _facts(config_train, result, where, train_images=len(inputs.rows))
@@ -149,9 +145,12 @@ def _read_inputs(
         encoder = Encoder(network, preprocess, precision)
         features = cache or FeatureCache()
         found = features.get(encoder, as_images(data), backbone_key(config), progress)
-        return Inputs(found.values, found.rows, to_skipped(found.failed, data.ids))
-    store = PixelStore.build(data, preprocess, folder=folder, info=info)
-    return Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)
+        inputs = Inputs(found.values, found.rows, to_skipped(found.failed, data.ids))
+    else:
+        store = PixelStore.build(data, preprocess, folder=folder, info=info)
+        inputs = Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)
+    _check_enough(inputs, len(data))
+    return inputs
 
 
 def _learn(

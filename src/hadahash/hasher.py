@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from .building import DEFAULT_METHOD, make_config
 from .codes import Codes, Skipped
 from .config import Config
-from .data.sources import as_training
+from .data.sources import as_images, as_training
 from .encoding import FeatureCache, Progress
-from .errors import DataError, UsageError
+from .errors import UsageError
 from .fitting import fit_model
 from .methods import METHODS
 from .model import HashModel
 from .networks import EMBEDDINGS
 from .queries import Queries
+from .settings import require
 
 
 class Hasher:
@@ -225,29 +226,36 @@ class Hasher:
             The bits as -1 and +1, int8 (n, bits), one row per input.
 
         Raises:
-            UsageError: The hasher is not fitted.
-            DataError: An input cannot be read, so that rows would be missing.
+            UsageError: The hasher is not fitted, or an input cannot be read, so that its row would
+                be missing.
         """
-        codes = self.encode(source)
+        model, images = self._fitted(), as_images(source)
+        width = getattr(images.images, "width", None)
+        expected = getattr(self, "n_features_in_", width)
+        require(
+            width is None or width == expected,
+            f"X has {width} features, but Hasher is expecting {expected} features as input.",
+        )
+        codes = model.encode(images)
         if codes.skipped:
             path, reason = codes.skipped[0]
-            raise DataError(
+            raise UsageError(
                 f"{len(codes.skipped):,} inputs have no code, the first is {path} ({reason}). "
                 "Remove them, or use encode, which skips and lists them."
             )
         return codes.signs()
 
-    def fit_transform(self, data: Any, labels: Any = None) -> NDArray[np.int8]:
+    def fit_transform(self, data: Any, y: Any = None) -> NDArray[np.int8]:
         """Fit, then transform the same data.
 
         Args:
             data: As for `fit`.
-            labels: As for `fit`.
+            y: The labels, as for `fit`.
 
         Returns:
             The bits as -1 and +1, int8 (n, bits).
         """
-        return self.fit(data, labels).transform(data)
+        return self.fit(data, y).transform(data)
 
     @property
     def classes(self) -> tuple[str, ...]:

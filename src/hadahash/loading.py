@@ -1,7 +1,8 @@
-"""Load a saved model. `HashModel.load` is the way in."""
+"""Save and load models. `HashModel.save` and `HashModel.load` are the way in."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -10,10 +11,16 @@ from .building import choose_device
 from .data.preprocess import Preprocess
 from .errors import HadaHashError
 from .model import OLD_ID, HashModel
-from .model_files import DamagedModelError, MissingPluginError, StoredModel, read_model
+from .model_files import (
+    DamagedModelError,
+    MissingPluginError,
+    StoredModel,
+    read_model,
+    write_model,
+)
 from .ranking import Ranking
 from .restoring import empty_network, fill_network, stored_config
-from .settings import from_mapping
+from .settings import from_mapping, require
 
 # What building a network from a malformed manifest can raise.
 _MALFORMED = (
@@ -26,6 +33,34 @@ _MALFORMED = (
     TypeError,
     ValueError,
 )
+
+
+def save_model(model: HashModel, folder: Path) -> None:
+    """Write model.json and the weights into a folder, atomically.
+
+    Args:
+        model: The model.
+        folder: The folder; it is created if it does not exist.
+
+    Raises:
+        StorageError: A file cannot be written.
+        UsageError: The model was shortened with `HashModel.prefix`.
+    """
+    whole = model.network.bits == len(model.network.threshold)
+    require(whole, f"A model shortened to {model.bits} bits cannot be saved. Save the whole one.")
+    manifest = {
+        "id": model.id,
+        "config": model.config.to_dict(),
+        "classes": list(model.classes),
+        "multilabel": model.multilabel,
+        "features": model.network.backbone.features,
+        "preprocess": asdict(model.preprocess),
+        "precision": model.precision,
+        "info": dict(model.info),
+        "ranking": model.ranking.to_dict(),
+        "weights_sha256": model.weights_sha256,
+    }
+    write_model(folder, manifest, model.weights)
 
 
 def load_model(folder: Path, device: str) -> HashModel:

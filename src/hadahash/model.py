@@ -23,7 +23,6 @@ from .data.preprocess import Preprocess
 from .data.sources import as_images
 from .encoding import Encoder, FeatureCache, Progress, encode_to_file, network_relaxed
 from .methods import Method
-from .model_files import write_model
 from .networks.content import ContentProjection
 from .networks.hash_network import HashNetwork
 from .outputs import Outputs, check_single, to_codes, to_queries
@@ -363,23 +362,9 @@ class HashModel:
             StorageError: A file cannot be written.
             UsageError: The model was shortened with `prefix`.
         """
-        whole = self.network.bits == len(self.network.threshold)
-        require(
-            whole, f"A model shortened to {self.bits} bits cannot be saved. Save the whole one."
-        )
-        manifest = {
-            "id": self.id,
-            "config": self.config.to_dict(),
-            "classes": list(self.classes),
-            "multilabel": self.multilabel,
-            "features": self.network.backbone.features,
-            "preprocess": asdict(self.preprocess),
-            "precision": self.precision,
-            "info": dict(self.info),
-            "ranking": self.ranking.to_dict(),
-            "weights_sha256": self.weights_sha256,
-        }
-        write_model(Path(folder), manifest, self.weights)
+        from .loading import save_model
+
+        save_model(self, Path(folder))
 
     @staticmethod
     def load(folder: str | Path, *, device: str = "auto") -> HashModel:

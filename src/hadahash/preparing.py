@@ -9,7 +9,7 @@ from .building import initial_backbone
 from .config import Config, TrainConfig
 from .data.base import LabelledImages
 from .data.embeddings import FIT_ROWS, Embeddings, are_embeddings, sample_rows
-from .errors import DataError
+from .errors import DataError, UsageError
 from .methods import METHODS, ShallowMethod
 from .networks import EMBEDDINGS, Backbone, GivenFeatures
 
@@ -28,8 +28,11 @@ def prepare(data: LabelledImages, config: Config) -> tuple[LabelledImages, Confi
 
     Raises:
         DataError: The method learns from labels, and there are fewer than 2 classes.
+        UsageError: There are fewer than 2 embeddings.
     """
     kind, given = METHODS.get(config.method), are_embeddings(data)
+    if given and len(data) < 2:
+        raise UsageError(f"Fitting needs at least 2 embeddings, got n_samples = {len(data)}.")
     data = data.used_classes()
     if kind.uses_labels and len(data.classes) < 2:
         raise DataError(f"Training needs at least 2 classes with images, got {len(data.classes)}.")

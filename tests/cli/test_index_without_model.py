@@ -12,6 +12,7 @@ from toys import make_toy, tiny_hasher, write_folder
 from hadahash import Index
 from hadahash.model import HashModel
 from hadahash.photos import BuildOptions, build_or_update, load_model_of, ready
+from hadahash.serve.core.collection import Collection, resolve_config
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_few_photos_use_the_projection_of_the_package(run, build, tmp_path):
         Image.fromarray(pixels).save(photos / f"{number}.png")
     code, out, err = build(photos)
     assert code == 0 and "8 images: 8 encoded" in out, err
-    assert "Fewer than 1,000 photos" in err and "hadahash serve" in err and "train" not in err
+    assert "Fewer than 200 photos" in err and "hadahash serve" in err and "train" not in err
     index = Index.open(tmp_path / "i")
     assert (index.bits, len(index), index.meta["run"]) == (128, 8, "model")
     code, out, _ = run("search", tmp_path / "i", photos / "3.png", "-k", 1)
@@ -89,9 +90,19 @@ def test_from_python_beside_the_folder(small, toy_folder):
     said = []
     out = build_or_update(toy_folder, options=BuildOptions(device="cpu"), info=said.append)
     assert out == toy_folder.with_name("photos.index") and len(Index.open(out)) == 48
+    served = Collection.open(resolve_config(out), device="cpu")
+    assert served.model.bits == 16
+    assert served.image_path(served.index.get(["red/002.png"])[0]) == toy_folder / "red/002.png"
     shutil.rmtree(toy_folder / "red")
     build_or_update(toy_folder, options=BuildOptions(device="cpu"), info=said.append)
     assert said[-1].endswith("0 encoded, 36 unchanged, 12 removed")
+
+
+def test_an_index_made_in_python_knows_its_model_and_labels(run, saved, toy_folder):
+    out = build_or_update(toy_folder, run=saved, options=BuildOptions(device="cpu"))
+    photo = toy_folder / "red" / "002.png"
+    code, text, _ = run("search", out, photo, "-k", 1, "--label", "red", "--rank", "hamming")
+    assert code == 0 and " red " in text and "red/002.png" in text
 
 
 def test_an_interrupted_build_begins_again(small, build, toy_folder, tmp_path, monkeypatch):

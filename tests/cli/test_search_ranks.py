@@ -82,7 +82,7 @@ def test_the_sheet_says_how_results_are_ordered(run, built, tmp_path):
         (["--rank", "near"], "Unknown ranking 'near'"),
         (["--rank", "class", "--weight", "1"], "--weight is for --rank photo"),
         (["--weight", "-1"], "weight must be"),
-        (["--id", NAME], "either an image file or --id"),
+        (["--id", NAME], "either an image file, --vector FILE or --id"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(run, built, options, words):

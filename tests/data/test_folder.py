@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -287,3 +288,22 @@ def test_links_inside_are_followed_to_files_only(tmp_path):
     assert listing.links == 4 and listing.notice == "Skipped 4 symbolic links."
     everything = scan(root)
     assert len(everything.images) == 7 and everything.links == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "warns"),
+    [
+        (["2019-05 Rome", "2020", "100APPLE", "Camera Roll"], True),
+        (["Italy 2019", "WhatsApp Images", "cat"], True),
+        (["cat", "dog", "camera"], False),
+        (["n01440764", "n02123045"], False),
+        (["0", "1", "2"], False),
+    ],
+)
+def test_album_folders_are_noticed(tmp_path, names, warns):
+    fill(tmp_path, *(f"{name}/a.png" for name in names))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        read_folder(tmp_path)
+    texts = [str(each.message) for each in caught]
+    assert any("look like albums" in text and "index build" in text for text in texts) == warns

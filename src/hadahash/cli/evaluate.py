@@ -26,6 +26,14 @@ DatabaseFile = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option(help="Code file of the database, instead of a run."),
 ]
+LabelTable = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--labels",
+        help="Table (path, labels) with the labels of each id in the code files. Default: the part "
+        "of an id before the first /.",
+    ),
+]
 Depth = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
@@ -59,6 +67,7 @@ def evaluate(
     run: Run = None,
     queries: QueryFile = None,
     database: DatabaseFile = None,
+    labels: LabelTable = None,
     depth: Depth = None,
     rank: Rank = None,
     known_item: KnownItems = None,
@@ -71,16 +80,19 @@ def evaluate(
 
     With RUN: encodes the held-out queries and the database, then scores them, and searches altered
     copies of database images. With --queries and --database: scores two code files by Hamming
-    distance; the part of an id before the first / is its label.
+    distance.
 
     Example: hadahash evaluate runs/photos
     """
     if rank is not None and rank not in _RANKS:
         raise unknown("ranking", rank, _RANKS)
-    if run is not None and queries is None and database is None:
+    if run is not None and queries is None and database is None and labels is None:
         report = _of_run(run, data, data_root, depth, device, rank, known_item)
     elif run is None and queries is not None and database is not None:
-        report = _of_files(queries, database, depth, rank, known_item)
+        _check_for_files(rank, known_item)
+        from ..runs import evaluate_files
+
+        report = evaluate_files(queries, database, labels=labels, depth=_parse_depth(depth))
     else:
         raise UsageError(
             "Give a run, or both --queries and --database. Example: hadahash evaluate runs/photos"
@@ -119,17 +131,12 @@ def _alterations(report: Report) -> int:
     return sum(name != "none" for name in next(iter(report.known_item.values())))
 
 
-def _of_files(
-    queries: Path, database: Path, depth: str | None, rank: str | None, known_item: int | None
-) -> Report:
-    from ..runs import evaluate_files
-
+def _check_for_files(rank: str | None, known_item: int | None) -> None:
     if rank not in (None, "hamming") or known_item:
         raise UsageError(
             "Code files are ranked by Hamming distance only. "
             "Give a run for --rank and --known-item."
         )
-    return evaluate_files(queries, database, depth=_parse_depth(depth))
 
 
 def _of_run(

@@ -60,8 +60,9 @@ def build(
         list[str],
         typer.Argument(
             metavar="[RUN] PHOTOS",
-            help="PHOTOS: a folder (searched recursively), a table, or a data set name. RUN: folder"
-            " of a trained run; without it, codes are learned from the photos.",
+            help="PHOTOS: a folder (searched recursively), a table, a data set name, or a file of"
+            " embeddings (.npy, .npz, .parquet, .arrow). RUN: folder of a trained run; without it,"
+            " codes are learned from the photos.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the index.")] = Path("photos.index"),
@@ -80,9 +81,15 @@ def build(
     allow_empty: AllowEmpty = False,
     set_: EngineSettings = None,
     data_root: options.Root = None,
+    labels: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Labels of embeddings: a text file, a .npy file, or a column."),
+    ] = None,
+    array: options.Array = None,
+    ids: options.Ids = None,
     device: options.Device = "auto",
 ) -> None:
-    """Encode photos into an index.
+    """Encode photos, or embeddings, into an index.
 
     Run again to sync: adds new and changed files, removes deleted ones; renamed files keep their
     codes. Labels are those of the table, or the top-level folder of each photo. Patterns of
@@ -92,11 +99,17 @@ def build(
 
     Example: hadahash index build photos/ --out photos.index
     """
+    from ..data.embedding_files import is_embedding_file
     from ..photos import Build, BuildOptions
     from ..settings import parse_assignments
 
     if len(sources) > 2:
         raise UsageError(f"Give [RUN] PHOTOS, got {len(sources)} arguments.")
+    if is_embedding_file(sources[-1]):
+        changed = parse_assignments(set_ or []) | ({"engine": engine} if engine else {})
+        files = {"labels": labels, "array": array, "ids": ids}
+        _build_of_embeddings(sources, out, files, device=device, **changed)
+        return
     settings = BuildOptions(
         engine=engine,
         bits=bits,
@@ -119,6 +132,31 @@ def build(
     summary = found.apply(bar=output.progress, progress=output.is_interactive(), info=output.info)
     _show_summary(out, summary)
     _show_next(out, sources, found)
+
+
+def _build_of_embeddings(
+    sources: list[str], out: Path, files: dict[str, str | None], *, device: str, **options: Any
+) -> None:
+    """Build an index of a file of embeddings."""
+    from ..data.embedding_files import open_embeddings, read_values
+    from ..photos.vectors import build_vector_index
+
+    path, labels = sources[-1], files["labels"]
+    source = open_embeddings(path, array=files["array"], ids=files["ids"])
+    with output.progress("encoding", len(source)) as progress:
+        index = build_vector_index(
+            out,
+            source,
+            run=sources[0] if len(sources) == 2 else None,
+            labels=None if labels is None else read_values(path, labels),
+            device=device,
+            progress=progress,
+            **options,
+        )
+    if len(index) < len(source):
+        output.info(f"{len(source) - len(index):,} rows were skipped: see {out / 'skipped.csv'}")
+    output.result(f"{out}: {len(index):,} embeddings, {index.bits} bits each")
+    output.info(f"next: hadahash search {out} --vector FILE.npy, or --id ID")
 
 
 @app.command("add")

@@ -179,3 +179,14 @@ Ids = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(help="Ids of the embeddings: a text file with one per line, or a column."),
 ]
+TrainingData = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),
+]
+EmbeddingLabels = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        help="Labels of the embeddings: a text file with one per line, a .npy file, or a column. "
+        "itq and lsh need none."
+    ),
+]

@@ -18,6 +18,10 @@ ItemId = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--id", help="Search from this item of the index instead; needs no model."),
 ]
+Vector = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(help="Search from this vector (.npy) in an index of embeddings instead."),
+]
 Rank = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
@@ -51,6 +55,7 @@ def search(
     index: Annotated[Path, typer.Argument(help="Folder of an index.")],
     image: Annotated[Optional[Path], typer.Argument(help="The query image.")] = None,  # noqa: UP045
     id_: ItemId = None,
+    vector: Vector = None,
     k: Annotated[int, typer.Option("-k", help="Number of results.")] = 10,
     rank: Rank = None,
     weight: Weight = None,
@@ -68,8 +73,9 @@ def search(
     from ..index import Index
     from ..photos import check_rank, default_rank, find_similar, find_similar_to, load_model_of
 
-    if (image is None) == (id_ is None):
-        raise UsageError("Give either an image file or --id ID.")
+    if sum(each is not None for each in (image, id_, vector)) != 1:
+        raise UsageError("Give either an image file, --vector FILE or --id ID.")
+    image = image if vector is None else vector
     opened = Index.open(index)
     rank = check_rank(opened, rank or default_rank(opened))
     if weight is not None and rank != "photo":

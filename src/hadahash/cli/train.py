@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -25,18 +25,9 @@ _NO_GPU = (
 def train(
     context: typer.Context,
     out: options.RunFolder,
-    data: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Argument(help="A folder of class folders, a table (.csv), or a data set (cifar10)."),
-    ] = None,
+    data: options.TrainingData = None,
     embeddings: options.Embeddings = None,
-    labels: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            help="Labels of the embeddings: a text file with one per line, a .npy file, or a "
-            "column. itq and lsh need none."
-        ),
-    ] = None,
+    labels: options.EmbeddingLabels = None,
     array: options.Array = None,
     ids: options.Ids = None,
     method: options.Method = options.DEFAULT_METHOD,
@@ -69,9 +60,7 @@ def train(
 
     if (data is None) == (embeddings is None):
         raise UsageError("Give either DATA or --embeddings FILE.")
-    settings = _read_settings(config, set_ or [])
-    if frozen is not None:
-        settings["frozen"] = frozen
+    settings = _read_settings(config, set_ or [], frozen)
     configuration = make_config(
         method,
         bits=bits,
@@ -90,21 +79,17 @@ def train(
     if dataset is not None and not dataset.classes:
         _fit_unlabelled(configuration, spec, dataset, out, overwrite=overwrite, device=device)
         return
-    frozen_by_default = bool(configuration.train and configuration.train.frozen)
-    by_default = frozen_by_default and "frozen" not in settings and embeddings is None
-    notes = [_NO_GPU] if by_default else []
-    train_run(
-        configuration,
-        spec,
-        out,
-        resume=resume,
-        overwrite=overwrite,
-        device=device,
-        progress=output.is_interactive(),
-        dataset=dataset,
-        info=partial(_info, notes),
-    )
+    notes = _notes(configuration, settings) if embeddings is None else []
+    progress, info = output.is_interactive(), partial(_info, notes)
+    handling: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": device}
+    train_run(configuration, spec, out, **handling, progress=progress, dataset=dataset, info=info)
     _report(out)
+
+
+def _notes(config: Config, settings: dict[str, Any]) -> list[str]:
+    """What was chosen because there is no GPU."""
+    frozen = bool(config.train and config.train.frozen)
+    return [_NO_GPU] if frozen and "frozen" not in settings else []
 
 
 def _embeddings(spec: DataSpec, ids: str | None) -> LabelledImages:
@@ -153,12 +138,15 @@ def _info(notes: list[str], text: str) -> None:
         output.info(notes.pop(0))
 
 
-def _read_settings(config: Path | None, assignments: list[str]) -> dict[str, Any]:
-    """Read the settings of --config and --set."""
+def _read_settings(
+    config: Path | None, assignments: list[str], frozen: bool | None
+) -> dict[str, Any]:
+    """Read the settings of --config, --set and --frozen."""
     from ..files import read_toml
     from ..settings import parse_assignments
 
-    return (read_toml(config) if config else {}) | parse_assignments(assignments)
+    settings = (read_toml(config) if config else {}) | parse_assignments(assignments)
+    return settings if frozen is None else settings | {"frozen": frozen}
 
 
 def _report(out: Path) -> None:

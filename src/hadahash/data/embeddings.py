@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import UsageError
 from .base import ImageSource, LabelledImages, Rows
 
-FIT_ROWS = 50_000  # rows that a method without gradients or labels is fitted on, drawn by the seed
+FIT_ROWS = 20_000  # rows that a method without gradients or labels is fitted on, drawn by the seed
 BATCH = 4096  # rows per batch
 
 _EXPECTED = (
@@ -180,8 +180,11 @@ def _two_dimensional(source: Any) -> NDArray[Any] | None:
         if source.dtype.kind in "OUT":
             return _from_lists(source.tolist()) if source.ndim == 2 else None
         return source if source.ndim <= 2 else None
-    if hasattr(source, "to_numpy") and getattr(source, "ndim", 0) == 2:  # a data frame
-        return np.asarray(source.to_numpy())
+    if hasattr(source, "tocsr"):
+        raise UsageError("Sparse data is not supported. Give a dense array: x.toarray().")
+    if hasattr(source, "__array__"):  # a data frame, for example
+        array = np.asarray(source)
+        return array if array.ndim == 2 else None
     return _from_lists(source) if isinstance(source, (list, tuple)) else None
 
 

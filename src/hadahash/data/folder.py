@@ -6,6 +6,7 @@ The class of an image is the top-level folder below the root, at any depth.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,14 @@ from .labels import Labels
 
 _SPLITS = frozenset(
     ("train", "training", "test", "testing", "val", "valid", "validation", "query", "database")
+)
+
+
+# Dates, and names that cameras, phones and programs give to folders.
+_ALBUM = re.compile(
+    r"^(19|20)\d\d([-_. ]?[01]\d)?([-_. ]?[0-3]\d)?\b|\b(19|20)\d\d$|^\d{3}[A-Z_]{5}$|^DCIM$"
+    r"|camera|screenshots|whatsapp|downloads|^(my )?(photos|pictures|album)",
+    re.IGNORECASE,
 )
 
 
@@ -188,6 +197,7 @@ def read_folder(root: str | Path) -> LabelledImages:
     classes = class_folders(root)
     _require_classes(root, classes, parts)
     warn_of_skipped(root, listing)
+    _warn_of_albums(root, classes)
     number = {name: label for label, name in enumerate(classes)}
     return LabelledImages(
         images=FileImages(listing.images),
@@ -196,6 +206,18 @@ def read_folder(root: str | Path) -> LabelledImages:
         classes=classes,
         name=Path(os.path.abspath(root)).name,  # noqa: PTH100
     )
+
+
+def _warn_of_albums(root: Path, classes: tuple[str, ...]) -> None:
+    """Warn if the folders look like albums: a model would learn to tell the albums apart."""
+    albums = [name for name in classes if _ALBUM.search(name)]
+    if 2 * len(albums) >= len(classes):
+        warnings.warn(
+            f"{len(albums)} of the {len(classes)} folders of {root} look like albums, not classes "
+            f"({_some(albums)}). To search photos without classes: hadahash index build {root}",
+            DataWarning,
+            stacklevel=3,
+        )
 
 
 def class_folders(root: Path) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ The library, the command line and the service all call `as_images` or `as_labell
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..errors import DataError, UsageError, unknown
 from .base import (
@@ -32,12 +31,8 @@ from .embedding_files import is_embedding_file, open_embeddings, read_values
 from .embeddings import as_embeddings
 from .folder import no_images, read_folder, scan, warn_of_skipped
 from .labels import Labels
+from .pixels import ACCEPTED, as_pixels, is_item, is_tensor, one_image
 from .table import is_table, read_paths, read_table, table_protocol
-
-_ACCEPTED = (
-    "Give an image file, a folder, a table, a data set name, a list of files, PIL images, the bytes"
-    " of image files, pixels as uint8 (h, w, 3) or (n, h, w, 3), or embeddings as floats (n, d)."
-)
 
 
 def _silent(text: str) -> None:
@@ -78,13 +73,13 @@ def as_images(source: Any) -> ImageSource:
     if embeddings is not None:
         return ImageSource(embeddings, np.arange(len(embeddings)))
     if _is_single(source):
-        return _numbered([_pixels(source)])
+        return _numbered([one_image(source)])
     if isinstance(source, np.ndarray) and source.dtype.kind in "OUT":
         source = source.tolist()
-    if isinstance(source, np.ndarray) or _is_tensor(source):
-        return ImageSource(ArrayImages(_as_pixels(source, 4)), np.arange(len(source)))
+    if isinstance(source, np.ndarray) or is_tensor(source):
+        return ImageSource(ArrayImages(as_pixels(source, 4)), np.arange(len(source)))
     if not isinstance(source, Iterable) or isinstance(source, dict):
-        raise UsageError(f"{type(source).__name__} is not a source of images. {_ACCEPTED}")
+        raise UsageError(f"{type(source).__name__} is not a source of images. {ACCEPTED}")
     return _from_items(list(source))
 
 
@@ -299,10 +294,10 @@ def _from_items(items: list[Any]) -> ImageSource:
         return ImageSource(FileImages([Path(item) for item in items]), name_ids(names))
     if any(paths):
         raise UsageError("A list must contain either paths or images, not both.")
-    wrong = [type(item).__name__ for item in items if not _is_item(item)]
+    wrong = [type(item).__name__ for item in items if not is_item(item)]
     if wrong:
-        raise UsageError(f"A list of {wrong[0]} is not a source of images. {_ACCEPTED}")
-    return _numbered([_pixels(item) for item in items])
+        raise UsageError(f"A list of {wrong[0]} is not a source of images. {ACCEPTED}")
+    return _numbered([one_image(item) for item in items])
 
 
 def _numbered(items: list[Any]) -> ImageSource:
@@ -310,56 +305,7 @@ def _numbered(items: list[Any]) -> ImageSource:
 
 
 def _is_single(source: Any) -> bool:
-    return _is_item(source) and getattr(source, "ndim", 3) == 3
-
-
-def _is_item(item: Any) -> bool:
-    from PIL.Image import Image
-
-    kinds = (bytes, bytearray, Image, np.ndarray)
-    return isinstance(item, kinds) or _is_tensor(item) or hasattr(item, "read")
-
-
-def _is_tensor(item: Any) -> bool:
-    torch = sys.modules.get("torch")  # a tensor exists only if torch has been imported
-    return torch is not None and isinstance(item, torch.Tensor)
-
-
-def _pixels(item: Any) -> Any:
-    """One image: PIL images unchanged, files as bytes, arrays and tensors as uint8."""
-    if hasattr(item, "read"):
-        item = item.read()
-    if isinstance(item, (bytes, bytearray)):
-        return bytes(item)
-    return _as_pixels(item, 3) if isinstance(item, np.ndarray) or _is_tensor(item) else item
-
-
-def _as_pixels(source: Any, dimensions: int) -> NDArray[np.uint8]:
-    """An array or tensor as uint8 (..., h, w, 3)."""
-    array: NDArray[Any] = source.detach().cpu().numpy() if _is_tensor(source) else source
-    last, first = array.shape[-1:] == (3,), array.shape[-3:-2] == (3,)
-    if array.ndim != dimensions or not (last or first) or 0 in array.shape[1:]:
-        raise UsageError(f"An array of the shape {array.shape} contains no RGB images. {_ACCEPTED}")
-    if last and first and array.shape[-2] != 3:
-        raise UsageError(
-            f"The shape {array.shape} has two dimensions of 3, so the channels are ambiguous. "
-            "Give uint8 pixels as a list of PIL images."
-        )
-    if not last:
-        array = np.moveaxis(array, -3, -1)
-    return _as_bytes(array)
-
-
-def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    if array.dtype == np.uint8:
-        return array
-    if array.dtype.kind == "f" and array.size and array.min() >= 0 and array.max() <= 1:
-        pixels: NDArray[np.uint8] = np.rint(array * 255).astype(np.uint8)
-        return pixels
-    raise UsageError(
-        f"Pixels must be uint8, or floats in [0, 1], got {array.dtype}"
-        + (f" in [{array.min():.4g}, {array.max():.4g}]." if array.size else ".")
-    )
+    return isinstance(source, memoryview) or (is_item(source) and getattr(source, "ndim", 3) == 3)
 
 
 def _parse_labels(labels: Any, count: int) -> tuple[Labels, tuple[str, ...]]:
@@ -374,7 +320,7 @@ def _parse_labels(labels: Any, count: int) -> tuple[Labels, tuple[str, ...]]:
 
 
 def _parse_array(labels: Any) -> tuple[Labels, tuple[str, ...]]:
-    if _is_tensor(labels):
+    if is_tensor(labels):
         labels = labels.detach().cpu().numpy()
     try:
         array = np.asarray(labels)

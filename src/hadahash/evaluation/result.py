@@ -69,7 +69,7 @@ class Report:
             and alteration. Empty if it was not run.
         map_by_training: mAP of the queries of classes that were trained on ("seen") and of other
             queries ("unseen"), if there are any of the latter.
-        agreement: Expected share of the ten images that are nearest by the features of the
+        agreement: Expected fraction of the ten images that are nearest by the features of the
             original backbone (cosine) among the first ten results; NaN if it was not measured.
     """
 

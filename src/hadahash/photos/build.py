@@ -249,16 +249,18 @@ def build_or_update(
     source: str | Path,
     out: str | Path | None = None,
     *,
+    run: str | Path | None = None,
     options: BuildOptions | None = None,
     bar: Bar = _no_bar,
     progress: bool = False,
     info: Info = lambda text: None,
 ) -> Path:
-    """Build an index of photos without a trained model, or bring it up to date.
+    """Build an index of photos, with or without a trained model, or bring it up to date.
 
     Args:
         source: A folder, a table, or the name of a data set.
         out: The folder of the index; by default NAME.index beside the folder.
+        run: Folder of a run (`hadahash train` or `Hasher.save`); None: no trained model is needed.
         options: The options.
         bar: Makes the progress bar of the encoding.
         progress: Show a progress bar on stderr while a model is fitted.
@@ -274,7 +276,7 @@ def build_or_update(
     if out is None:
         place = Path(source).resolve()
         out = place.with_name(f"{place.name}.index")
-    summary = Build.prepare(source, out, options=options).apply(
+    summary = Build.prepare(source, out, run=run, options=options).apply(
         bar=bar, progress=progress, info=info
     )
     info(f"{out}: {summary}")

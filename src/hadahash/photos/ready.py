@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MODEL = "model"  # folder in the folder of the index
 BITS = 128
-LEAST_PHOTOS = 1000  # fewer are encoded with a projection that ships with the package
+LEAST_PHOTOS = 200  # fewer are encoded with a projection that ships with the package
 MOST_PHOTOS = 5000  # the projection is fitted on a sample
 
 Info = Callable[[str], object]

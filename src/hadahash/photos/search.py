@@ -75,7 +75,9 @@ def default_rank(index: Index, *, content: bool = True) -> Rank:
 def is_label_free(index: Index) -> bool:
     """Whether the codes were made without labels, so that they tell photos apart."""
     ranking = index.ranking
-    return ranking is not None and ranking.codewords is None and not index.content_bits
+    return ranking is not None and not (
+        index.content_bits or ranking.classes or ranking.codewords is not None
+    )
 
 
 def content_weight(index: Index) -> float | None:

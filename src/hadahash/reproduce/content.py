@@ -141,7 +141,7 @@ def measure_content(inputs: ContentInputs) -> dict[str, Any]:
 
     Returns:
         JSON values: `rankings`, by name, with `map` (the whole ranking), `map_1000` (found),
-        `precision_1`, `precision_10`, `first_ten_tie`, `agreement_10` (expected share of the ten
+        `precision_1`, `precision_10`, `first_ten_tie`, `agreement_10` (expected fraction of the ten
         nearest images by features among the first ten) and `known_item` by alteration.
     """
     scorer = _Scorer(inputs)

@@ -1,12 +1,7 @@
 """Run folders: train and evaluate on a data set, with everything needed to reproduce the result."""
 
-from .evaluation import (
-    EvaluatedRun,
-    evaluate_files,
-    evaluate_run,
-    find_run_data,
-    read_evaluated_run,
-)
+from .code_files import evaluate_files
+from .evaluation import EvaluatedRun, evaluate_run, find_run_data, read_evaluated_run
 from .known_item import search_copies, usual_sample
 from .record import DataSpec, data_digests, ids_digest
 from .run_dir import RunDir

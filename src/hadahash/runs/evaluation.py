@@ -19,7 +19,7 @@ from ..data.labels import Labels
 from ..data.sources import ImageSource
 from ..encoding import FeatureCache, Progress
 from ..errors import DataError, StorageError, UsageError, unknown
-from ..evaluation import Report, evaluate
+from ..evaluation import Report
 from ..evaluation.known_item import KnownItem
 from ..model import HashModel
 from ..outputs import Outputs
@@ -82,7 +82,7 @@ def evaluate_run(
     spec = str(data) if data is not None else find_run_data(folder, record)
     if depth is None:
         depth = find_dataset(spec).depth
-    depth = _check_depth(depth)
+    depth = check_depth(depth)
     model = model or HashModel.load(folder.path, device=device)
     folder.check_model(record, model)
     ranks = _check_ranks(model, ranks)
@@ -245,8 +245,18 @@ def _check_classes(
             )
 
 
-def _check_depth(depth: Depth) -> int | None:
-    """Validate the rank cut-off of mAP; None: all results."""
+def check_depth(depth: Depth) -> int | None:
+    """Validate the rank cut-off of mAP.
+
+    Args:
+        depth: The rank; None or "all": all results.
+
+    Returns:
+        The rank; None: all results.
+
+    Raises:
+        UsageError: It is less than 1.
+    """
     if depth is None or depth == "all":
         return None
     require(depth >= 1, f"depth must be >= 1 or 'all', got {depth}.")
@@ -325,38 +335,3 @@ def read_evaluated_run(run: str | Path) -> EvaluatedRun:
         classes=classes,
         values=values,
     )
-
-
-def evaluate_files(queries: str | Path, database: str | Path, *, depth: Depth = None) -> Report:
-    """Evaluate two code files whose ids are CLASS/NAME: the class is the label.
-
-    Args:
-        queries: Code file of the queries.
-        database: Code file of the database.
-        depth: Rank cut-off R of mAP@R; None or "all": all results.
-
-    Returns:
-        The report.
-
-    Raises:
-        DataError: An id has no class.
-    """
-    depth = _check_depth(depth)
-    parts = [Codes.load(queries), Codes.load(database)]
-    names = [
-        [_class_of(str(name), path) for name in part.ids]
-        for part, path in zip(parts, (queries, database), strict=True)
-    ]
-    known = sorted({name for part in names for name in part})
-    numbers = {name: number for number, name in enumerate(known)}
-    labels = [np.array([numbers[name] for name in part], np.int64) for part in names]
-    return evaluate(parts[0], labels[0], parts[1], labels[1], depth=depth)
-
-
-def _class_of(name: str, path: str | Path) -> str:
-    if "/" not in name:
-        raise DataError(
-            f"{path}: the id '{name}' has no class; ids must be CLASS/NAME. "
-            "Encode a folder of class folders."
-        )
-    return name.split("/", 1)[0]

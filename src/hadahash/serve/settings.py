@@ -26,7 +26,7 @@ class ServeSettings:
     device: str = setting("auto", "Device of the model: auto, cpu or cuda.")
 
     max_bytes: int = setting(10_000_000, "Size of an uploaded image in bytes.", gt=0)
-    max_pixels: int = setting(40_000_000, "Pixels of an image.", gt=0)
+    max_pixels: int = setting(89_478_485, "Pixels of an image; as when it is indexed.", gt=0)
     max_side: int = setting(30_000, "Width and height of an image in pixels.", gt=0)
     max_files: int = setting(8, "Files per form.", gt=0)
     max_fields: int = setting(20, "Fields per form.", gt=0)
@@ -48,7 +48,7 @@ class ServeSettings:
     thumbnail_workers: int = setting(
         0, "Decoder processes for thumbnails; 0: one per two usable cores.", ge=0
     )
-    decode_seconds: float = setting(5.0, "Time limit for decoding an image.", gt=0)
+    decode_seconds: float = setting(10.0, "Time limit for decoding an image.", gt=0)
     decode_memory: int = setting(
         2_000_000_000, "Memory that decoding an image may use, in bytes.", gt=0
     )
