@@ -32,7 +32,8 @@ def search(
         typer.Option(
             help="Order: hamming (distance of the class bits), class (probability of sharing a "
             "class; real-valued queries for itq and lsh), photo (class and content). "
-            "Default: photo if the index has content bits, class for itq and lsh, else hamming."
+            "Default: photo if the index has content bits, class for codes without labels, else "
+            "hamming."
         ),
     ] = None,
     weight: Annotated[
