@@ -66,8 +66,9 @@ def default_rank(index: Index, *, content: bool = True) -> str:
     """
     if "photo" in available_ranks(index, content=content):
         return "photo"
-    real_values = index.ranking is not None and not index.ranking.classes
-    return "class" if real_values and index.ranking.codewords is None else "hamming"
+    ranking = index.ranking
+    real_values = ranking is not None and not ranking.classes and ranking.codewords is None
+    return "class" if real_values else "hamming"
 
 
 def content_weight(index: Index) -> float | None:
