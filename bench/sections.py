@@ -357,9 +357,8 @@ def embeddings(result: Result) -> list[str]:
         "## Embeddings",
         "",
         *paragraph(
-            f"A file of {result['rows']:,} vectors of {result['width']} floats, memory-mapped:",
-            "ITQ is fitted on a sample of its rows, all rows are encoded to a code file, indexed,",
-            "and the",
+            f"A file of {result['rows']:,} vectors of {result['width']} floats, memory-mapped.",
+            "ITQ is fitted on a sample of its rows, all rows are encoded to a code file, and the",
             "index is searched for 10 results by Hamming distance (codes) and by real-valued",
             "queries (values). Peak: resident memory of the process up to the end of the step.",
         ),
