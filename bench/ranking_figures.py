@@ -1,19 +1,18 @@
-"""Draw the figures of docs/ranking.md from a trained run and a folder of photos.
+"""Draw the figures of docs/ranking.md from an index of photos.
 
-    python bench/ranking_figures.py RUN PHOTOS docs/figures
+    python bench/ranking_figures.py photos.index docs/figures
+    python bench/ranking_figures.py photos.index docs/figures --dial
 
-PHOTOS has one folder per class; RUN was trained with content bits, on other photos. The script
-writes
+The photos of the index have labels, content bits, and were not used for training. The script writes
 
 - search-before-after.jpg: one search, ordered by Hamming distance and by kind and content;
 - two-part-codes.svg: class bits and content bits of four photos;
-- ranking-dial.svg and ranking-dial.json: what the weight of the content changes.
-
-The queries are photos of the collection of which 80 % of width and height are kept.
+- with --dial, which loads the model: ranking-dial.svg and ranking-dial.json, what the weight of the
+  content changes. The queries are photos of the index of which 80 % of width and height are kept.
 """
 
+import argparse
 import json
-import sys
 from html import escape
 from pathlib import Path
 
@@ -21,31 +20,32 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 import hadahash as hh
+from hadahash.photos import load_model_of
 
 SIDE, GAP, SHOWN = 92, 6, 9  # pixels of a picture and between two; results in a row
 WEIGHTS = (0, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 INK, SOFT, ON, OFF, DIFFERENT = "#1d2529", "#5d686e", "#48636e", "#dfe5e6", "#d55e00"
-QUERIES = 300
 
 
 def main() -> None:
-    """Encode the photos, measure and draw."""
-    run, photos, out = map(Path, sys.argv[1:4])
-    model = hh.HashModel.load(run)
-    codes = model.encode(photos)
-    labels = np.array([name.split("/")[0] for name in codes.ids])
-    index = hh.Index.build(codes, labels, ranking=model.ranking)
-    rows = np.sort(np.random.default_rng(0).permutation(len(codes))[:QUERIES])
-    crops = [crop(Image.open(photos / codes.ids[row]).convert("RGB")) for row in rows]
-    queries = model.queries([np.array(each) for each in crops])
-    example = choose_example(index, queries, codes.ids[rows])
-    name = codes.ids[rows[example]]
-    print(f"example: {name}")
-    draw_search(index, queries[example], crops[example], name, photos, out)
-    draw_codes(index, queries[example], name, out / "two-part-codes.svg")
-    measured = measure_dial(index, queries, codes.ids[rows], labels, rows)
-    (out / "ranking-dial.json").write_text(json.dumps(measured, indent=1) + "\n")
-    draw_dial(measured, out / "ranking-dial.svg")
+    """Search, measure and draw."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("index", type=Path, help="index of photos")
+    parser.add_argument("out", type=Path, help="folder of the figures")
+    parser.add_argument("--dial", action="store_true", help="also measure the weights")
+    parser.add_argument("--queries", type=int, default=300, help="altered photos for --dial")
+    parser.add_argument("--example", help="id of the query of the first figure")
+    options = parser.parse_args()
+    index = hh.Index.open(options.index)
+    example = options.example or choose_example(index)
+    print(f"example: {example}")
+    draw_search(index, example, options.out / "search-before-after.jpg")
+    draw_codes(index, choose_example(index), options.out / "two-part-codes.svg")
+    if options.dial:
+        measured = measure_dial(index, options.index, options.queries)
+        text_of = json.dumps(measured, indent=1)
+        (options.out / "ranking-dial.json").write_text(f"{text_of}\n")
+        draw_dial(measured, options.out / "ranking-dial.svg")
 
 
 def crop(image: Image.Image) -> Image.Image:
@@ -55,43 +55,47 @@ def crop(image: Image.Image) -> Image.Image:
     return image.crop((left, top, left + width, top + height))
 
 
-def choose_example(index: hh.Index, queries: hh.Queries, own: np.ndarray) -> int:
-    """A typical query: the first whose ten nearest codes tie and whose own photo is not there."""
-    plain = index.search(queries, SHOWN)
-    best = index.search(queries, SHOWN, rank="photo")
-    for row, name in enumerate(own):
-        tied = plain.distances[row, 0] == plain.distances[row, -1]
-        if tied and name not in plain.ids[row] and best.ids[row, 0] == name:
-            return row
-    return 0
+def choose_example(index: hh.Index) -> str:
+    """A typical photo: of those whose nearest codes all tie, the one with the median gain."""
+    codes = index.codes()
+    gains = {}
+    for name in codes.ids:
+        before, after = (results(index, name, rank) for rank in ("hamming", "photo"))
+        if before[0].distance == before[-1].distance:
+            far, near = (sum(hit.content_distance for hit in hits) for hits in (before, after))
+            gains[name] = far - near
+    ordered = sorted(gains, key=lambda name: (gains[name], name))
+    return ordered[len(ordered) // 2]
+
+
+def results(index: hh.Index, name: str, rank: str, k: int = SHOWN) -> list:
+    """The most similar other photos."""
+    (hits,) = index.neighbors(index.codes([name]), k + 1, rank=rank)
+    return [hit for hit in hits if hit.id != name][:k]
 
 
 # ---- One search ----------------------------------------------------------------------------------
 
 
-def draw_search(
-    index: hh.Index, query: hh.Queries, image: Image.Image, own: str, photos: Path, out: Path
-) -> None:
+def draw_search(index: hh.Index, name: str, path: Path) -> None:
     """The query and two rows of results."""
-    orders = {
-        "Before: ordered by Hamming distance": index.search(query, SHOWN).ids[0],
-        "After: ordered by kind and content": index.search(query, SHOWN, rank="photo").ids[0],
+    titles = {
+        "hamming": "before: ordered by Hamming distance",
+        "photo": "after: ordered by kind and content",
     }
     font = ImageFont.load_default(15)
     left, high = SIDE + 4 * GAP, SIDE + 30
     sheet = Image.new("RGB", (left + SHOWN * (SIDE + GAP), 2 * high), "white")
     pen = ImageDraw.Draw(sheet)
-    sheet.paste(fit(image), (GAP, high - SIDE // 2))
+    (item,) = index.get([name])
+    sheet.paste(fit(Image.open(item.path).convert("RGB")), (GAP, high - SIDE // 2))
     pen.text((GAP, high - SIDE // 2 - 22), "query", INK, font)
-    for row, (title, names) in enumerate(orders.items()):
+    for row, (rank, title) in enumerate(titles.items()):
         pen.text((left, row * high + 6), title, INK, font)
-        for column, name in enumerate(names):
+        for column, hit in enumerate(results(index, name, rank)):
             place = (left + column * (SIDE + GAP), row * high + 27)
-            sheet.paste(fit(Image.open(photos / name).convert("RGB")), place)
-            if name == own:
-                box = (place[0], place[1], place[0] + SIDE - 1, place[1] + SIDE - 1)
-                pen.rectangle(box, outline=DIFFERENT, width=4)
-    sheet.save(out / "search-before-after.jpg", quality=82, optimize=True)
+            sheet.paste(fit(Image.open(hit.path).convert("RGB")), place)
+    sheet.save(path, quality=82, optimize=True)
 
 
 def fit(image: Image.Image) -> Image.Image:
@@ -102,19 +106,21 @@ def fit(image: Image.Image) -> Image.Image:
 # ---- Class bits and content bits -----------------------------------------------------------------
 
 
-def draw_codes(index: hh.Index, query: hh.Queries, own: str, path: Path) -> None:
-    """The code of the query, and of three photos with the bits that differ from it."""
-    kind = own.split("/")[0]
-    ranked = index.search(query, len(index), rank="photo").ids[0].tolist()
-    same = next(name for name in ranked[20:] if name.split("/")[0] == kind)
-    other = next(name for name in ranked[60:] if name.split("/")[0] != kind)
+def draw_codes(index: hh.Index, name: str, path: Path) -> None:
+    """The code of a photo, and of three others with the bits that differ from it."""
+    (own,) = index.get([name])
+    kind = own.labels[0]
+    found = results(index, name, "photo", len(index))
+    plain = results(index, name, "hamming", len(index))
+    same = next(hit for hit in plain if hit.labels[0] == kind and hit.id != found[0].id)
+    other = next(hit for hit in plain if hit.labels[0] != kind)
     rows = {
-        f"query: a part of a {kind} photo": query.codes(),
-        "the photo itself": index.codes([own]),
-        f"another {kind}": index.codes([same]),
-        f"a {other.split('/')[0]}": index.codes([other]),
+        f"a {kind}": index.codes([name]),
+        "the most similar photo": index.codes([found[0].id]),
+        f"the first {kind} by Hamming distance": index.codes([same.id]),
+        f"the first of another class ({other.labels[0]})": index.codes([other.id]),
     }
-    first, step, high = query.codes(), 5, 44
+    first, step, high = index.codes([name]), 5, 44
     width = 2 + step * (first.bits + first.content_bits) + 24
     lines = [svg_open(width, high * len(rows) + 24)]
     gap = step * first.bits + 20
@@ -143,25 +149,32 @@ def draw_codes(index: hh.Index, query: hh.Queries, own: str, path: Path) -> None
 # ---- The dial ------------------------------------------------------------------------------------
 
 
-def measure_dial(
-    index: hh.Index, queries: hh.Queries, own: np.ndarray, labels: np.ndarray, rows: np.ndarray
-) -> dict:
+def measure_dial(index: hh.Index, folder: Path, count: int) -> dict:
     """How often the photo itself is first, and how many of the next ten have its class."""
+    model = load_model_of(index, folder)
+    codes = index.codes()
+    rows = np.sort(np.random.default_rng(0).permutation(len(codes))[:count])
+    own = codes.ids[rows]
+    items = {item.id: item for item in index.get(codes.ids)}
+    crops = [crop(Image.open(items[name].path).convert("RGB")) for name in own]
+    queries = model.queries([np.array(each) for each in crops])
     found = []
-    label_of = dict(zip(index.codes().ids, labels, strict=True))
     ways = [("hamming", None), ("class", None), *(("photo", weight) for weight in WEIGHTS)]
     for rank, weight in ways:
         ids = index.search(queries, 11, rank=rank, weight=weight).ids
-        first = np.mean(ids[:, 0] == own)
-        ten = np.mean([name in row[:10] for name, row in zip(own, ids, strict=True)])
-        others = [[each for each in row if each != name][:10] for name, row in zip(own, ids)]
-        right = [label_of[each] == labels[at] for at, row in zip(rows, others) for each in row]
+        others = [
+            (name, each)
+            for name, row in zip(own, ids, strict=True)
+            for each in [each for each in row if each != name][:10]
+        ]
+        right = [items[name].labels == items[each].labels for name, each in others]
+        ten = [name in row[:10] for name, row in zip(own, ids, strict=True)]
         found.append(
             {
                 "rank": rank,
                 "weight": weight,
-                "first": round(float(first), 4),
-                "among_ten": round(float(ten), 4),
+                "first": round(float(np.mean(ids[:, 0] == own)), 4),
+                "among_ten": round(float(np.mean(ten)), 4),
                 "same_class": round(float(np.mean(right)), 4),
             }
         )
@@ -202,8 +215,8 @@ def draw_dial(measured: dict, path: Path) -> None:
         points = [place(row["weight"], row[name]) for row in rows]
         path_text = "M" + "L".join(f"{x} {y}" for x, y in points)
         lines.append(f'<path d="{path_text}" fill="none" stroke="{color}" stroke-width="2.5"/>')
-        x, y = points[len(points) // 2 - 1]
-        lines.append(text(x, y + (18 if name == "first" else -10), title, color, anchor="middle"))
+        x, y = points[-1]
+        lines.append(text(x, y + 36, title, color, anchor="end"))
     path.write_text("\n".join([*lines, "</svg>", ""]))
 
 

@@ -325,14 +325,41 @@ def serve(result: Result) -> list[str]:
     return lines
 
 
+def duplicates(result: Result) -> list[str]:
+    """Duplicates among altered copies, compared with imagededup."""
+    files = result["set"]
+    names = files["alterations"]
+    lines = [
+        "## Duplicates",
+        "",
+        *paragraph(
+            f"{files['files']:,} files: {files['originals']:,} photos with one copy per",
+            f"alteration, and {files['others']:,} other photos. *found* is the fraction of",
+            "originals whose copy is found; *wrong pairs* show two different photos. CNN is",
+            "imagededup's, with the backbone of hadahash. The time includes reading the files.",
+        ),
+        f"| method | threshold | pairs | wrong pairs | {' | '.join(names)} | seconds |",
+        "|---|---|---|---|" + "---|" * len(names) + "---|",
+    ]
+    for method, case in result["methods"].items():
+        seconds = case["encode_seconds"] + case["compare_seconds"]
+        for row in case["thresholds"]:
+            recall = " | ".join(f"{row['recall'][name]:.2f}" for name in names)
+            lines.append(
+                f"| {method} | {row['threshold']} | {row['pairs']:,} | {row['false_pairs']:,} "
+                f"| {recall} | {seconds:.0f} |"
+            )
+    return lines
+
+
 def embeddings(result: Result) -> list[str]:
     """Time and memory of a file of embeddings."""
     lines = [
         "## Embeddings",
         "",
         *paragraph(
-            f"A file of {result['rows']:,} vectors of {result['width']} floats, memory-mapped: ITQ is",
-            "fitted on a sample of its rows, all rows are encoded to a code file, indexed, and the",
+            f"A file of {result['rows']:,} vectors of {result['width']} floats, memory-mapped.",
+            "ITQ is fitted on a sample of its rows, all rows are encoded to a code file, and the",
             "index is searched for 10 results by Hamming distance (codes) and by real-valued",
             "queries (values). Peak: resident memory of the process up to the end of the step.",
         ),
@@ -365,5 +392,6 @@ SECTIONS: dict[str, Callable[[Result], list[str]]] = {
     "evaluation": evaluation,
     "serve": serve,
     "decode": decode,
+    "duplicates": duplicates,
     "embeddings": embeddings,
 }

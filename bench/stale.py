@@ -15,6 +15,7 @@ _EMBEDDINGS = ("data/embeddings.py", "data/embedding_files.py", "encoding.py", "
 MEASURED = {
     "codes": ("codebooks", "data", "fitting.py", "methods", "networks", "packing.py", "training"),
     "decode": tuple(f"data/{name}.py" for name in ("colors", "headers", "images", "squares")),
+    "duplicates": ("content.py", "data", "encoding.py", "index", "networks", *_CODES),
     "embeddings": ("preparing.py", *_EMBEDDINGS),
     "evaluation": ("evaluation", *_CODES),
     "label_free": ("methods/lsh.py", "pretrained", *_EMBEDDINGS),

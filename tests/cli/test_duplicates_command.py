@@ -11,8 +11,9 @@ from PIL import Image
 from toys import make_toy, tiny_hasher, write_folder
 
 from hadahash import Codes, Index
-from hadahash.photos import PhotoDuplicates
+from hadahash.photos import PhotoDuplicates, default_rank
 from hadahash.photos import duplicates as module
+from hadahash.ranking import Ranking
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +140,28 @@ def test_an_index_without_content_bits_says_so(run, tmp_path):
     assert PhotoDuplicates(tmp_path / "i").default_threshold == 0
 
 
-def test_bad_arguments_are_refused_in_one_line(run, index, photos):
+def test_a_folder_of_photos_is_indexed_first(run, index, photos, monkeypatch):
+    built = []
+    monkeypatch.setattr(
+        "hadahash.photos.build_or_update", lambda path, **options: built.append(path) or index
+    )
+    assert groups_of(run, photos) == groups_of(run, index) and built == [photos]
+
+
+def test_codes_made_without_labels_are_compared(tmp_path):
+    codes = Codes.from_values(np.random.default_rng(0).standard_normal((20, 64)))
+    Index.build(codes, ranking=Ranking()).save(tmp_path / "i")
+    photos = PhotoDuplicates(tmp_path / "i")
+    assert photos.compares_content and photos.default_threshold == 4 and not len(photos.find())
+    assert default_rank(photos.index) == "class"
+
+
+def test_bad_arguments_are_refused_in_one_line(run, index, photos, tmp_path):
+    (tmp_path / "empty").mkdir()
     for arguments, words in (
         ((index, "--threshold", -1), "threshold must be"),
-        ((photos,), "contains no index"),
+        ((tmp_path / "empty",), "contains no images"),
+        ((tmp_path / "nowhere",), "contains no index"),
     ):
         code, out, err = run("duplicates", *arguments)
         assert code in (1, 2) and out == "" and words in err and err.count("\n") == 1

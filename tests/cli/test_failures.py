@@ -130,6 +130,7 @@ COMMANDS = [
     "index remove INDEX PATH",
     "index info PATH",
     "index duplicates PATH",
+    "duplicates PATH",
     "search PATH PATH",
     "search INDEX PATH",
     "serve PATH",

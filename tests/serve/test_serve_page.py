@@ -143,6 +143,56 @@ def test_upload_results_and_click_through(visitor, toy_collection):
     assert "#id=" in page.url
 
 
+@pytest.fixture(scope="module")
+def two_part_address(two_part_collection):
+    with in_thread(two_part_collection) as address:
+        yield address
+
+
+def json_of(request):
+    """The JSON body of a request; empty if it has none."""
+    is_json = request.headers.get("content-type") == "application/json"
+    return request.post_data_json if is_json else {}
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+def test_the_dial_between_kind_and_photo(browser, two_part_address, two_part_collection, size):
+    visitor = Visitor(browser, two_part_address, size)
+    page, asked = visitor.page, []
+    page.on("request", lambda request: asked.append(json_of(request)))
+    expect(page.locator("#facts")).to_contain_text(
+        "48 images · 16 + 16-bit codes" if size == "desk" else "48 images"
+    )
+    dial = page.locator("#dial")
+    expect(dial).to_be_visible()
+    visitor.upload(two_part_collection.root / "photos" / "red" / "002.png")
+    expect(visitor.hits).to_have_count(24)
+    assert visitor.hits.first.locator(".distance").inner_text() == "same photo"
+    assert visitor.hits.nth(1).locator(".place").inner_text() == "2"
+    dial.focus()
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    expect(dial).to_have_attribute("aria-valuetext", "more of the same photo")
+    weight = two_part_collection.index.ranking.content_weight * 2.5**4
+    with page.expect_response(
+        lambda each: json_of(each.request).get("weight") == weight
+    ) as received:
+        page.keyboard.press("End")
+    answer = received.value.json()
+    assert answer["rank"] == "photo" and answer["weight"] == pytest.approx(weight)
+    searches = [each for each in asked if each]
+    assert searches and all(each["values"] for each in searches), "the image is sent once"
+    expect(dial).to_have_attribute("aria-valuetext", "same photo")
+    page.reload()
+    expect(dial).to_have_value("4")
+    visitor.close()
+
+
+def test_no_dial_without_content_bits(visitor):
+    expect(visitor.page.locator("#grid .hit").first).to_be_visible()
+    expect(visitor.page.locator("#dial-box")).to_be_hidden()
+
+
 def test_filter_and_sliders(visitor, toy_collection):
     page = visitor.page
     visitor.upload(toy_collection.root / "photos" / "red" / "002.png")

@@ -9,37 +9,47 @@ import typer
 
 from ..errors import UsageError
 from . import options, output
+from .folders import as_index
 
 if TYPE_CHECKING:
     from ..index import DuplicateGroup, Duplicates
     from ..photos import PhotoDuplicates
 
+Source = Annotated[
+    Path,
+    typer.Argument(help="Folder of an index, or of photos, which are indexed first."),
+]
+Threshold = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        help="Two files are linked if at most this number of content bits differs. Default: "
+        "a sixteenth of the content bits."
+    ),
+]
+Dismiss = Annotated[
+    Optional[list[int]],  # noqa: UP045
+    typer.Option(
+        metavar="GROUP", help="Do not show this group again (its number). May be repeated."
+    ),
+]
+DismissedFile = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(help="File with dismissed groups; default: dismissed.json in the index."),
+]
+Page = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(help="Also write an HTML page with the images, side by side, to this file."),
+]
+
 
 def duplicates(
-    index: Annotated[Path, typer.Argument(help="Folder of an index.")],
-    threshold: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            help="Two files are linked if at most this number of content bits differs. Default: "
-            "an eighth of the content bits."
-        ),
-    ] = None,
+    index: Source,
+    threshold: Threshold = None,
     limit: Annotated[int, typer.Option(help="Number of groups to show; 0: all.")] = 20,
     skip: Annotated[int, typer.Option(help="Number of groups to skip, to page on.")] = 0,
-    dismiss: Annotated[
-        Optional[list[int]],  # noqa: UP045
-        typer.Option(
-            metavar="GROUP", help="Do not show this group again (its number). May be repeated."
-        ),
-    ] = None,
-    dismissed: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="File with dismissed groups; default: dismissed.json in the index."),
-    ] = None,
-    html: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Also write an HTML page with the images, side by side, to this file."),
-    ] = None,
+    dismiss: Dismiss = None,
+    dismissed: DismissedFile = None,
+    html: Page = None,
     json: options.Json = False,
 ) -> None:
     """Find groups of files that show the same photo: equal files and altered copies.
@@ -48,14 +58,14 @@ def duplicates(
     the index: a smaller --threshold needs no new one. A group that was dismissed is shown again
     when another file joins it.
 
-    Example: hadahash duplicates photos.index --html duplicates.html
+    Example: hadahash duplicates photos/ --html duplicates.html
     """
     from ..photos import PhotoDuplicates
 
     for name, value in (("--limit", limit), ("--skip", skip)):
         if value < 0:
             raise UsageError(f"{name} must be >= 0, got {value}.")
-    photos = PhotoDuplicates(index, dismissed=dismissed)
+    photos = PhotoDuplicates(as_index(index), dismissed=dismissed)
     if not photos.compares_content:
         output.info(
             "This index has no content bits, so a group may be a whole class. Train with content "

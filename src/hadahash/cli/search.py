@@ -14,46 +14,54 @@ if TYPE_CHECKING:
     from ..index import Index
     from ..photos import SearchHit
 
+ItemId = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--id", help="Search from this item of the index instead; needs no model."),
+]
+Vector = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(help="Search from this vector (.npy) in an index of embeddings instead."),
+]
+Rank = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        help="Order: hamming (distance of the class bits), class (probability of sharing a "
+        "class), photo (class and content). Default: photo if the index has content bits, "
+        "class if its codes were made without labels, else hamming."
+    ),
+]
+Weight = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        help="Weight of the content for --rank photo: 0 looks at the kind only, large values "
+        "at the photo only. Default: that of the model."
+    ),
+]
+Radius = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(help="Maximum Hamming distance of the class bits."),
+]
+Label = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(help="Only results with this label. May be repeated."),
+]
+Sheet = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--sheet", help="Also write an HTML page with the images to this file."),
+]
+
 
 def search(
     index: Annotated[Path, typer.Argument(help="Folder of an index.")],
     image: Annotated[Optional[Path], typer.Argument(help="The query image.")] = None,  # noqa: UP045
-    id_: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--id", help="Search from this item of the index instead; needs no model."),
-    ] = None,
-    vector: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Search from this vector (.npy) in an index of embeddings instead."),
-    ] = None,
+    id_: ItemId = None,
+    vector: Vector = None,
     k: Annotated[int, typer.Option("-k", help="Number of results.")] = 10,
-    rank: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            help="Order: hamming (distance of the class bits), class (probability of sharing a "
-            "class; real-valued queries for itq and lsh), photo (class and content). "
-            "Default: photo if the index has content bits, class for itq and lsh, else hamming."
-        ),
-    ] = None,
-    weight: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(
-            help="Weight of the content for --rank photo: 0 looks at the kind only, large values "
-            "at the photo only. Default: that of the model."
-        ),
-    ] = None,
-    radius: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Maximum Hamming distance of the class bits."),
-    ] = None,
-    label: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(help="Only results with this label. May be repeated."),
-    ] = None,
-    page: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--sheet", help="Also write an HTML page with the images to this file."),
-    ] = None,
+    rank: Rank = None,
+    weight: Weight = None,
+    radius: Radius = None,
+    label: Label = None,
+    page: Sheet = None,
     run: options.Run = None,
     json: options.Json = False,
     device: options.Device = "auto",

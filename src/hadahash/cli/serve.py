@@ -10,36 +10,45 @@ import typer
 from ..errors import MissingExtraError
 from ..settings import from_mapping, parse_assignments
 from . import options, output
+from .folders import as_index
+
+Source = Annotated[
+    Path,
+    typer.Argument(help="Folder of the index, or of photos, which are indexed first."),
+]
+Images = Annotated[
+    Optional[list[Path]],  # noqa: UP045
+    typer.Option(help="Folder of the images; default: the indexed folder. May be repeated."),
+]
+ReadToken = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        envvar="HADAHASH_READ_TOKEN",
+        help="Bearer token required for search requests.",
+        show_default=False,
+    ),
+]
+WriteToken = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        envvar="HADAHASH_WRITE_TOKEN",
+        help="Bearer token required to change the index.",
+        show_default=False,
+    ),
+]
 
 
 def serve(
-    index: Annotated[Path, typer.Argument(help="Folder of the index.")],
+    index: Source,
     run: options.Run = None,
-    images: Annotated[
-        Optional[list[Path]],  # noqa: UP045
-        typer.Option(help="Folder of the images; default: the indexed folder. May be repeated."),
-    ] = None,
+    images: Images = None,
     host: Annotated[
         str,
         typer.Option(help="Address to listen on; any other than loopback requires a read token."),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0: any free port.")] = 8000,
-    read_token: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            envvar="HADAHASH_READ_TOKEN",
-            help="Bearer token required for search requests.",
-            show_default=False,
-        ),
-    ] = None,
-    write_token: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            envvar="HADAHASH_WRITE_TOKEN",
-            help="Bearer token required to change the index.",
-            show_default=False,
-        ),
-    ] = None,
+    read_token: ReadToken = None,
+    write_token: WriteToken = None,
     device: options.Device = "auto",
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -64,4 +73,4 @@ def serve(
         "device": device,
     }
     settings = from_mapping(ServeSettings, values | parse_assignments(set_ or []))
-    run_server(resolve_config(index, run, images or ()), settings, output.result)
+    run_server(resolve_config(as_index(index), run, images or ()), settings, output.result)

@@ -83,9 +83,12 @@ class Embeddings:
         if count and np.array_equal(indices, np.arange(first, first + count)):
             stamp = None if self.stamp is None else f"{self.stamp} {first}:{first + count}"
             return Embeddings(self.array[first : first + count], stamp, self.mapped)
-        taken = Embeddings(self.array[indices])
-        self._release()
-        return taken
+        taken = np.empty((count, self.width), self.array.dtype)
+        for start in range(0, count, BATCH // 4):  # a row of a file maps the pages around it too
+            part = slice(start, start + BATCH // 4)
+            taken[part] = self.array[indices[part]]
+            self._release()
+        return Embeddings(taken)
 
     def batches(self, size: int | None = None) -> Iterator[VectorBatch]:
         """Read all rows in order.

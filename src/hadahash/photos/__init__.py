@@ -2,7 +2,7 @@
 
 from .build import Build, BuildOptions, build_or_update
 from .catalog import CATALOG, Catalog
-from .duplicates import PhotoDuplicates, default_threshold
+from .duplicates import PhotoDuplicates, default_threshold, same_photo_threshold
 from .meta import image_folders, recorded_meta, scan_options
 from .models import check_model, load_model_of, shorten_for
 from .plan import SyncPlan, SyncSummary
@@ -44,6 +44,7 @@ __all__ = [
     "image_folders",
     "load_model_of",
     "recorded_meta",
+    "same_photo_threshold",
     "scan_folder",
     "scan_options",
     "scan_paths",

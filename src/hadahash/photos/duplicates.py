@@ -1,8 +1,8 @@
 """Groups of files that show the same photo, with a memory of what the user has dismissed.
 
 Two files are linked if their content bits differ in at most `threshold` bits, or if the files are
-equal. In the folder of the index, duplicates.json keeps the last search, so that a smaller threshold
-needs no new one, and dismissed.json the groups that are not shown again.
+equal. In the folder of the index, duplicates.json keeps the last search, so that a smaller
+threshold needs no new one, and dismissed.json the groups that are not shown again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from ..errors import StorageError, UsageError
 from ..index import Dismissed, DuplicateGroup, Duplicates, Index, find_duplicates
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog
+from .search import is_label_free
 
 if TYPE_CHECKING:
     from ..index.items import Id
 
 LAST_SEARCH = "duplicates.json"
 DISMISSED = "dismissed.json"
-_SAME_PHOTO = 0.125  # fraction of the content bits, chosen in docs/ranking.md
+_SAME_PHOTO = 0.0625  # fraction of the content bits, chosen in docs/ranking.md
 
 Progress = Callable[[int], object]
 
@@ -55,9 +56,24 @@ def default_threshold(bits: int) -> int:
 
     Example:
         >>> default_threshold(128), default_threshold(64)
-        (16, 8)
+        (8, 4)
     """
     return int(_SAME_PHOTO * bits)
+
+
+def same_photo_threshold(index: Index) -> int | None:
+    """The default threshold of an index.
+
+    Args:
+        index: The index.
+
+    Returns:
+        The number of content bits, or of the bits of label-free codes, that may differ; None if the
+        codes tell only classes apart.
+    """
+    if not index.content_bits and not is_label_free(index):
+        return None
+    return default_threshold(index.content_bits or index.bits)
 
 
 class PhotoDuplicates:
@@ -84,15 +100,12 @@ class PhotoDuplicates:
     @property
     def compares_content(self) -> bool:
         """Whether bits are compared that tell photos apart, not only classes."""
-        ranking = self.index.ranking
-        label_free = ranking is not None and ranking.codewords is None
-        return bool(self.index.content_bits) or label_free
+        return bool(self.index.content_bits) or is_label_free(self.index)
 
     @property
     def default_threshold(self) -> int:
         """The threshold of a search where none is given; 0 if only classes are told apart."""
-        bits = self.index.content_bits or self.index.bits
-        return default_threshold(bits) if self.compares_content else 0
+        return same_photo_threshold(self.index) or 0
 
     def find(self, threshold: int | None = None, *, progress: Progress | None = None) -> Duplicates:
         """Find the groups that were not dismissed.

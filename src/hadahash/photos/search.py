@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UsageError, unknown
-from ..ranking import RANKS
+from ..ranking import RANKS, Rank
 
 if TYPE_CHECKING:
     from ..index import Index, Neighbor
@@ -35,7 +35,7 @@ class SearchHit(NamedTuple):
     content_distance: int | None = None
 
 
-def available_ranks(index: Index, *, content: bool = True) -> list[str]:
+def available_ranks(index: Index, *, content: bool = True) -> list[Rank]:
     """The rankings that an index can answer.
 
     Args:
@@ -45,17 +45,20 @@ def available_ranks(index: Index, *, content: bool = True) -> list[str]:
     Returns:
         Names of `hadahash.ranking.RANKS`.
     """
-    if index.ranking is None:
-        return ["hamming"]
-    return ["hamming", "class", *(["photo"] if index.content_bits and content else [])]
+    ranks: list[Rank] = ["hamming"]
+    if index.ranking is not None:
+        ranks.append("class")
+        if index.content_bits and content:
+            ranks.append("photo")
+    return ranks
 
 
-def default_rank(index: Index, *, content: bool = True) -> str:
+def default_rank(index: Index, *, content: bool = True) -> Rank:
     """The ranking that puts the most similar photos first.
 
-    With content bits it is "photo". Codes without classes (itq, lsh) are ranked by the real values
-    of the query, which is "class" without codewords. Otherwise it is "hamming": ranked by the
-    probability of sharing a class alone, an image would not even find itself.
+    With content bits it is "photo". Codes made without labels are content themselves: for them it
+    is "class", which compares the query's real values with the codes. Otherwise it is "hamming":
+    ranked by the probability of sharing a class alone, an image would not even find itself.
 
     Args:
         index: The index.
@@ -66,8 +69,15 @@ def default_rank(index: Index, *, content: bool = True) -> str:
     """
     if "photo" in available_ranks(index, content=content):
         return "photo"
-    real_values = index.ranking is not None and not index.ranking.classes
-    return "class" if real_values and index.ranking.codewords is None else "hamming"
+    return "class" if is_label_free(index) else "hamming"
+
+
+def is_label_free(index: Index) -> bool:
+    """Whether the codes were made without labels, so that they tell photos apart."""
+    ranking = index.ranking
+    return ranking is not None and not (
+        index.content_bits or ranking.classes or ranking.codewords is not None
+    )
 
 
 def content_weight(index: Index) -> float | None:

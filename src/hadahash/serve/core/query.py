@@ -15,6 +15,7 @@ from ...errors import UsageError
 from ...index import Item
 from ...photos import available_ranks, content_weight, default_rank
 from ...queries import Queries
+from ...ranking import Rank
 from ..problem import invalid, unknown_id
 from .collection import Collection, Packed
 from .names import Id
@@ -46,7 +47,7 @@ class SearchQuery:
     k: int = 10
     radius: int | None = None
     labels: tuple[str, ...] = ()
-    rank: str | None = None
+    rank: Rank | None = None
     weight: float | None = None
 
 
@@ -62,7 +63,7 @@ class NewItem:
 
 def choose_rank(
     query: SearchQuery, resolved: Queries, collection: Collection
-) -> tuple[str, float | None]:
+) -> tuple[Rank, float | None]:
     """Choose the ranking of a search.
 
     Args:

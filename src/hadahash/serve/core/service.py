@@ -15,6 +15,7 @@ from ...codes import Codes
 from ...errors import HadaHashError
 from ...index import Item, Neighbor
 from ...queries import Queries
+from ...ranking import Rank
 from ..problem import Problem, busy, invalid
 from ..settings import ServeSettings
 from .batcher import Batcher
@@ -52,7 +53,7 @@ class Found(NamedTuple):
     item: Item | None  # the query, if it is an item of the index
     query: Queries
     real: bool  # whether the query has real values, not only bits
-    rank: str
+    rank: Rank
     weight: float | None
     neighbors: list[tuple[Neighbor, bool]]  # and whether it has an image
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
 from ... import __version__
-from ...photos import available_ranks, content_weight, default_rank, default_threshold
+from ...photos import available_ranks, content_weight, default_rank, same_photo_threshold
 from ..core.overview import Overview
 from ..core.service import Service
 from . import schema
@@ -67,7 +67,7 @@ def _stats(service: Service, overview: Overview) -> schema.Stats:
         ranks=available_ranks(index),
         rank=default_rank(index),
         weight=content_weight(index),
-        same_photo=default_threshold(index.content_bits) if index.content_bits else None,
+        same_photo=same_photo_threshold(index),
         engine=index.engine,
         model={
             "method": model.config.method,

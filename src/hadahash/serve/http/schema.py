@@ -184,7 +184,8 @@ class Stats(BaseModel):
     rank: Rank = Field(description="Default of `rank`.")
     weight: float | None = Field(description="Default of `weight`; null without content bits.")
     same_photo: int | None = Field(
-        description="Up to this distance of the content bits, two photos are called the same."
+        description="Up to this number of differing content bits (or bits, if the codes were made "
+        "without labels) two photos are called the same; null if codes tell only classes apart."
     )
     engine: str
     model: dict[str, Any]

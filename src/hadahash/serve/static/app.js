@@ -171,7 +171,7 @@ function card(hit, query, place) {
   button.append(photo(hit, query, place), about(hit, query));
   if (query) {
     const names = [...hit.labels, hit.name].join(", ");
-    button.setAttribute("aria-label", `${place}. ${names}, ${description(hit, state.stats)}. Search from this image.`);
+    button.setAttribute("aria-label", `${names}, ${description(hit, state.stats)}. Search from this image.`);
   }
   button.addEventListener("click", () => searchFromItem(hit.id));
   return button;
@@ -251,7 +251,8 @@ async function start() {
 
 function showStats(stats, points) {
   $("items").textContent = `${number(stats.items)} images`;
-  $("model").textContent = ` · ${stats.bits}-bit codes · ${stats.model.method} on ${stats.model.backbone}`;
+  const bits = stats.content_bits ? `${stats.bits} + ${stats.content_bits}` : stats.bits;
+  $("model").textContent = ` · ${bits}-bit codes · ${stats.model.method} on ${stats.model.backbone}`;
   $("notice").hidden = stats.images_found;
   $("radius").max = $("radius").value = stats.bits;
   $("k").max = Math.min(MAX_RESULTS, stats.limits.max_k);

@@ -5,25 +5,31 @@ export const number = (value) => value.toLocaleString("en");
 // Content bits estimate the angle between two images: all equal is 0, half of them is a right angle.
 const percent = (distance, bits) => Math.max(0, Math.round(100 * Math.cos((Math.PI * distance) / bits)));
 
-const isSame = (hit, stats) => hit.content_distance !== null && hit.content_distance <= stats.same_photo;
+// The number of bits that say how much two images look alike: content bits, or codes made without labels.
+const lookOf = (hit, stats) => hit.content_distance ?? (stats.content_bits || stats.same_photo === null ? null : hit.distance);
+
+function isSame(hit, stats) {
+  const look = lookOf(hit, stats);
+  return look !== null && look <= stats.same_photo;
+}
 
 // The badge of a result.
 export function similarity(hit, stats) {
-  if (hit.content_distance === null) return String(hit.distance);
-  return isSame(hit, stats) ? "same photo" : `${percent(hit.content_distance, stats.content_bits)} % alike`;
+  const look = lookOf(hit, stats);
+  if (look === null) return String(hit.distance);
+  return isSame(hit, stats) ? "same photo" : `${percent(look, stats.content_bits || stats.bits)} % alike`;
 }
 
 // The same for screen readers.
 export function description(hit, stats) {
-  const bits = `${hit.distance} of ${stats.bits} bits differ`;
-  return hit.content_distance === null ? bits : similarity(hit, stats);
+  return lookOf(hit, stats) === null ? `${hit.distance} of ${stats.bits} bits differ` : similarity(hit, stats);
 }
 
 export function summary(hits, { exact }, stats) {
   if (!hits.length) return "No image within this distance. Raise “Maximum distance” or choose more labels.";
   const count = `${number(hits.length)} most similar of ${number(stats.items)} images`;
   const end = exact ? "" : " Approximate search.";
-  if (hits[0].content_distance !== null) return `${count}, ${photos(hits, stats)}.${end}`;
+  if (lookOf(hits[0], stats) !== null) return `${count}${photos(hits, stats)}.${end}`;
   const farthest = Math.max(...hits.map((hit) => hit.distance));
   const range = farthest ? `at most ${farthest} of ${stats.bits} bits differ` : "all have the same code";
   return `${count}; ${range}.${end}`;
@@ -31,8 +37,8 @@ export function summary(hits, { exact }, stats) {
 
 function photos(hits, stats) {
   const same = hits.filter((hit) => isSame(hit, stats)).length;
-  if (!same) return "most similar first";
-  return same === 1 ? "one of them the same photo" : `${number(same)} of them the same photo`;
+  if (!same) return "";
+  return same === 1 ? "; one of them is the same photo" : `; ${number(same)} of them are the same photo`;
 }
 
 // The dial between "same kind" and "same photo": its middle is the model's own weight.
