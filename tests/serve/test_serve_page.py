@@ -193,6 +193,25 @@ def test_no_dial_without_content_bits(visitor):
     expect(visitor.page.locator("#dial-box")).to_be_hidden()
 
 
+def test_a_label_that_no_item_has_any_more_is_an_error_on_the_page(visitor, toy_collection):
+    page = visitor.page
+    visitor.upload(toy_collection.root / "photos" / "red" / "002.png")
+    expect(visitor.hits).to_have_count(24)
+    page.route(
+        "**/v1/search",
+        lambda route: route.continue_(
+            post_data=route.request.post_data.replace('["blue"]', '["bleu"]')
+        ),
+    )
+    visitor.open_filters()
+    page.get_by_role("button", name="blue", exact=True).click()
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("Unknown label 'bleu'. Did you mean 'blue'?")
+    page.unroute("**/v1/search")
+    page.get_by_role("button", name="blue", exact=True).click()
+    expect(alert).to_be_hidden()
+
+
 def test_filter_and_sliders(visitor, toy_collection):
     page = visitor.page
     visitor.upload(toy_collection.root / "photos" / "red" / "002.png")

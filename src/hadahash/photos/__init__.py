@@ -10,6 +10,7 @@ from .scan import Photo, Scan, ScanOptions, scan_folder, scan_paths, scan_source
 from .search import (
     SearchHit,
     available_ranks,
+    check_labels,
     check_rank,
     content_weight,
     default_rank,
@@ -34,6 +35,7 @@ __all__ = [
     "SyncSummary",
     "available_ranks",
     "build_or_update",
+    "check_labels",
     "check_model",
     "check_rank",
     "content_weight",
