@@ -55,6 +55,26 @@ def test_building_again_and_adding_and_removing(run, saved, toy_folder, built, t
     assert code == 0 and "1 removed, 51 left" in out and len(Index.open(built)) == 51
 
 
+def test_missing_photos_are_reported(run, saved, toy_folder, tmp_path, monkeypatch):
+    photos, index = toy_folder, tmp_path / "i"
+    run("index", "build", saved, photos, "--out", index)
+    served: list[object] = []
+    monkeypatch.setattr("hadahash.serve.server.serve", lambda *given: served.append(given))
+    assert "missing" not in run("index", "info", index)[2] + run("serve", index)[2]
+    photos.rename(tmp_path / "moved")
+    remedy = f"hadahash index build FOLDER --out {index} --moved, or once: hadahash serve {index}"
+    for command in (("index", "info", index), ("serve", index)):
+        code, _, err = run(*command)
+        assert code == 0 and f"Photos are missing: {photos} does not exist." in err
+        assert remedy in err and err.count("\n") == 1
+    assert run("serve", index, "--images", tmp_path / "moved")[2] == ""
+    photos.mkdir()
+    for command in (("index", "info", index), ("serve", index)):
+        assert f"{photos} contains none of those that were checked." in run(*command)[2]
+    run("index", "build", tmp_path / "moved", "--out", index, "--moved")
+    assert run("index", "info", index)[2] == "" and len(served) == 4
+
+
 def test_info(run, built, saved, toy_folder):
     code, out, _ = run("index", "info", built, "--verify", "--json")
     figures = json.loads(out)

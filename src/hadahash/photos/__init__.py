@@ -3,7 +3,7 @@
 from .build import Build, BuildOptions, build_or_update
 from .catalog import CATALOG, Catalog
 from .duplicates import PhotoDuplicates, default_threshold, same_photo_threshold
-from .meta import image_folders, recorded_meta, scan_options
+from .meta import image_folders, missing_photos, recorded_meta, scan_options
 from .models import check_model, load_model_of, shorten_for
 from .plan import SyncPlan, SyncSummary
 from .scan import Photo, Scan, ScanOptions, scan_folder, scan_paths, scan_source
@@ -45,6 +45,7 @@ __all__ = [
     "find_similar_to",
     "image_folders",
     "load_model_of",
+    "missing_photos",
     "recorded_meta",
     "same_photo_threshold",
     "scan_folder",
