@@ -4,7 +4,7 @@ from .build import Build, BuildOptions, build_or_update
 from .catalog import CATALOG, Catalog
 from .duplicates import PhotoDuplicates, default_threshold, same_photo_threshold
 from .meta import image_folders, missing_photos, recorded_meta, scan_options
-from .models import check_model, load_model_of, shorten_for
+from .models import check_model, load_model_of, shorten_for, unknown_run
 from .plan import SyncPlan, SyncSummary
 from .scan import Photo, Scan, ScanOptions, scan_folder, scan_paths, scan_source
 from .search import (
@@ -53,4 +53,5 @@ __all__ = [
     "scan_paths",
     "scan_source",
     "shorten_for",
+    "unknown_run",
 ]

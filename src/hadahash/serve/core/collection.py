@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...errors import UsageError
 from ...index import Index, Item, Neighbor
 from ...index.items import id_array
-from ...photos import check_labels, check_model, image_folders, load_model_of
+from ...photos import check_labels, check_model, image_folders, load_model_of, unknown_run
 from ..problem import unknown_label
 from . import names
 from .names import Id
@@ -58,18 +58,15 @@ def resolve_config(
         UsageError: If the model is not known or a folder does not exist.
         StorageError: If the index cannot be read.
     """
-    meta = Index.open(index).meta
-    if run is None and "run" not in meta:
-        raise UsageError(
-            f"{index} does not record the model of its codes. "
-            f"Give its run: hadahash serve {index} --run RUN"
-        )
+    opened = Index.open(index)
+    if run is None and "run" not in opened.meta:
+        raise unknown_run(opened, index)
     if run is not None and not run.is_dir():
         raise UsageError(f"{run} is not a folder. Give the run that made the index with --run.")
     for folder in images:
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder. Give the image folder with --images.")
-    return ServeConfig(index, run, tuple(images or image_folders(meta)))
+    return ServeConfig(index, run, tuple(images or image_folders(opened.meta)))
 
 
 class Collection:
