@@ -46,7 +46,9 @@ def test_the_examples_of_the_page_run(make, tmp_path, monkeypatch):
     for number in (1, 2, 3, 4):
         ids = np.array([f"cat/{number}-{each}.jpg" for each in range(5)])
         make(5, 64, ids).save(tmp_path / "codes" / f"{number}.npz")
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "scale.md").read_text(), re.DOTALL)
+    text = (ROOT / "docs" / "scale.md").read_text()
+    found = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    blocks = [block for block in found if "hh.Codes.load" in block]  # the others need a model
     assert len(blocks) == 2
     for block in blocks:
         exec(block, {})

@@ -396,7 +396,7 @@ class Blocked:
 
     def __getattr__(self, name):
         value = getattr(self._index, name)
-        if name in ("bits", "engine", "meta"):
+        if name in ("bits", "content_bits", "engine", "meta", "ranking"):  # plain attributes
             return value
         self._wait()
         return value

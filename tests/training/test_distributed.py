@@ -183,7 +183,7 @@ def test_the_process_group_comes_before_the_network(toy, monkeypatch):
 def test_the_first_process_opens_the_data_before_the_others(tmp_path, monkeypatch, rank):
     """A data set is downloaded only once."""
     photos = write_folder(tmp_path / "photos", *make_toy(48, seed=2))
-    order, open_dataset = [], training.open_dataset
+    order, opened = [], DataSpec.open
 
     class Processes(SingleProcess):
         def barrier(self):
@@ -192,12 +192,9 @@ def test_the_first_process_opens_the_data_before_the_others(tmp_path, monkeypatc
     Processes.rank = rank
     monkeypatch.setattr(training, "current_processes", Processes)
     monkeypatch.setattr(
-        training,
-        "open_dataset",
-        lambda *arguments, **options: (
-            order.append("open"),
-            open_dataset(*arguments, **options),
-        )[1],
+        DataSpec,
+        "open",
+        lambda *arguments, **options: (order.append("open"), opened(*arguments, **options))[1],
     )
     model = train_run(tiny_config(frozen=True, epochs=1), DataSpec(str(photos)), tmp_path / "run")
     assert order == (["open", "barrier"] if rank == 0 else ["barrier", "open"])

@@ -22,6 +22,7 @@ METHOD_NAMES = (
     "hcdh-c",
     "hcdh-far",
     "hcdh-h",
+    "hcdh-plus",
     "hcsdh",
     "itq",
     "ksh",
