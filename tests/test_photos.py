@@ -285,7 +285,7 @@ def test_models_folders_and_engines_are_not_mixed(build, saved, toy, toy_folder,
         load_model_of(photos.index, folder)
     assert load_model_of(photos.index, folder, saved).bits == 16
     del photos.index.meta["run"]
-    with pytest.raises(UsageError, match="does not record which model"):
+    with pytest.raises(UsageError, match=r"the run of its model \w{12}\. Pass it with --run"):
         load_model_of(photos.index, folder)
 
 

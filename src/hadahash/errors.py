@@ -144,6 +144,9 @@ def from_os_error(action: str, path: object, error: OSError) -> StorageError:
     return StorageError(f"Cannot {action} {path}: {error.strerror or error}. {remedy}")
 
 
+_MOST_COMPARED = 10_000  # names; the comparison with more takes longer than a second
+
+
 def unknown(kind: str, got: str, known: Iterable[str]) -> UsageError:
     """The error for an unknown name: suggests the closest one and lists the known names.
 
@@ -159,7 +162,7 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> UsageError:
     "Unknown method 'hcdhh'. Did you mean 'hcdh'? Known: hcdh, lsh."
     """
     names = sorted(set(known))
-    near = get_close_matches(str(got), names, n=8)
+    near = get_close_matches(str(got), names, n=8) if len(names) <= _MOST_COMPARED else []
     hint = f" Did you mean '{near[0]}'?" if near else ""
     listed = names if len(names) <= 60 else [*(near or names[:8]), f"... ({len(names)} in all)"]
-    return UsageError(f"Unknown {kind} '{got}'.{hint} Known: {', '.join(listed)}.")
+    return UsageError(f"Unknown {kind} '{got}'.{hint} Known: {', '.join(listed) or 'none'}.")

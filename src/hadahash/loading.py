@@ -105,6 +105,7 @@ def _from_stored(stored: StoredModel, device: torch.device) -> HashModel:
         config=config,
         info=info,
         precision=str(manifest.get("precision", "bf16")),  # version 0.1 encoded in bf16 on a GPU
+        folder=stored.path.parent.resolve(),
         **fitted,
     )
     if same:  # the digest of the file has been checked

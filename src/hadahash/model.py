@@ -47,6 +47,7 @@ class HashModel:
         precision: Precision of the backbone when encoding on a GPU.
         ranking: How results are ranked by the probability of sharing a class and by content; fitted
             on the training images.
+        folder: The folder it was loaded from; None if it was not loaded.
 
     Example:
         >>> model = HashModel.load("runs/photos")            # doctest: +SKIP
@@ -61,6 +62,7 @@ class HashModel:
     info: Mapping[str, Any] = field(default_factory=dict)
     precision: str = "fp32"
     ranking: Ranking = None  # type: ignore[assignment]
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         if self.ranking is None:  # a model of an earlier version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 from toys import make_toy, tiny_hasher, write_folder
 
-from hadahash import Codes, Index
+from hadahash import Codes, HashModel, Index
+from hadahash.errors import UsageError
 
 
 @pytest.fixture
@@ -53,6 +55,26 @@ def test_building_again_and_adding_and_removing(run, saved, toy_folder, built, t
     assert code == 2 and "does not have 'nobody'" in err and len(Index.open(built)) == 52
     code, out, _ = run("index", "remove", built, "more/red/002.png")
     assert code == 0 and "1 removed, 51 left" in out and len(Index.open(built)) == 51
+
+
+def test_missing_photos_are_reported(run, saved, toy_folder, tmp_path, monkeypatch):
+    photos, index = toy_folder, tmp_path / "i"
+    run("index", "build", saved, photos, "--out", index)
+    served: list[object] = []
+    monkeypatch.setattr("hadahash.serve.server.serve", lambda *given: served.append(given))
+    assert "missing" not in run("index", "info", index)[2] + run("serve", index)[2]
+    photos.rename(tmp_path / "moved")
+    remedy = f"hadahash index build FOLDER --out {index} --moved, or once: hadahash serve {index}"
+    for command in (("index", "info", index), ("serve", index)):
+        code, _, err = run(*command)
+        assert code == 0 and f"Photos are missing: {photos} does not exist." in err
+        assert remedy in err and err.count("\n") == 1
+    assert run("serve", index, "--images", tmp_path / "moved")[2] == ""
+    photos.mkdir()
+    for command in (("index", "info", index), ("serve", index)):
+        assert f"{photos} contains none of those that were checked." in run(*command)[2]
+    run("index", "build", tmp_path / "moved", "--out", index, "--moved")
+    assert run("index", "info", index)[2] == "" and len(served) == 4
 
 
 def test_info(run, built, saved, toy_folder):
@@ -211,6 +233,28 @@ def test_ids_that_are_numbers(run, tmp_path):
     assert Index.open(tmp_path / "i").ids.tolist() == [6]
     code, _, err = run("search", tmp_path / "i", "x.jpg")
     assert code == 2 and "does not record which model" in err and "--run" in err
+
+
+def test_an_index_made_in_python_knows_its_model(run, saved, toy_folder, tmp_path):
+    model, image = HashModel.load(saved, device="cpu"), toy_folder / "red" / "002.png"
+    codes = model.prefix(12).encode(toy_folder)
+    Index.build(codes, model=model.prefix(12)).save(tmp_path / "i")
+    index = Index.open(tmp_path / "i")
+    assert index.meta == {"model": model.prefix(12).id, "run": str(saved.resolve())}
+    assert index.ranking is not None
+    code, out, _ = run("search", tmp_path / "i", image, "-k", 1, "--json")
+    assert code == 0 and json.loads(out)["hits"][0]["distance"] == 0
+    fitted = dataclasses.replace(model, folder=None)
+    Index.build(model.encode(toy_folder), model=fitted).save(tmp_path / "j")
+    expected = f"does not record the run of its model {model.id[:12]}. Pass it with --run."
+    for command in (("search", tmp_path / "j", image), ("serve", tmp_path / "j")):
+        code, _, err = run(*command)
+        assert code == 2 and expected in err
+    assert run("search", tmp_path / "j", image, "--run", saved)[0] == 0
+    with pytest.raises(UsageError, match=r"codes of 16 \+ 0 bits, got codes of 12 \+ 0 bits"):
+        Index.build(codes, model=model)
+    with pytest.raises(UsageError, match="model must be a HashModel, got str"):
+        Index.build(codes, model="runs/photos")
 
 
 def test_bad_input_in_one_line(run, built, saved, toy, toy_folder, tmp_path):

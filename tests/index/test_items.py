@@ -31,7 +31,7 @@ def test_text_that_is_not_an_integer_id(text):
 
 
 def test_labels_of_digits_match_both_types():
-    assert parse_labels(["cat", "7", "-3"]) == ["cat", "7", "-3", 7, -3]
+    assert parse_labels(["cat", "7", "-3", "²"]) == ["cat", "7", "-3", "²", 7, -3]
     assert parse_labels([]) == []
 
 

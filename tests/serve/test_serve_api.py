@@ -94,7 +94,27 @@ def test_label_and_radius_filter(client, toy_collection):
     assert [hit["id"] for hit in near] == expected.ids[0].tolist() and max(
         hit["distance"] for hit in near
     ) <= 3
-    assert search(client, id=RED, label=["no such label"]).json()["hits"] == []
+
+
+@pytest.mark.parametrize("labels", [["bleu"], ["red", "bleu"]])
+def test_a_label_that_no_item_has_is_an_error(client, toy_collection, labels):
+    for response in (
+        search(client, id=RED, label=labels),
+        upload(client, toy_collection.image(RED), label=labels),
+    ):
+        assert error_of(response, 404) == "unknown_label"
+        message = response.json()["error"]["message"]
+        assert message.startswith("Unknown label 'bleu'. Did you mean 'blue'? Known: blue, ")
+
+
+def test_labels_of_new_items_are_known(collection_copy):
+    headers = {"Authorization": f"Bearer {WRITE}"}
+    with opened(collection_copy, write_token=WRITE) as client:
+        assert error_of(search(client, id=RED, label=["new"]), 404) == "unknown_label"
+        sent = {"id": "x", "code": "0000", "label": ["new"]}
+        assert client.post("/v1/items", json=sent, headers=headers).status_code == 201
+        (hit,) = search(client, id=RED, label=["new"]).json()["hits"]
+        assert hit["id"] == "x"
 
 
 def test_encode(client, toy_collection, fitted):

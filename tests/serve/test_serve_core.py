@@ -27,7 +27,7 @@ from hadahash.serve.core import decode_pool
 from hadahash.serve.core.batcher import Batcher, admit
 from hadahash.serve.core.collection import Collection, resolve_config
 from hadahash.serve.core.decode_pool import DecodePool
-from hadahash.serve.core.names import from_json, parse_id, parse_labels, to_json
+from hadahash.serve.core.names import from_json, parse_id, to_json
 from hadahash.serve.core.projection import project
 from hadahash.serve.core.query import parse_values, to_halves, values_text
 from hadahash.serve.core.search import SearchJob, run_jobs
@@ -168,10 +168,6 @@ def test_names_survive_json(name):
 )
 def test_ids_are_parsed_strictly(value, id_type, expected):
     assert parse_id(value, id_type) == expected
-
-
-def test_labels_can_be_numbers():
-    assert parse_labels(["cat", "7", "-7", "²"]) == ["cat", "7", "-7", "²", 7, -7]
 
 
 # ---- batches ---------------------------------------------------------------------------------------------------------

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import io
 import os
 import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from serving import READ, ToyCollection, in_thread
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -193,6 +196,25 @@ def test_no_dial_without_content_bits(visitor):
     expect(visitor.page.locator("#dial-box")).to_be_hidden()
 
 
+def test_a_label_that_no_item_has_any_more_is_an_error_on_the_page(visitor, toy_collection):
+    page = visitor.page
+    visitor.upload(toy_collection.root / "photos" / "red" / "002.png")
+    expect(visitor.hits).to_have_count(24)
+    page.route(
+        "**/v1/search",
+        lambda route: route.continue_(
+            post_data=route.request.post_data.replace('["blue"]', '["bleu"]')
+        ),
+    )
+    visitor.open_filters()
+    page.get_by_role("button", name="blue", exact=True).click()
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("Unknown label 'bleu'. Did you mean 'blue'?")
+    page.unroute("**/v1/search")
+    page.get_by_role("button", name="blue", exact=True).click()
+    expect(alert).to_be_hidden()
+
+
 def test_filter_and_sliders(visitor, toy_collection):
     page = visitor.page
     visitor.upload(toy_collection.root / "photos" / "red" / "002.png")
@@ -263,6 +285,50 @@ def test_an_error_is_shown_until_the_next_search(visitor, toy_collection, tmp_pa
     visitor.upload(toy_collection.root / "photos" / "red" / "002.png")
     expect(visitor.hits).to_have_count(24)
     expect(alert).to_be_hidden()
+
+
+RECORD = """() => {
+  const append = FormData.prototype.append;
+  FormData.prototype.append = function (name, value, ...more) {
+    if (name === "image") window.sent = value;
+    append.call(this, name, value, ...more);
+  };
+}"""
+READ_SENT = "async () => Array.from(new Uint8Array(await window.sent.arrayBuffer()))"
+
+
+def sent_image(visitor, path: Path) -> bytes:
+    """The image that the page sends for a file."""
+    visitor.page.evaluate(RECORD)
+    with visitor.page.expect_response("**/v1/search"):
+        visitor.upload(path)
+    expect(visitor.hits).to_have_count(24)
+    return bytes(visitor.page.evaluate(READ_SENT))
+
+
+def test_large_images_are_scaled_before_they_are_sent(desk, toy_collection, tmp_path):
+    name = toy_collection.root / "photos" / "red" / "002.png"
+    large, exif = Image.open(name).resize((3000, 2000), Image.Resampling.BICUBIC), Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    large.save(tmp_path / "large.jpg", exif=exif)
+    sent = Image.open(io.BytesIO(sent_image(desk, tmp_path / "large.jpg")))
+    assert (sent.format, sent.size) == ("JPEG", (683, 1024)) and not sent.getexif()
+    expect(desk.hits.first.locator(".label")).to_have_text("red")
+    assert sent_image(desk, name) == name.read_bytes(), "small ones are sent as they are"
+
+
+def test_large_files_panoramas_and_unknown_formats(desk, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (900, 900, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "heavy.png")
+    assert (tmp_path / "heavy.png").stat().st_size > 2e6
+    sent = Image.open(io.BytesIO(sent_image(desk, tmp_path / "heavy.png")))
+    assert (sent.format, sent.size) == ("JPEG", (900, 900))
+    Image.new("RGBA", (6000, 512)).save(tmp_path / "wide.png")
+    sent = Image.open(io.BytesIO(sent_image(desk, tmp_path / "wide.png")))
+    assert sent.size == (3000, 256) and sent.getpixel((9, 9)) == (255, 255, 255)
+    Image.new("RGB", (2100, 10)).save(tmp_path / "x.tiff")
+    sent = Image.open(io.BytesIO(sent_image(desk, tmp_path / "x.tiff")))
+    assert sent.format == "TIFF", "Chromium cannot decode it"
 
 
 def test_drop_paste_and_surprise(desk, toy_collection):

@@ -274,7 +274,7 @@ def info(
     """
     from ..index import Index as AnyIndex
     from ..messages import counts_text
-    from ..photos import Catalog
+    from ..photos import Catalog, missing_photos
 
     opened = AnyIndex.open(index)
     if verify:
@@ -290,6 +290,9 @@ def info(
         **opened.meta,
         "verified": verify,
     }
+    problem = missing_photos(opened, index)
+    if problem is not None:
+        output.info(problem)
     if json:
         output.as_json(facts)
         return

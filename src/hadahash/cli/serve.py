@@ -65,6 +65,9 @@ def serve(
         from ..serve.settings import ServeSettings
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "serve") from None
+    from ..index import Index
+    from ..photos import missing_photos
+
     values = {
         "host": host,
         "port": port,
@@ -73,4 +76,8 @@ def serve(
         "device": device,
     }
     settings = from_mapping(ServeSettings, values | parse_assignments(set_ or []))
-    run_server(resolve_config(as_index(index), run, images or ()), settings, output.result)
+    config = resolve_config(as_index(index), run, images or ())
+    problem = missing_photos(Index.open(config.index), config.index, config.images)
+    if problem is not None:
+        output.info(problem)
+    run_server(config, settings, output.result)

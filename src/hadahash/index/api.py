@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +13,9 @@ from ..errors import UsageError
 from ..ranking import Ranking
 from ..registry import Registry
 from .checks import (
+    check_lengths,
     check_ranking,
+    model_meta,
     packed_content,
     packed_queries,
     ranked_queries,
@@ -34,6 +36,9 @@ from .items import (
 )
 from .query import Filter, Hit, Hits, Neighbor, SearchRequest, pad_hits
 
+if TYPE_CHECKING:
+    from ..model import HashModel
+
 __all__ = [
     "ENGINES",
     "Filter",
@@ -47,7 +52,6 @@ __all__ = [
     "parse_labels",
 ]
 
-MIN_BITS, MAX_BITS = 8, 512
 _WITHIN_COLUMNS = 64  # columns of the first search of `within`
 
 
@@ -96,6 +100,7 @@ class Index(Engine):
         engine: str = "exact",
         codewords: Any = None,
         ranking: Ranking | None = None,
+        model: HashModel | None = None,
         **options: Any,
     ) -> Index:
         """Create an index of codes.
@@ -110,7 +115,9 @@ class Index(Engine):
             codewords: Codewords of the classes, +-1 (C, bits), for engines that route by them; by
                 default those of `ranking`.
             ranking: The ranking of the model that made the codes (`HashModel.ranking`), for
-                `rank="class"` and `rank="photo"`. It is stored with the index.
+                `rank="class"` and `rank="photo"`. It is stored. Default: that of `model`.
+            model: The model that made the codes. Its id and the folder it was loaded from are
+                stored in `meta`, so that `hadahash search` and `serve` find it.
             **options: Options of the engine.
 
         Returns:
@@ -120,10 +127,9 @@ class Index(Engine):
             UsageError: An argument is invalid.
         """
         codes = as_codes(codes)
-        if not MIN_BITS <= codes.bits <= MAX_BITS:
-            raise UsageError(f"bits must be between {MIN_BITS} and {MAX_BITS}, got {codes.bits}.")
-        if codes.content_bits > MAX_BITS:
-            raise UsageError(f"content_bits must be <= {MAX_BITS}, got {codes.content_bits}.")
+        check_lengths(codes)
+        about = model_meta(model, codes)
+        ranking = model.ranking if ranking is None and model is not None else ranking
         check_ranking(ranking, codes)
         if codewords is None and ranking is not None:
             codewords = ranking.codewords
@@ -134,6 +140,7 @@ class Index(Engine):
                 "Use codes.class_codes(), or another engine."
             )
         index.content_bits, index.ranking = codes.content_bits, ranking
+        index.meta |= about
         index.add(codes, labels, paths)
         return index
 

@@ -17,7 +17,10 @@ from .items import ItemTable, item_table, quote_ids
 from .query import Ranked
 
 if TYPE_CHECKING:
+    from ..model import HashModel
     from .engine import Engine
+
+MIN_BITS, MAX_BITS = 8, 512
 
 
 def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
@@ -130,6 +133,18 @@ def ranking_of(index: Engine) -> Ranking:
     return Ranking(None if codewords is None else unpack(codewords, index.bits))
 
 
+def check_lengths(codes: Codes) -> None:
+    """Refuse codes that an index cannot store.
+
+    Raises:
+        UsageError: They are too short or too long.
+    """
+    if not MIN_BITS <= codes.bits <= MAX_BITS:
+        raise UsageError(f"bits must be between {MIN_BITS} and {MAX_BITS}, got {codes.bits}.")
+    if codes.content_bits > MAX_BITS:
+        raise UsageError(f"content_bits must be <= {MAX_BITS}, got {codes.content_bits}.")
+
+
 def check_ranking(ranking: Ranking | None, codes: Codes) -> None:
     """Refuse a ranking for codes of another length.
 
@@ -144,6 +159,23 @@ def check_ranking(ranking: Ranking | None, codes: Codes) -> None:
             f"The codewords of the ranking have {words.shape[1]} bits, the codes {codes.bits}. "
             "ranking.prefix(bits) shortens them."
         )
+
+
+def model_meta(model: HashModel | None, codes: Codes) -> dict[str, str]:
+    """Values of `Index.meta` that identify the model of the codes; none without a model.
+
+    Raises:
+        UsageError: The model makes codes of another length.
+    """
+    if model is None:
+        return {}
+    if not (hasattr(model, "folder") and hasattr(model, "ranking")):
+        raise UsageError(f"model must be a HashModel, got {type(model).__name__}.")
+    lengths = (model.bits, model.content_bits), (codes.bits, codes.content_bits)
+    if lengths[0] != lengths[1]:
+        made, got = (f"{bits} + {content}" for bits, content in lengths)
+        raise UsageError(f"model makes codes of {made} bits, got codes of {got} bits.")
+    return {"model": model.id} | ({} if model.folder is None else {"run": str(model.folder)})
 
 
 def whole_number(name: str, value: Any, minimum: int) -> int:

@@ -3,13 +3,14 @@
 from .build import Build, BuildOptions, build_or_update
 from .catalog import CATALOG, Catalog
 from .duplicates import PhotoDuplicates, default_threshold, same_photo_threshold
-from .meta import image_folders, recorded_meta, scan_options
-from .models import check_model, load_model_of, shorten_for
+from .meta import image_folders, missing_photos, recorded_meta, scan_options
+from .models import check_model, load_model_of, shorten_for, unknown_run
 from .plan import SyncPlan, SyncSummary
 from .scan import Photo, Scan, ScanOptions, scan_folder, scan_paths, scan_source
 from .search import (
     SearchHit,
     available_ranks,
+    check_labels,
     check_rank,
     content_weight,
     default_rank,
@@ -34,6 +35,7 @@ __all__ = [
     "SyncSummary",
     "available_ranks",
     "build_or_update",
+    "check_labels",
     "check_model",
     "check_rank",
     "content_weight",
@@ -43,6 +45,7 @@ __all__ = [
     "find_similar_to",
     "image_folders",
     "load_model_of",
+    "missing_photos",
     "recorded_meta",
     "same_photo_threshold",
     "scan_folder",
@@ -50,4 +53,5 @@ __all__ = [
     "scan_paths",
     "scan_source",
     "shorten_for",
+    "unknown_run",
 ]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ..codes import Codes
 from ..index import Index
 from ..index.storage.manifest import MANIFEST
 from .plan import SyncPlan
 from .scan import ScanOptions, outermost
 
 _DATASET = "dataset:"
+_CHECKED_PHOTOS = 20
 
 
 def home_path(images: str | Path) -> Path:
@@ -39,6 +43,54 @@ def image_folders(meta: Mapping[str, Any]) -> list[Path]:
     if recorded is None:  # an index of version 0.1
         recorded = [meta["images"]] if "images" in meta else []
     return [Path(each) for each in recorded]
+
+
+def missing_photos(
+    index: Index, folder: str | Path, roots: Sequence[Path] | None = None
+) -> str | None:
+    """Check whether the photos of an index are where it expects them.
+
+    Args:
+        index: The index.
+        folder: Its folder, for the message.
+        roots: Folders of the photos; by default those that the index records.
+
+    Returns:
+        One line that names the folders and the remedy, or None: a folder does not exist, or no
+        photo of a small sample does.
+    """
+    roots = image_folders(index.meta) if roots is None else roots
+    gone = [root for root in roots if not root.is_dir()]
+    sample = _sample(index) if roots and not gone else []
+    if gone:
+        problem = f"Photos are missing: {_listed(gone)} does not exist."
+    elif sample and not any(_exists(root / name) for root in roots for name in sample):
+        problem = f"Photos are missing: {_listed(roots)} contains none of those that were checked."
+    else:
+        return None
+    return (
+        f"{problem} If the folder was moved: hadahash index build FOLDER --out {folder} --moved, "
+        f"or once: hadahash serve {folder} --images FOLDER"
+    )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # not a valid file name
+        return False
+
+
+def _listed(folders: Sequence[Path]) -> str:
+    return ", ".join(map(str, folders))
+
+
+def _sample(index: Index) -> list[str]:
+    """Paths of some photos, and their ids, which are paths in the folder of the photos."""
+    rows = np.random.default_rng(0).integers(0, 2, (_CHECKED_PHOTOS, index.bits))
+    found = index.neighbors(Codes.from_bits(rows), 1)
+    photos = [hits[0] for hits in found if hits and hits[0].path is not None]
+    return [name for photo in photos for name in (str(photo.path), str(photo.id))]
 
 
 def scan_options(

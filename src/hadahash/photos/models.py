@@ -33,9 +33,7 @@ def load_model_of(
     """
     run_folder = run or index.meta.get("run")
     if run_folder is None:
-        raise UsageError(
-            f"{folder} does not record which model made its codes. Pass its run with --run."
-        )
+        raise unknown_run(index, folder)
     run_folder = Path(folder) / run_folder if run is None else run  # an own model is in the folder
     if not Path(run_folder).is_dir() and run is None:
         raise UsageError(
@@ -48,6 +46,26 @@ def load_model_of(
         model = model.prefix(index.bits)
     check_model(index, model, folder)
     return model
+
+
+def unknown_run(index: Index, folder: str | Path) -> UsageError:
+    """Return the error for an index that does not record the run of its model.
+
+    Args:
+        index: The index.
+        folder: Its folder.
+
+    Returns:
+        The error to raise.
+    """
+    model = index.meta.get("model")
+    if model is None:
+        return UsageError(
+            f"{folder} does not record which model made its codes. Pass its run with --run."
+        )
+    return UsageError(
+        f"{folder} does not record the run of its model {str(model)[:12]}. Pass it with --run."
+    )
 
 
 def check_model(index: Index, model: HashModel, folder: str | Path) -> None:

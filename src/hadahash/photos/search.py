@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from ..errors import UsageError, unknown
 from ..ranking import RANKS, Rank
@@ -124,7 +126,7 @@ def find_similar(
     source = as_images(Path(image) if isinstance(image, str) else image)
     if len(source.images) != 1:
         raise UsageError(f"Give exactly one image, got {len(source.images):,}.")
-    label_filter = _parse_labels(index, labels)
+    label_filter = check_labels(index, labels)
     queries = model.queries(image if isinstance(image, Path) else source)
     rank = check_rank(index, rank or default_rank(index))
     (hits,) = index.neighbors(
@@ -168,7 +170,7 @@ def find_similar_to(
         index.codes([own]),
         k + 1,  # one more: the photo finds itself
         radius=radius,
-        labels=_parse_labels(index, labels) or None,
+        labels=check_labels(index, labels) or None,
         rank=rank,
         weight=weight,
     )
@@ -200,17 +202,43 @@ def check_rank(index: Index, rank: str) -> str:
     return rank
 
 
+def check_labels(
+    index: Index, texts: Sequence[str], known: Collection[Label] | None = None
+) -> list[Label]:
+    """Return the labels that texts refer to, if items of an index have them.
+
+    Args:
+        index: The index.
+        texts: The labels. One of digits also refers to the integer label.
+        known: Labels of the index, if they were counted before. Labels that are missing there are
+            looked up.
+
+    Returns:
+        The labels.
+
+    Raises:
+        UsageError: No item has one of them.
+    """
+    from ..index import parse_labels
+
+    if known is None:
+        known = index.label_counts() if texts else ()
+    for text in texts:
+        labels = parse_labels([text])
+        if not any(label in known for label in labels) and not _has_any(index, labels):
+            raise unknown("label", text, map(str, known))
+    return parse_labels(texts)
+
+
 def _hit(found: Neighbor) -> SearchHit:
     return SearchHit(
         found.id, found.distance, found.labels, found.path, found.score, found.content_distance
     )
 
 
-def _parse_labels(index: Index, texts: Sequence[str]) -> list[Label]:
-    from ..index import parse_labels
+def _has_any(index: Index, labels: Sequence[Label]) -> bool:
+    """Whether an item has one of the labels; in all engines faster than to count all labels."""
+    from ..codes import Codes
 
-    known = index.label_counts() if texts else {}
-    for text in texts:
-        if not any(label in known for label in parse_labels([text])):
-            raise unknown("label", text, map(str, known))
-    return parse_labels(texts)
+    query = Codes(np.zeros((1, -(-index.bits // 8)), np.uint8), index.bits)
+    return bool(index.search(query, 1, labels=labels).counts[0])

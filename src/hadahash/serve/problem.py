@@ -43,3 +43,8 @@ def unknown_id() -> Problem:
     """Return the 404 answer for an id that the index does not hold."""
     hint = "Ids are case-sensitive. A search lists the ids of its hits."
     return Problem(404, "unknown_id", "The index has no item with this id.", hint)
+
+
+def unknown_label(message: str) -> Problem:
+    """Return the 404 answer for a label that no item has."""
+    return Problem(404, "unknown_label", message, "Labels are case-sensitive.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ...errors import UsageError
 from ...index import Index, Item, Neighbor
 from ...index.items import id_array
-from ...photos import check_model, image_folders, load_model_of
+from ...photos import check_labels, check_model, image_folders, load_model_of, unknown_run
+from ..problem import unknown_label
 from . import names
 from .names import Id
 
@@ -57,18 +58,15 @@ def resolve_config(
         UsageError: If the model is not known or a folder does not exist.
         StorageError: If the index cannot be read.
     """
-    meta = Index.open(index).meta
-    if run is None and "run" not in meta:
-        raise UsageError(
-            f"{index} does not record the model of its codes. "
-            f"Give its run: hadahash serve {index} --run RUN"
-        )
+    opened = Index.open(index)
+    if run is None and "run" not in opened.meta:
+        raise unknown_run(opened, index)
     if run is not None and not run.is_dir():
         raise UsageError(f"{run} is not a folder. Give the run that made the index with --run.")
     for folder in images:
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder. Give the image folder with --images.")
-    return ServeConfig(index, run, tuple(images or image_folders(meta)))
+    return ServeConfig(index, run, tuple(images or image_folders(opened.meta)))
 
 
 class Collection:
@@ -83,6 +81,7 @@ class Collection:
     def __init__(self, index: Index, model: HashModel, roots: Sequence[Path]) -> None:
         self.index, self.model = index, model
         self._roots = [folder.resolve() for folder in roots]
+        self._labels: Set[Id] | None = None  # of the first search with labels, later ones missing
 
     @staticmethod
     def open(config: ServeConfig, *, device: str, model: HashModel | None = None) -> Collection:
@@ -119,6 +118,19 @@ class Collection:
     def parse_id(self, given: Id) -> Id | None:
         """Return an id that a client sent as an id of this index, or None if it cannot be one."""
         return names.parse_id(given, self.index.id_type)
+
+    def parse_labels(self, texts: Sequence[str]) -> tuple[Id, ...]:
+        """Return the labels that a client sent as labels of this index.
+
+        Raises:
+            Problem: 404, if no item has one of them.
+        """
+        if self._labels is None:
+            self._labels = self.index.label_counts().keys()
+        try:
+            return tuple(check_labels(self.index, [*map(names.from_json, texts)], self._labels))
+        except UsageError as error:
+            raise unknown_label(str(error)) from None
 
     def find(self, given: Id) -> tuple[Item, Packed] | None:
         """Return the item with an id that a client sent, and its code; None if there is none."""

@@ -62,12 +62,3 @@ def parse_id(value: Id, id_type: type[Id] | None) -> Id | None:
         return index.parse_id(from_json(str(value)), id_type)
     except UsageError:
         return None
-
-
-def parse_labels(texts: list[str]) -> list[Id]:
-    """Return the labels that a client's values may refer to: "3" also matches the integer 3.
-
-    >>> parse_labels(["cat", "7"])
-    ['cat', '7', 7]
-    """
-    return index.parse_labels(map(from_json, texts))

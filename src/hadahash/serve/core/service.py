@@ -25,7 +25,7 @@ from .encode import Encoder
 from .handle import Add, IndexHandle, Remove
 from .media import Media
 from .metrics import Metrics
-from .names import Id, parse_labels
+from .names import Id
 from .overview import OverviewCache, build_overview
 from .query import (
     NewItem,
@@ -221,6 +221,9 @@ class Service:
         """
         collection = self.handle.current
         self._check(query, image, collection)
+        labels = None
+        if query.labels:
+            labels = await self._in_thread(collection.parse_labels, query.labels)
         item = None
         if image is not None:
             resolved = await self._encoder.encode(image, collection.model, timer)
@@ -231,7 +234,6 @@ class Service:
         else:
             item, resolved = await self._in_thread(stored_query, collection, query.id)
         rank, weight = choose_rank(query, resolved, collection)
-        labels = tuple(parse_labels(list(query.labels))) if query.labels else None
         timer.skip()
         job = SearchJob(collection, resolved, query.k, query.radius, labels, rank, weight)
         neighbors = await self._searcher.submit(job)

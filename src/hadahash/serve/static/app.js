@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { drawBits, labelMark } from "./draw.js";
 import { CollectionMap } from "./map.js";
+import { scaled } from "./scale.js";
 import { description, dialWords, number, similarity, summary, weightAt } from "./words.js";
 
 const MAX_CHIPS = 200;
@@ -56,7 +57,15 @@ function send(signal) {
     return api.search({ ...given, id: state.id, k }, signal);
   }
   if (state.upload.query) return api.search({ ...given, ...state.upload.query }, signal);
-  return api.searchImage(state.upload.file, given, signal);
+  return sendImage(state.upload, given, signal);
+}
+
+async function sendImage(upload, given, signal) {
+  upload.scaled ??= scaled(upload.file);
+  const image = await upload.scaled;
+  const limit = state.stats.limits.max_bytes;
+  if (image.size <= limit) return api.searchImage(image, given, signal);
+  throw new Error(`This image is ${(image.size / 1e6).toFixed(1)} MB; the limit is ${(limit / 1e6).toFixed(0)} MB.`);
 }
 
 function searchFromItem(id) {
@@ -111,11 +120,6 @@ function showUpload(upload) {
   $("preview").onload = () => $("preview").classList.toggle("tiny", $("preview").naturalWidth < 96);
   $("preview").src = upload.url;
   showPreview("The uploaded image");
-  if (upload.file.size > state.stats?.limits.max_bytes) {
-    const limit = (state.stats.limits.max_bytes / 1e6).toFixed(0);
-    showError(new Error(`This image is ${(upload.file.size / 1e6).toFixed(1)} MB; the limit is ${limit} MB.`));
-    return;
-  }
   search();
 }
 
