@@ -243,7 +243,7 @@ def timing(times: dict[str, list[float]]) -> dict[str, Any]:
 def equal_bits(
     squares: dict[str, list[Pixels]], model: hh.HashModel
 ) -> dict[str, dict[str, float]]:
-    """The fraction of equal bits of each way: class bits, content bits, all; and the worst photo."""
+    """Fraction of equal bits of each way: class bits, content bits, all; and the worst photo."""
     codes = {way: model.encode(each) for way, each in squares.items()}
     everything = codes.pop(FULL)
     found = {}

@@ -23,7 +23,7 @@ def decode(result: Result) -> list[str]:
             "below 1,024 pixels, any other format, and pixels in memory are not reduced: their",
             "codes are",
             "those of earlier versions to the bit. The id of a model does not change; an index of",
-            "large photos that an earlier version made stays valid within the fraction of bits below.",
+            "large photos that an earlier version made stays valid within the bits below.",
         ),
         *paragraph(
             f"Milliseconds to decode one file and resize it to {result['side']} pixels, on one",

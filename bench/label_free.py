@@ -4,8 +4,8 @@
     python bench/label_free.py --features FEATURES
 
 Every way is fitted on the database itself, without labels, and searched with held-out queries.
-Features: EfficientNet-Lite0, 1,280 floats. mAP is over the whole database; recall is the fraction of
-the 10 nearest images by cosine of the float features that are among the first 10. Both are
+Features: EfficientNet-Lite0, 1,280 floats. mAP is over the whole database; recall is the fraction
+of the 10 nearest images by cosine of the float features that are among the first 10. Both are
 expectations over ties. RaBitQ of faiss has one bit for each dimension, so the features are first
 reduced to as many dimensions by PCA with a random rotation; it stores 8 bytes more for each image.
 """
