@@ -246,7 +246,7 @@ def test_an_index_made_in_python_knows_its_model(run, saved, toy_folder, tmp_pat
     assert code == 0 and json.loads(out)["hits"][0]["distance"] == 0
     fitted = dataclasses.replace(model, folder=None)
     Index.build(model.encode(toy_folder), model=fitted).save(tmp_path / "j")
-    expected = f"does not record the run of its model {model.id[:12]}. Pass it with --run."
+    expected = f"does not record the run of its model {model.id[:12]}. Pass it with --run RUN."
     for command in (("search", tmp_path / "j", image), ("serve", tmp_path / "j")):
         code, _, err = run(*command)
         assert code == 2 and expected in err

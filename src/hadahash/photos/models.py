@@ -61,10 +61,10 @@ def unknown_run(index: Index, folder: str | Path) -> UsageError:
     model = index.meta.get("model")
     if model is None:
         return UsageError(
-            f"{folder} does not record which model made its codes. Pass its run with --run."
+            f"{folder} does not record which model made its codes. Pass it with --run RUN."
         )
     return UsageError(
-        f"{folder} does not record the run of its model {str(model)[:12]}. Pass it with --run."
+        f"{folder} does not record the run of its model {str(model)[:12]}. Pass it with --run RUN."
     )
 
 
