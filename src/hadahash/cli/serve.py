@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -38,6 +39,16 @@ WriteToken = Annotated[
 ]
 
 
+OpenPage = Annotated[
+    Optional[bool],  # noqa: UP045
+    typer.Option(
+        "--open/--no-open",
+        help="Open the page in a browser. Default: for a folder of photos, in a terminal.",
+        show_default=False,
+    ),
+]
+
+
 def serve(
     index: Source,
     run: options.Run = None,
@@ -50,6 +61,7 @@ def serve(
     read_token: ReadToken = None,
     write_token: WriteToken = None,
     device: options.Device = "auto",
+    open_: OpenPage = None,
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045
         options.changes("Change a limit, for example --set queue=128"),
@@ -80,4 +92,14 @@ def serve(
     problem = missing_photos(Index.open(config.index), config.index, config.images)
     if problem is not None:
         output.info(problem)
-    run_server(config, settings, output.result)
+    opens = output.is_interactive() and config.index != index if open_ is None else open_
+    run_server(config, settings, partial(_announce, opens))
+
+
+def _announce(opens: bool, line: str) -> None:
+    """Print a line; open the page that the first one names."""
+    output.result(line)
+    if opens and line.startswith("Open http"):
+        import webbrowser
+
+        webbrowser.open(line.split()[1])

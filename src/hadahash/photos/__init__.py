@@ -1,23 +1,70 @@
-"""Photo folders as an index: scan, catalog, sync and search."""
+"""Photo folders as an index: scan, catalog, sync and search.
 
-from .build import Build, BuildOptions, build_or_update
-from .catalog import CATALOG, Catalog
-from .duplicates import PhotoDuplicates, default_threshold, same_photo_threshold
-from .meta import image_folders, missing_photos, recorded_meta, scan_options
-from .models import check_model, load_model_of, shorten_for, unknown_run
-from .plan import SyncPlan, SyncSummary
-from .scan import Photo, Scan, ScanOptions, scan_folder, scan_paths, scan_source
-from .search import (
-    SearchHit,
-    available_ranks,
-    check_labels,
-    check_rank,
-    content_weight,
-    default_rank,
-    find_similar,
-    find_similar_to,
-)
-from .sync import SKIPPED, PhotoIndex
+The names below are imported on first use, so that light commands start fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .build import Build, BuildOptions, build_or_update
+    from .catalog import CATALOG, Catalog
+    from .duplicates import PhotoDuplicates, default_threshold, same_photo_threshold
+    from .meta import image_folders, missing_photos, recorded_meta, scan_options
+    from .models import check_model, load_model_of, shorten_for, unknown_run
+    from .plan import SyncPlan, SyncSummary
+    from .scan import Photo, Scan, ScanOptions, scan_folder, scan_paths, scan_source
+    from .search import (
+        SearchHit,
+        available_ranks,
+        check_labels,
+        check_rank,
+        content_weight,
+        default_rank,
+        find_similar,
+        find_similar_to,
+    )
+    from .sync import SKIPPED, PhotoIndex
+
+# Name -> the module that defines it.
+_EXPORTS = {
+    "Build": "build",
+    "BuildOptions": "build",
+    "CATALOG": "catalog",
+    "Catalog": "catalog",
+    "Photo": "scan",
+    "PhotoDuplicates": "duplicates",
+    "PhotoIndex": "sync",
+    "SKIPPED": "sync",
+    "Scan": "scan",
+    "ScanOptions": "scan",
+    "SearchHit": "search",
+    "SyncPlan": "plan",
+    "SyncSummary": "plan",
+    "available_ranks": "search",
+    "build_or_update": "build",
+    "check_labels": "search",
+    "check_model": "models",
+    "check_rank": "search",
+    "content_weight": "search",
+    "default_rank": "search",
+    "default_threshold": "duplicates",
+    "find_similar": "search",
+    "find_similar_to": "search",
+    "image_folders": "meta",
+    "load_model_of": "models",
+    "missing_photos": "meta",
+    "recorded_meta": "meta",
+    "same_photo_threshold": "duplicates",
+    "scan_folder": "scan",
+    "scan_options": "meta",
+    "scan_paths": "scan",
+    "scan_source": "scan",
+    "shorten_for": "models",
+    "unknown_run": "models",
+}
 
 __all__ = [
     "CATALOG",
@@ -55,3 +102,11 @@ __all__ = [
     "shorten_for",
     "unknown_run",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'hadahash.photos' has no attribute '{name}'")
+    value = getattr(import_module(f".{_EXPORTS[name]}", __name__), name)
+    globals()[name] = value
+    return value

@@ -106,8 +106,7 @@ class Collection:
             model = None
         if model is None:
             model = load_model_of(index, config.index, config.run, device=device)
-            side = model.preprocess.side
-            model.encode(np.zeros((1, side, side, 3), np.uint8))  # the first call is slower
+            model.encode(_example(model, index.meta.get("embeddings")))  # the first call is slower
         return Collection(index, model, config.images)
 
     @property
@@ -183,3 +182,11 @@ def _inside(root: Path, name: str) -> Path | None:
         return path if path.is_relative_to(root) and path.is_file() else None
     except (OSError, ValueError, RuntimeError):  # not a valid file name, or a symlink loop
         return None
+
+
+def _example(model: HashModel, width: int | None) -> NDArray[np.generic]:
+    """An input of a model: an image, or an embedding of this width."""
+    if width is not None:
+        return np.zeros((1, width), np.float32)
+    side = model.preprocess.side
+    return np.zeros((1, side, side, 3), np.uint8)

@@ -26,13 +26,14 @@ Halves = NDArray[np.float16]
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """Parameters of a search. Exactly one of id, code, values and an image is given.
+    """Parameters of a search. Exactly one of id, code, values, vector and an image is given.
 
     Attributes:
         id: Id of an item.
         code: Class bits, in hexadecimal digits.
         content: Content bits of `code`, in hexadecimal digits.
         values: Real-valued query, as `values_text` wrote it.
+        vector: A vector, in an index of embeddings.
         k: Number of results.
         radius: Maximum distance.
         labels: Only items with one of these labels.
@@ -44,6 +45,7 @@ class SearchQuery:
     code: str | None = None
     content: str | None = None
     values: str | None = None
+    vector: Sequence[float] | None = None
     k: int = 10
     radius: int | None = None
     labels: tuple[str, ...] = ()
@@ -166,6 +168,33 @@ def stored_query(collection: Collection, given: Id | None) -> tuple[Item, Querie
     except UsageError:  # removed after it was found
         pass
     raise unknown_id()
+
+
+def vector_query(collection: Collection, vector: Sequence[float]) -> Queries:
+    """Return the query of a vector.
+
+    Args:
+        collection: The collection.
+        vector: What a client sent.
+
+    Returns:
+        One row, rounded to numbers of 16 bits.
+
+    Raises:
+        Problem: 422, if the index has no embeddings, or embeddings of another width.
+    """
+    width = collection.index.meta.get("embeddings")
+    if width is None:
+        hint = "Send an image, a code or an id."
+        raise invalid("vector: this index has no embeddings.", hint)
+    if len(vector) != width:
+        raise invalid(f"vector must have {width} numbers, got {len(vector)}.", "Send all of them.")
+    with np.errstate(over="ignore"):  # too large numbers become infinite, which is refused
+        values = np.asarray(vector, np.float32)[None]
+    queries = collection.model.queries(values)
+    if not len(queries):
+        raise invalid("vector: its numbers are too large.", "Send numbers that fit into 32 bits.")
+    return to_halves(queries)
 
 
 def to_halves(queries: Queries) -> Queries:

@@ -34,6 +34,7 @@ from .query import (
     parse_codes,
     parse_values,
     stored_query,
+    vector_query,
 )
 from .search import SearchJob, run_jobs
 from .timing import StageTimer
@@ -229,6 +230,8 @@ class Service:
             resolved = await self._encoder.encode(image, collection.model, timer)
         elif query.values is not None:
             resolved = parse_values(query.values, collection)
+        elif query.vector is not None:
+            resolved = await self._in_thread(vector_query, collection, query.vector)
         elif query.code is not None:
             resolved = Queries.from_codes(parse_codes(query.code, query.content, collection))
         else:
@@ -239,7 +242,7 @@ class Service:
         neighbors = await self._searcher.submit(job)
         shown = await self._in_thread(_with_images, collection, neighbors)
         timer.stage("search")
-        real = image is not None or query.values is not None
+        real = item is None and query.code is None
         return Found(item, resolved, real, rank, weight, shown)
 
     async def add(
@@ -265,6 +268,7 @@ class Service:
         if (image is None) == (new.code is None):
             hint = "Send a form with an image, or JSON with a code."
             raise invalid("Give either an image or a code.", hint)
+        _check_takes(image, collection)
         if image is not None:
             codes = (await self._encoder.encode(image, collection.model, timer)).codes()
         else:
@@ -311,10 +315,11 @@ class Service:
 
     def _check(self, query: SearchQuery, image: bytes | None, collection: Collection) -> None:
         settings, bits = self.settings, collection.bits
-        given = (query.id, query.code, query.values, image)
+        given = (query.id, query.code, query.values, query.vector, image)
         if sum(value is not None for value in given) != 1:
             hint = 'Send a form with an image, or JSON such as {"id": "..."}.'
-            raise invalid("Give exactly one of: an image, a code, an id, values.", hint)
+            raise invalid("Give exactly one of: an image, a code, an id, values, a vector.", hint)
+        _check_takes(image, collection)
         if query.k > settings.max_k:
             raise invalid(f"k must be <= {settings.max_k}, got {query.k}.", "Use a smaller k.")
         if query.radius is not None and query.radius > bits:
@@ -322,6 +327,13 @@ class Service:
             raise invalid(f"radius must be <= {bits} (bits), got {query.radius}.", hint)
         if len(query.labels) > settings.max_labels:
             raise invalid(f"At most {settings.max_labels} labels are allowed.", "Use fewer labels.")
+
+
+def _check_takes(image: bytes | None, collection: Collection) -> None:
+    """Refuse an image for an index of embeddings."""
+    if image is not None and "embeddings" in collection.index.meta:
+        hint = "Search with `vector`, or add items with `code`."
+        raise invalid("This index has embeddings, and its model takes no images.", hint)
 
 
 def _with_images(collection: Collection, neighbors: list[Neighbor]) -> list[tuple[Neighbor, bool]]:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    StrictInt,
+    StringConstraints,
+    field_validator,
+)
 
 Id = StrictInt | str
 Label = Annotated[str, StringConstraints(min_length=1, max_length=255)]
@@ -39,6 +47,12 @@ class SearchParameters(_Parameters):
         None,
         description="Search from `values` of an earlier response: the same query, without its "
         "image.",
+    )
+    vector: list[FiniteFloat] | None = Field(
+        None,
+        min_length=1,
+        max_length=65_536,
+        description="Search from a vector, in an index of embeddings.",
     )
     k: int = Field(10, ge=1, description="Number of nearest items to return.")
     radius: int | None = Field(None, ge=0, description="Maximum distance in bits.")
