@@ -103,6 +103,7 @@ def test_unreadable_and_damaged_json(tmp_path):
 def test_saving_does_not_change_the_umask_of_other_threads(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the umask of the process was set"))
     files.write_text(tmp_path / "value.txt", "new")
+    assert (tmp_path / "value.txt").read_text() == "new"
 
 
 def test_a_symbolic_link_is_followed(tmp_path):
@@ -188,4 +189,5 @@ def test_file_systems_without_locks_are_used_without_one(tmp_path, monkeypatch):
 
     monkeypatch.setattr("fcntl.flock", refuse)
     with files.locked(tmp_path):
-        pass
+        files.write_text(tmp_path / "value.txt", "new")
+    assert (tmp_path / "value.txt").read_text() == "new"

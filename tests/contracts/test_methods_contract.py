@@ -57,7 +57,7 @@ def test_the_constructor_searches_no_codebook(name, monkeypatch):
 
     monkeypatch.setattr("hadahash.methods.codewords.codebook", search)
     kind = METHODS.get(name)
-    kind(Task(16, 4, 24, train_images=40), kind.Settings())
+    assert isinstance(kind(Task(16, 4, 24, train_images=40), kind.Settings()), kind)
 
 
 @pytest.mark.parametrize("name", METHODS.names())

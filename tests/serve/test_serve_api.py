@@ -186,7 +186,7 @@ def test_metrics_are_in_prometheus_format(client):
     ],
 )
 def test_bad_parameters(client, parameters, status):
-    error_of(search(client, **parameters), status)
+    assert error_of(search(client, **parameters), status)
 
 
 def test_malformed_bodies(client, toy_collection):

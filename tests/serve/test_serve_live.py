@@ -140,6 +140,7 @@ def test_clients_that_vanish_free_their_slots(server):
         with server.connect() as connection:
             connection.sendall((HEAD + "Content-Length: 100000\r\n\r\n").encode() + b"\0" * 1000)
     wait_for(lambda: in_progress(server) == 0, seconds=15)
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
 
 
 # ---- many clients --------------------------------------------------------------------------------------------------------
