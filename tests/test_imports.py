@@ -16,6 +16,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "hadahash"
 SHARED = (
     "_version",
+    "lazy",
     "errors",
     "registry",
     "settings",

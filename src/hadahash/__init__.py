@@ -6,11 +6,11 @@ torch. Everything else is internal and may change between versions.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import errors as errors
 from ._version import __version__
+from .lazy import lazy_names
 
 if TYPE_CHECKING:
     from .codebooks.designs import codebook as codebook
@@ -68,13 +68,7 @@ __all__ = [
     "list_methods",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'hadahash' has no attribute '{name}'")
-    value = getattr(import_module(f".{_EXPORTS[name]}", __name__), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _EXPORTS)
 
 
 def __dir__() -> list[str]:

@@ -16,38 +16,37 @@ if TYPE_CHECKING:
     from ..model import HashModel
 
 
+Images = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Argument(help="An image, a folder (searched recursively), a table or embeddings."),
+]
+Method = Annotated[
+    str, typer.Option(help="Method to fit on --embeddings if there is no run: itq or lsh.")
+]
+Bits = Annotated[int, typer.Option(help="Bits of the method that is fitted.")]
+Seed = Annotated[int, typer.Option(help="Seed of the method that is fitted.")]
+CodeFile = Annotated[
+    Path,
+    typer.Option(
+        help="Code file to write: .npz or .parquet.", parser=options.named_path, metavar="PATH"
+    ),
+]
+Shard = Annotated[str, typer.Option(help="Encode only the i-th of n equal parts, for example 1/4.")]
+BatchSize = Annotated[Optional[int], typer.Option(help="Images per batch.", min=1)]  # noqa: UP045
+
+
 def encode(
-    run: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Argument(help="Folder of a trained run."),
-    ] = None,
-    images: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Argument(help="An image, a folder (searched recursively), a table or embeddings."),
-    ] = None,
+    run: options.TrainedRun = None,
+    images: Images = None,
     embeddings: options.Embeddings = None,
-    method: Annotated[
-        str, typer.Option(help="Method to fit on --embeddings if there is no run: itq or lsh.")
-    ] = "itq",
-    bits: Annotated[int, typer.Option(help="Bits of the method that is fitted.")] = 128,
+    method: Method = "itq",
+    bits: Bits = 128,
     array: options.Array = None,
     ids: options.Ids = None,
-    seed: Annotated[int, typer.Option(help="Seed of the method that is fitted.")] = 0,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="Code file to write: .npz or .parquet.",
-            parser=options.named_path,
-            metavar="PATH",
-        ),
-    ] = Path("codes.npz"),
-    shard: Annotated[
-        str, typer.Option(help="Encode only the i-th of n equal parts, for example 1/4.")
-    ] = "1/1",
-    batch_size: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Images per batch.", min=1),
-    ] = None,
+    seed: Seed = 0,
+    out: CodeFile = Path("codes.npz"),
+    shard: Shard = "1/1",
+    batch_size: BatchSize = None,
     device: options.Device = "auto",
 ) -> None:
     """Turn images or embeddings into codes.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 _RANKS = ("hamming", "class", "photo", "all")
 
-
-Run = Annotated[Optional[Path], typer.Argument(help="Folder of a trained run.")]  # noqa: UP045
 QueryFile = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option(help="Code file of the queries, instead of a run."),
@@ -64,7 +62,7 @@ Data = Annotated[
 
 
 def evaluate(
-    run: Run = None,
+    run: options.TrainedRun = None,
     queries: QueryFile = None,
     database: DatabaseFile = None,
     labels: LabelTable = None,

@@ -17,8 +17,24 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Build, update and inspect an index of photos.", no_args_is_help=True)
 
 Index = Annotated[Path, typer.Argument(help="Folder of an index.")]
-
-
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[RUN] PHOTOS",
+        help="PHOTOS: a folder (searched recursively), a table, a data set name, or a file of"
+        " embeddings (.npy, .npz, .parquet, .arrow). RUN: folder of a trained run; without it,"
+        " codes are learned from the photos.",
+    ),
+]
+IndexFolder = Annotated[Path, typer.Option(help="Folder of the index.")]
+Engine = Annotated[str | None, typer.Option(help="exact (the default), routed or milvus.")]
+Bits = Annotated[
+    int | None, typer.Option(help="Keep only the first bits of the codes.", show_default="all")
+]
+EmbeddingLabels = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="Labels of embeddings: a text file, a .npy file, or a column."),
+]
 Exclude = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option(
@@ -35,8 +51,6 @@ FollowLinks = Annotated[
         show_default=False,
     ),
 ]
-
-
 Moved = Annotated[
     bool, typer.Option("--moved", help="The photo folder was moved; update the index.")
 ]
@@ -56,22 +70,10 @@ EngineSettings = Annotated[
 
 @app.command("build")
 def build(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[RUN] PHOTOS",
-            help="PHOTOS: a folder (searched recursively), a table, a data set name, or a file of"
-            " embeddings (.npy, .npz, .parquet, .arrow). RUN: folder of a trained run; without it,"
-            " codes are learned from the photos.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the index.")] = Path("photos.index"),
-    engine: Annotated[
-        str | None, typer.Option(help="exact (the default), routed or milvus.")
-    ] = None,
-    bits: Annotated[
-        int | None, typer.Option(help="Keep only the first bits of the codes.", show_default="all")
-    ] = None,
+    sources: Sources,
+    out: IndexFolder = Path("photos.index"),
+    engine: Engine = None,
+    bits: Bits = None,
     exclude: Exclude = None,
     follow_links: FollowLinks = None,
     moved: Moved = False,
@@ -81,10 +83,7 @@ def build(
     allow_empty: AllowEmpty = False,
     set_: EngineSettings = None,
     data_root: options.Root = None,
-    labels: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(help="Labels of embeddings: a text file, a .npy file, or a column."),
-    ] = None,
+    labels: EmbeddingLabels = None,
     array: options.Array = None,
     ids: options.Ids = None,
     device: options.Device = "auto",
@@ -124,14 +123,19 @@ def build(
         device=device,
     )
     run = Path(sources[0]) if len(sources) == 2 else None
-    found = Build.prepare(sources[-1], out, run=run, options=settings)
-    _show_notice(found.scan)
+    _run_build(Build.prepare(sources[-1], out, run=run, options=settings), sources, out, dry_run)
+
+
+def _run_build(prepared: Build, sources: list[str], out: Path, dry_run: bool) -> None:
+    """Build or update an index, or only show what would change."""
+    _show_notice(prepared.scan)
     if dry_run:
-        _show_plan(out, found.plan())
+        _show_plan(out, prepared.plan())
         return
-    summary = found.apply(bar=output.progress, progress=output.is_interactive(), info=output.info)
+    progress = output.is_interactive()
+    summary = prepared.apply(bar=output.progress, progress=progress, info=output.info)
     _show_summary(out, summary)
-    _show_next(out, sources, found)
+    _show_next(out, sources, prepared)
 
 
 def _build_of_embeddings(

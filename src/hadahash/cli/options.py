@@ -102,6 +102,10 @@ Run = Annotated[
     Path | None,
     typer.Option("--run", help="Folder of the run that built the index, if it was moved."),
 ]
+TrainedRun = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Argument(help="Folder of a trained run."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Protocol = Annotated[
     Optional[str],  # noqa: UP045

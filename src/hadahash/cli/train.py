@@ -56,7 +56,7 @@ def train(
     Example: hadahash train photos/ --bits 64 --out runs/photos
     """
     from ..building import make_config
-    from ..runs import DataSpec, train_run
+    from ..runs import DataSpec
 
     if (data is None) == (embeddings is None):
         raise UsageError("Give either DATA or --embeddings FILE.")
@@ -76,14 +76,9 @@ def train(
     root = str(data_root) if data_root else None
     spec = DataSpec(str(data or embeddings), root, protocol, validation, labels, array)
     dataset = _embeddings(spec, ids) if embeddings else _photos(spec, configuration)
-    if dataset is not None and not dataset.classes:
-        _fit_unlabelled(configuration, spec, dataset, out, overwrite=overwrite, device=device)
-        return
     notes = _notes(configuration, settings) if embeddings is None else []
-    progress, info = output.is_interactive(), partial(_info, notes)
     handling: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": device}
-    train_run(configuration, spec, out, **handling, progress=progress, dataset=dataset, info=info)
-    _report(out)
+    _fit(configuration, spec, dataset, out, notes, **handling)
 
 
 def _notes(config: Config, settings: dict[str, Any]) -> list[str]:
@@ -108,6 +103,37 @@ def _photos(spec: DataSpec, config: Config) -> LabelledImages | None:
         return None
     data = as_training(Path(spec.data), need_labels=False)
     return None if data.classes else data
+
+
+def _fit(
+    config: Config,
+    spec: DataSpec,
+    data: LabelledImages | None,
+    out: Path,
+    notes: list[str],
+    *,
+    resume: bool,
+    overwrite: bool,
+    device: str,
+) -> None:
+    """Train on labelled data; fit a method that needs no labels on other data."""
+    from ..runs import train_run
+
+    if data is not None and not data.classes:
+        _fit_unlabelled(config, spec, data, out, overwrite=overwrite, device=device)
+        return
+    train_run(
+        config,
+        spec,
+        out,
+        resume=resume,
+        overwrite=overwrite,
+        device=device,
+        progress=output.is_interactive(),
+        dataset=data,
+        info=partial(_info, notes),
+    )
+    _report(out)
 
 
 def _fit_unlabelled(

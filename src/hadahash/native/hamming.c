@@ -78,13 +78,7 @@ typedef void find_bins_function(const uint64_t *, const uint64_t *, int64_t, con
         find_bins(query, codes, words, query_labels, labels, label_words, shift, count, bin);     \
     }
 
-FIND_BINS(find_bins_portable, )
-
-#ifdef CPU_DISPATCH
-FIND_BINS(find_bins_popcnt, TARGET_POPCNT)
-FIND_BINS(find_bins_avx2, TARGET_AVX2)
-FIND_BINS(find_bins_avx512, TARGET_AVX512)
-#endif
+DEFINE_FOR_LEVELS(FIND_BINS, find_bins)
 
 int hadahash_cpu_level(void)
 {
@@ -105,14 +99,8 @@ int hadahash_cpu_level(void)
 
 static find_bins_function *find_bins_for_level(int level)
 {
-#ifdef CPU_DISPATCH
-    find_bins_function *known[] = {find_bins_portable, find_bins_popcnt, find_bins_avx2,
-                                   find_bins_avx512};
-    return known[level];
-#else
-    (void)level;
-    return find_bins_portable;
-#endif
+    find_bins_function *known[] = ALL_LEVELS(find_bins);
+    return known[usable_level(level)];
 }
 
 /* ---- histograms ------------------------------------------------------------------------------ */
@@ -158,8 +146,7 @@ int hadahash_count_distances(const uint64_t *queries, const uint64_t *query_labe
                              const uint64_t *labels, int64_t n_codes, int64_t words,
                              int64_t label_words, int64_t bins, int64_t *counts, int level)
 {
-    int best = hadahash_cpu_level();
-    find_bins_function *find = find_bins_for_level(level < 0 || level > best ? best : level);
+    find_bins_function *find = find_bins_for_level(level);
     int64_t all_bins = label_words ? 2 * bins : bins;
     int64_t tile = TILE_BYTES / (8 * (words + label_words)) + 1;
     size_t table_bytes = (size_t)(TABLES * all_bins) * sizeof(uint32_t);

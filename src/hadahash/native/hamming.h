@@ -30,7 +30,28 @@ INLINE uint32_t POPCOUNT(uint64_t x)
     __attribute__((target("popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vpopcntdq")))
 #endif
 
+/* DEFINE_FOR_LEVELS defines a function once per level of hadahash_cpu_level, by a macro of name and
+ * attributes; ALL_LEVELS lists these functions. */
+#ifdef CPU_DISPATCH
+#define DEFINE_FOR_LEVELS(define, name)                                                           \
+    define(name##_portable, )                                                                     \
+    define(name##_popcnt, TARGET_POPCNT)                                                          \
+    define(name##_avx2, TARGET_AVX2)                                                              \
+    define(name##_avx512, TARGET_AVX512)
+#define ALL_LEVELS(name) {name##_portable, name##_popcnt, name##_avx2, name##_avx512}
+#else
+#define DEFINE_FOR_LEVELS(define, name) define(name##_portable, )
+#define ALL_LEVELS(name) {name##_portable}
+#endif
+
 /* Instruction sets of this CPU: 0 baseline, 1 POPCNT, 2 AVX2 as well, 3 AVX-512 with VPOPCNTDQ. */
 int hadahash_cpu_level(void);
+
+/* The level to use: the given one, for tests, or the best one for -1. */
+INLINE int usable_level(int level)
+{
+    int best = hadahash_cpu_level();
+    return level < 0 || level > best ? best : level;
+}
 
 #endif

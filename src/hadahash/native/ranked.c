@@ -19,15 +19,9 @@
 #define PREFETCH(address) (void)(address)
 #endif
 
-#define CHUNK 64  /* items that are filtered together; the bits of one word */
 #define QUEUE 256 /* items that wait for their content bits to be read */
 
 /* ---- offering one item ----------------------------------------------------------------------- */
-
-INLINE int64_t ordinal_at(const table_t *table, int64_t position)
-{
-    return table->ordinals ? (int64_t)table->ordinals[position] : position;
-}
 
 /* Offer one item to the heap. */
 INLINE void offer(const items_t *items, const search_t *search, int64_t position, int64_t width)
@@ -35,7 +29,7 @@ INLINE void offer(const items_t *items, const search_t *search, int64_t position
     const table_t *table = items->table;
     const ranked_t *query = search->query;
     const uint8_t *code = table->codes + position * width;
-    hit_t hit = {query->start, ordinal_at(table, position), position};
+    hit_t hit = {query->start, (int64_t)ordinal_at(table, position), position};
     hit_t worst = search->heap[0];
     if (query->radius < query->bits && distance(query->code, code, width) > query->radius)
         return;
@@ -166,13 +160,6 @@ INLINE uint64_t which_in_balls(const ranked_t *query, const uint8_t *codes, int6
     return query->balls ? which_below(sums, (uint64_t)query->bits) : 0;
 }
 
-/* Bit i is set where the code at `position` + i is allowed, for i < CHUNK. */
-INLINE uint64_t which_allowed(const uint64_t *allowed, int64_t position)
-{
-    uint64_t low = allowed[position >> 6] >> (position & 63);
-    return position & 63 ? low | allowed[(position >> 6) + 1] << (64 - (position & 63)) : low;
-}
-
 /* Items that passed the filters. */
 typedef struct {
     int64_t positions[QUEUE], count;
@@ -191,7 +178,8 @@ INLINE void enqueue(const items_t *items, queue_t *queue, int64_t first, uint64_
     for (; which; which &= which - 1) {
         int64_t position = first + LOWEST_BIT(which);
         if (items->content)
-            PREFETCH(items->content + ordinal_at(items->table, position) * items->content_width);
+            PREFETCH(items->content +
+                     (int64_t)ordinal_at(items->table, position) * items->content_width);
         queue->positions[queue->count++] = position;
     }
 }
@@ -246,23 +234,12 @@ typedef void chunk_function(const items_t *, const search_t *, int64_t first, in
         flush(items, search, &queue);                                                             \
     }
 
-SCAN(scan_portable, )
-#ifdef CPU_DISPATCH
-SCAN(scan_popcnt, TARGET_POPCNT)
-SCAN(scan_avx2, TARGET_AVX2)
-SCAN(scan_avx512, TARGET_AVX512)
-#endif
+DEFINE_FOR_LEVELS(SCAN, scan)
 
 static chunk_function *scan_for_level(int level)
 {
-#ifdef CPU_DISPATCH
-    chunk_function *known[] = {scan_portable, scan_popcnt, scan_avx2, scan_avx512};
-    int best = hadahash_cpu_level();
-    return known[level < 0 || level > best ? best : level];
-#else
-    (void)level;
-    return scan_portable;
-#endif
+    chunk_function *known[] = ALL_LEVELS(scan);
+    return known[usable_level(level)];
 }
 
 /* Scan ranges of positions for each query.
@@ -298,7 +275,7 @@ void hadahash_points(const table_t *table, const uint8_t *content, int64_t conte
     search_t search = {query, 0, 0, cache};
     for (int64_t at = first; at < last; at++) {
         const uint8_t *code = table->codes + at * table->width;
-        int64_t sum = query->start, ordinal = ordinal_at(table, at);
+        int64_t sum = query->start, ordinal = (int64_t)ordinal_at(table, at);
         if (query->content)
             sum -= loss(query->content_losses, query->content, content + ordinal * content_width,
                         content_width);

@@ -10,7 +10,6 @@
  */
 #include "search.h"
 
-#define CHUNK 64      /* codes compared per branch; the bits in one word of `allowed` */
 #define GROUP 16      /* codes; the last part of a range is compared in multiples of it */
 #define STREAMS 8     /* positions read in parallel, so that memory latencies overlap */
 #define CACHE_LINE 64 /* bytes */
@@ -66,11 +65,6 @@ INLINE void replace_worst(uint64_t *heap, int64_t k, uint64_t key)
     heap[at] = key;
 }
 
-INLINE uint64_t ordinal_at(const table_t *table, int64_t position)
-{
-    return table->ordinals ? table->ordinals[position] : (uint64_t)position;
-}
-
 /* Codes with at least this ordinal enter the heap only at a distance below the returned bound: a
  * tie in distance requires a smaller ordinal. */
 INLINE uint32_t distance_bound(const query_t *query, uint64_t ordinal)
@@ -87,13 +81,6 @@ INLINE uint32_t distance_bound_at(const table_t *table, const query_t *query, in
 }
 
 /* ---- scanning a block ------------------------------------------------------------------------ */
-
-/* Bit i is set where the code at `position` + i is allowed, for i < CHUNK. */
-INLINE uint64_t which_allowed(const uint64_t *allowed, int64_t position)
-{
-    uint64_t low = allowed[position >> 6] >> (position & 63);
-    return position & 63 ? low | allowed[(position >> 6) + 1] << (64 - (position & 63)) : low;
-}
 
 /* Offer each code of a range of at most CHUNK codes to the heap. Returns whether the worst key of
  * the heap changed. */
@@ -197,23 +184,12 @@ INLINE void scan_any(const table_t *table, const query_t *query, int64_t first, 
         scan_any(table, query, first, last, ordinal, ascending);                                  \
     }
 
-SCAN(scan_portable, )
-#ifdef CPU_DISPATCH
-SCAN(scan_popcnt, TARGET_POPCNT)
-SCAN(scan_avx2, TARGET_AVX2)
-SCAN(scan_avx512, TARGET_AVX512)
-#endif
+DEFINE_FOR_LEVELS(SCAN, scan)
 
 scan_function *hadahash_scan_for_level(int level)
 {
-#ifdef CPU_DISPATCH
-    scan_function *known[] = {scan_portable, scan_popcnt, scan_avx2, scan_avx512};
-    int best = hadahash_cpu_level();
-    return known[level < 0 || level > best ? best : level];
-#else
-    (void)level;
-    return scan_portable;
-#endif
+    scan_function *known[] = ALL_LEVELS(scan);
+    return known[usable_level(level)];
 }
 
 /* ---- flat tables ----------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* Shared by search.c and route.c: the table that is searched, a query, and the scan of a range. */
+/* Shared by search.c, route.c and ranked.c: the table that is searched, a query, and the scan of a range. */
 #ifndef HADAHASH_SEARCH_H
 #define HADAHASH_SEARCH_H
 
@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 
+#define CHUNK 64             /* codes that are filtered together; the bits of one word */
 #define TILE_BYTES (1 << 17) /* of codes: a tile stays in the cache while all queries visit it */
 
 /* Mirrored in tables.py. An item's ordinal is its position in ascending order of ids. */
@@ -56,6 +57,18 @@ INLINE uint32_t distance(const uint8_t *query, const uint8_t *code, int64_t widt
     for (int64_t w = 0; w < width / 8; w++)
         sum += POPCOUNT(((const uint64_t *)query)[w] ^ ((const uint64_t *)code)[w]);
     return sum;
+}
+
+INLINE uint64_t ordinal_at(const table_t *table, int64_t position)
+{
+    return table->ordinals ? table->ordinals[position] : (uint64_t)position;
+}
+
+/* Bit i is set where the code at `position` + i is allowed, for i < CHUNK. */
+INLINE uint64_t which_allowed(const uint64_t *allowed, int64_t position)
+{
+    uint64_t low = allowed[position >> 6] >> (position & 63);
+    return position & 63 ? low | allowed[(position >> 6) + 1] << (64 - (position & 63)) : low;
 }
 
 #endif

@@ -1,0 +1,29 @@
+"""Names of a package that are imported on first use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
+    """Make the `__getattr__` of a package that imports its names on first use.
+
+    Args:
+        package: Full name of the package.
+        exports: For each name, the module below the package that defines it.
+
+    Returns:
+        A function that imports a name. It raises AttributeError for other names.
+    """
+
+    def find(name: str) -> Any:
+        if name not in exports:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        value = getattr(import_module(f".{exports[name]}", package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return find
