@@ -1,19 +1,21 @@
 """Only what pyproject.toml cannot say: the small compiled library, which is optional.
 
-Without a C compiler the install goes through and hadahash counts with numpy. The library uses nothing of Python, so one
-build serves every Python from 3.10 on.
+Without a C compiler the installation succeeds and hadahash uses numpy. The library does not use
+Python's interface, so one build works with every Python from 3.10 on.
 """
-
-import sys
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 
+NATIVE = "src/hadahash/native"
+
+
 class BuildLibrary(build_ext):
-    """Builds a plain shared library, loaded by ctypes: it has no PyInit function to export."""
+    """Build a plain shared library, loaded by ctypes: it has no PyInit function to export."""
 
     def get_export_symbols(self, ext):
+        """Return the functions of the library, without PyInit."""
         return ext.export_symbols
 
 
@@ -21,9 +23,9 @@ setup(
     ext_modules=[
         Extension(
             "hadahash.native._hamming",
-            sources=[f"src/hadahash/native/{name}.c" for name in ("hamming", "search", "route", "ranked")],
-            depends=[f"src/hadahash/native/{name}.h" for name in ("hamming", "search", "ranked")],
-            extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-std=c99", "-ffp-contract=off"],
+            sources=[f"{NATIVE}/{name}.c" for name in ("hamming", "search", "route", "ranked")],
+            depends=[f"{NATIVE}/{name}.h" for name in ("hamming", "search", "ranked")],
+            extra_compile_args=["-O3", "-std=c99", "-ffp-contract=off"],
             export_symbols=[
                 "hadahash_interface",
                 "hadahash_cpu_level",

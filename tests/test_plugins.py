@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from importlib.metadata import EntryPoint
 
 import pytest
 from toys import one_line
 
-from hadahash import plugins, registry
+from hadahash import plugins
 from hadahash.errors import UsageError
 from hadahash.methods import METHODS, list_methods
 from hadahash.plugins import load_plugins
@@ -120,7 +121,7 @@ def installed(tmp_path, monkeypatch):
         groups.append(group)
         return points if group == "hadahash.methods" else []
 
-    monkeypatch.setattr(registry, "entry_points", entry_points)
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     return groups
 
 

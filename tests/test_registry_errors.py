@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import sys
 
 import pytest
 
@@ -87,3 +89,19 @@ def test_an_image_error_keeps_path_and_reason_also_across_processes():
 
 def test_a_missing_extra_says_how_to_install_it():
     assert "pip install 'hadahash[parquet]'" in str(MissingExtraError("pyarrow", "parquet"))
+
+
+def test_a_name_of_a_module_is_listed_and_imported_when_it_is_asked_for(tmp_path, monkeypatch):
+    (tmp_path / "lazy_engine.py").write_text(
+        "from shared_registry import things\n\n@things.register('late')\nclass Late: ...\n"
+    )
+    (tmp_path / "shared_registry.py").write_text(
+        "from hadahash.registry import Registry\nthings = Registry('thing')\n"
+        "things.register_module('late', 'lazy_engine')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    things = importlib.import_module("shared_registry").things
+    assert things.names() == ["late"] and "late" in things and "lazy_engine" not in sys.modules
+    with pytest.raises(UsageError, match="already registered"):
+        things.register("late")(type("Other", (), {}))
+    assert things.get("late").__name__ == "Late"

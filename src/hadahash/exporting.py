@@ -225,7 +225,7 @@ def _class_weight(index: Index, given: int | None) -> int:
     if given is not None and given < 1:
         raise UsageError(f"--class-weight must be >= 1, got {given}.")
     ranking = index.ranking
-    return given or (1 if ranking is None else max(1, ranking.class_weight))
+    return given or (1 if ranking is None else ranking.class_weight)
 
 
 def _bit_strings(packed: NDArray[np.uint8], bits: int) -> list[str]:

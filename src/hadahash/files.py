@@ -26,11 +26,6 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 # What reading a damaged or hostile .npz or .npy file can raise.
 ARCHIVE_ERRORS = (
     OSError,
@@ -220,6 +215,10 @@ def read_toml(path: Any) -> dict[str, Any]:
         StorageError: The file cannot be read.
         UsageError: It is not valid TOML.
     """
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
     if isinstance(path, Path):
         require_regular(path)
     try:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from .errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -35,6 +38,7 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, *, entry_point_group: str | None = None) -> None:
         self.kind, self.entry_point_group = kind, entry_point_group
         self._entries: dict[str, T] = {}
+        self._modules: dict[str, str] = {}  # imported when their name is first asked for
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that registers a class or function.
@@ -51,15 +55,25 @@ class Registry(Generic[T]):
         """
 
         def keep(entry: T) -> T:
-            if name in self._entries and not _same_definition(self._entries[name], entry):
+            owner = self._owner_besides(name, entry)
+            if owner is not None:
                 raise UsageError(
                     f"The {self.kind} '{name}' is already registered "
-                    f"(by {_origin(self._entries[name])}). Choose another name."
+                    f"(by {owner}). Choose another name."
                 )
             self._entries[name] = entry
             return entry
 
         return keep
+
+    def register_module(self, name: str, module: str) -> None:
+        """Register a name whose module is imported when the name is first asked for.
+
+        Args:
+            name: The name.
+            module: Full name of the module. Importing it must register `name`.
+        """
+        self._modules[name] = module
 
     def get(self, name: str) -> T:
         """Return the entry of a name.
@@ -74,15 +88,15 @@ class Registry(Generic[T]):
             UsageError: If the name is unknown, or its entry point cannot be loaded.
         """
         if name not in self._entries:
-            available = self._entry_points()
-            if name not in available:
-                raise unknown(self.kind, name, {*self._entries, *available})
-            self._load(available[name])
+            if name in self._modules:
+                import_module(self._modules[name])
+            else:
+                self._load_entry_point(name)
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
         """Return whether a name is registered; entry points are not looked up."""
-        return name in self._entries
+        return name in self._entries or name in self._modules
 
     def names(self, pattern: str = "*", *, installed: bool = False) -> list[str]:
         """List the registered names.
@@ -94,15 +108,29 @@ class Registry(Generic[T]):
         Returns:
             The matching names in alphabetical order.
         """
-        names = {*self._entries, *(self._entry_points() if installed else ())}
+        names = {*self._entries, *self._modules, *(self._entry_points() if installed else ())}
         return sorted(name for name in names if fnmatchcase(name, pattern))
 
     def _entry_points(self) -> dict[str, EntryPoint]:
         if self.entry_point_group is None:
             return {}
+        from importlib.metadata import entry_points
+
         return {point.name: point for point in entry_points(group=self.entry_point_group)}
 
-    def _load(self, point: EntryPoint) -> None:
+    def _owner_besides(self, name: str, entry: T) -> str | None:
+        """The module of another entry with this name, if there is one."""
+        if name in self._entries:
+            old = self._entries[name]
+            return None if _same_definition(old, entry) else _origin(old)
+        module = self._modules.get(name)
+        return None if module == _origin(entry) else module
+
+    def _load_entry_point(self, name: str) -> None:
+        available = self._entry_points()
+        if name not in available:
+            raise unknown(self.kind, name, {*self._entries, *self._modules, *available})
+        point = available[name]
         try:
             entry = point.load()  # its decorator may have registered it already
             if point.name not in self._entries:

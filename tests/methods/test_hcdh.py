@@ -165,8 +165,9 @@ def test_images_without_labels_have_no_weight_in_the_codeword_loss(policy, reduc
     targets = batch.targets.clone()
     targets[:, 0] = 1
     targets[3:] = 0
-    mixed = method.hadamard_loss(method.values(batch.features), targets)
-    labelled = method.hadamard_loss(method.values(batch.features[:3]), targets[:3])
+    values = method.values(batch.features)
+    mixed = method.code_loss(values, *method.target_codes(targets))
+    labelled = method.code_loss(values[:3], *method.target_codes(targets[:3]))
     assert mixed.item() == pytest.approx(labelled.item())
     nothing = replace(batch, targets=torch.zeros_like(targets))
     assert method.loss(nothing)["hadamard"].item() == 0

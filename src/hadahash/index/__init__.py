@@ -1,5 +1,8 @@
 """Search in Hamming space: build, open, change, save and search an index of binary codes."""
 
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 from . import engines as engines  # registers the engines
 from .api import (
     ENGINES,
@@ -13,8 +16,10 @@ from .api import (
     parse_id,
     parse_labels,
 )
-from .dismissed import Dismissed
-from .duplicates import DuplicateGroup, Duplicates, find_duplicates
+
+if TYPE_CHECKING:
+    from .dismissed import Dismissed
+    from .duplicates import DuplicateGroup, Duplicates, find_duplicates
 
 __all__ = [
     "ENGINES",
@@ -33,6 +38,17 @@ __all__ = [
     "parse_id",
     "parse_labels",
 ]
+
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Dismissed": "dismissed",
+        "DuplicateGroup": "duplicates",
+        "Duplicates": "duplicates",
+        "find_duplicates": "duplicates",
+    },
+)
 
 
 def list_engines() -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..queries import Queries
-from ..ranking import Ranking
+from ..ranking import Prepared, Ranking, prepare
 from .items import Id, Ids, Item, Label, LabelSet, Mask, id_array, id_type_of, missing_id
 
 if TYPE_CHECKING:
@@ -66,6 +66,15 @@ class SearchRequest(NamedTuple):
     threads: int | None
     content: NDArray[np.uint8] | None = None
     ranked: Ranked | None = None
+
+
+def prepare_ranked(request: SearchRequest) -> Prepared:
+    """The queries of a request with `ranked`, ready for a ranked search."""
+    ranked = request.ranked
+    if ranked is None:
+        raise ValueError("the request has no ranking")
+    weight = ranked.weight if ranked.rank == "photo" else None
+    return prepare(ranked.queries, ranked.ranking, ranked.rank, weight)
 
 
 class Hit(NamedTuple):

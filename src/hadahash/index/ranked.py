@@ -8,24 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..native.tables import packed_of
-from ..ranking import Prepared, prepare, ranked_search
+from ..ranking import Prepared, ranked_search
 from .items import Id, id_type_of, missing_id
-from .query import Hits, Known, Neighbor, SearchRequest, join_neighbors
+from .query import Hits, Known, Neighbor, SearchRequest, join_neighbors, prepare_ranked
 from .segments import Segment, SegmentHits
-
-
-def prepared(request: SearchRequest) -> Prepared:
-    """The queries of a request, ready for a ranked search."""
-    ranked = request.ranked
-    if ranked is None:
-        raise ValueError("the request has no ranking")
-    weight = ranked.weight if ranked.rank == "photo" else None
-    return prepare(ranked.queries, ranked.ranking, ranked.rank, weight)
 
 
 def rank_segments(segments: Sequence[Segment], request: SearchRequest) -> SegmentHits:
     """The best `request.k` items of all segments in the order (score descending, id)."""
-    queries = prepared(request)
+    queries = prepare_ranked(request)
     k = min(request.k, sum(segment.live_count for segment in segments))
     if not segments:
         none = np.zeros((len(queries), 0), np.int64)

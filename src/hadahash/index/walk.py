@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..codes import hamming
-from ..ranking import Prepared, prepare
+from ..ranking import Prepared
 from ..ranking.walk import Fetched, WalkHits, ranked_walk
 from .items import Id, Ids, id_array, missing_id
-from .query import Hits, SearchRequest
+from .query import Hits, SearchRequest, prepare_ranked
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -34,11 +34,7 @@ def walk_ranked(index: Engine, request: SearchRequest, seeds: Sequence[Ids] | No
     Returns:
         The hits.
     """
-    ranked = request.ranked
-    if ranked is None:
-        raise ValueError("the request has no ranking")
-    weight = ranked.weight if ranked.rank == "photo" else None
-    prepared = prepare(ranked.queries, ranked.ranking, ranked.rank, weight)
+    prepared = prepare_ranked(request)
     size, id_type = len(index), index.id_type  # a server is asked once
     nearest = request._replace(k=size, probes=None, ranked=None)
     rows: list[WalkHits] = []

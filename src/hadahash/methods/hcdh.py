@@ -241,20 +241,8 @@ class HCDH(CodewordMethod, DeepMethod):
         """
         return mixed_codes(batch, *self.target_codes(batch.labels))
 
-    def hadamard_loss(self, values: Tensor, targets: Tensor) -> Tensor:
-        """Compute L_H, the squared distance of the hash layer to the target codes.
-
-        Args:
-            values: Float (n, bits), the hash layer.
-            targets: Float (n, classes).
-
-        Returns:
-            A scalar. Images without a label have weight 0.
-        """
-        return self.code_loss(values, *self.target_codes(targets))
-
     def code_loss(self, values: Tensor, codes: Tensor, weight: Tensor) -> Tensor:
-        """Compute the squared distance of the hash layer to given target codes.
+        """Compute L_H, the squared distance of the hash layer to given target codes.
 
         Args:
             values: Float (n, bits), the hash layer.

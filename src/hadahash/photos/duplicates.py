@@ -100,7 +100,7 @@ class PhotoDuplicates:
     @property
     def compares_content(self) -> bool:
         """Whether bits are compared that tell photos apart, not only classes."""
-        return bool(self.index.content_bits) or is_label_free(self.index)
+        return same_photo_threshold(self.index) is not None
 
     @property
     def default_threshold(self) -> int:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..errors import UsageError, unknown
-from ..ranking import RANKS, Rank
+from ..ranking import Rank
+from ..ranking.model import check_rank as known_rank
 
 if TYPE_CHECKING:
     from ..index import Index, Neighbor
@@ -75,7 +76,14 @@ def default_rank(index: Index, *, content: bool = True) -> Rank:
 
 
 def is_label_free(index: Index) -> bool:
-    """Whether the codes were made without labels, so that they tell photos apart."""
+    """Whether the codes were made without labels, so that they tell photos apart.
+
+    Args:
+        index: The index.
+
+    Returns:
+        False for an index with content bits, with classes, or without a ranking.
+    """
     ranking = index.ranking
     return ranking is not None and not (
         index.content_bits or ranking.classes or ranking.codewords is not None
@@ -83,7 +91,14 @@ def is_label_free(index: Index) -> bool:
 
 
 def content_weight(index: Index) -> float | None:
-    """The default weight of the content for the ranking "photo"; None if there is no content."""
+    """The default weight of the content for the ranking "photo".
+
+    Args:
+        index: The index.
+
+    Returns:
+        The weight; None if there are no content bits.
+    """
     ranking = index.ranking
     return ranking.content_weight if ranking is not None and index.content_bits else None
 
@@ -127,8 +142,8 @@ def find_similar(
     if len(source.images) != 1:
         raise UsageError(f"Give exactly one image, got {len(source.images):,}.")
     label_filter = check_labels(index, labels)
-    queries = model.queries(image if isinstance(image, Path) else source)
     rank = check_rank(index, rank or default_rank(index))
+    queries = model.queries(image if isinstance(image, Path) else source)
     (hits,) = index.neighbors(
         queries, k, radius=radius, labels=label_filter or None, rank=rank, weight=weight
     )
@@ -188,17 +203,16 @@ def check_rank(index: Index, rank: str) -> str:
         `rank`.
 
     Raises:
-        UsageError: The index has no content bits or no ranking.
+        UsageError: The name is unknown, or the index has no content bits or no ranking.
     """
+    known_rank(rank)
     possible = available_ranks(index)
-    if rank in RANKS and rank not in possible:
+    if rank not in possible:
         missing = "content bits" if index.ranking else "ranking: it was built by an older version"
         raise UsageError(
             f"rank {rank} is not possible: this index has no {missing}. "
             f"Use {' or '.join(possible)}, or build the index again."
         )
-    if rank not in possible:
-        raise unknown("ranking", rank, RANKS)
     return rank
 
 

@@ -12,6 +12,7 @@ from ..codes import Codes, write_skipped
 from ..errors import DataError, UsageError
 from ..index import Index
 from ..index.storage.manifest import MANIFEST
+from .ready import BITS, MODEL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,21 +20,16 @@ if TYPE_CHECKING:
     from ..data.base import ImageSource
     from ..model import HashModel
 
-MODEL = "model"  # folder of an own model, in the folder of the index
-BITS = 128  # of an own model
-
 Progress = Callable[[int], object]
 
 
-def fit_vector_model(
-    source: ImageSource, *, bits: int | None = None, seed: int = 0, device: str = "auto"
-) -> HashModel:
+def fit_vector_model(source: ImageSource, *, device: str = "auto") -> HashModel:
     """Fit ITQ on embeddings, without labels.
+
+    Codes have 128 bits, or the largest multiple of 8 for narrower embeddings.
 
     Args:
         source: The embeddings.
-        bits: Code length; by default 128, or the largest multiple of 8 for narrower embeddings.
-        seed: Seed of the rows that are drawn, and of the rotation.
         device: "auto", "cpu" or "cuda".
 
     Returns:
@@ -41,15 +37,15 @@ def fit_vector_model(
 
     Raises:
         DataError: There are fewer than two usable rows.
-        UsageError: There are fewer features than bits.
+        UsageError: The embeddings have fewer than 8 features.
     """
     from ..building import make_config
     from ..data.sources import without_labels
     from ..fitting import fit_model
 
     width = getattr(source.images, "width", BITS)
-    chosen = bits or max(8, min(BITS, width // 8 * 8))
-    config = make_config("itq", bits=chosen, seed=seed, device=device)
+    bits = max(8, min(BITS, width // 8 * 8))
+    config = make_config("itq", bits=bits, device=device)
     return fit_model(config, without_labels(source), device=device).model
 
 

@@ -78,9 +78,6 @@ def prepare(
     if rank != "photo" and weight is not None:
         raise UsageError(f"weight applies to rank='photo' only, got rank='{rank}'.")
     if rank == "photo":
-        if queries.content is None:
-            raise UsageError("rank='photo' needs content bits, and these queries have none.")
-        weight = check_weight(ranking.content_weight if weight is None else weight)
         return _photo(queries, ranking, weight)
     codes = _class_rows(queries)
     none = np.zeros(len(queries), np.int64)
@@ -96,10 +93,11 @@ def prepare(
     return Prepared(tables, float(PROBABILITY_GRID), queries.bits, 0)
 
 
-def _photo(queries: Queries, ranking: Ranking, weight: float) -> Prepared:
+def _photo(queries: Queries, ranking: Ranking, weight: float | None) -> Prepared:
     z, codes, bits = queries.content, _class_rows(queries), queries.bits
     if z is None:
         raise UsageError("rank='photo' needs content bits, and these queries have none.")
+    weight = check_weight(ranking.content_weight if weight is None else weight)
     width = z.shape[1]
     if ranking.codewords is None:
         start, linear = _linear(queries.values, VALUE_GRID * int(ranking.class_weight))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..codes import Codes
 from ..data.alterations import ALTERATIONS, AlteredImages, check_alterations
+from ..data.embeddings import sample_rows
 from ..data.sources import ImageSource, as_images
 from ..encoding import Progress
 from ..evaluation.known_item import KnownItem, search_known_items
@@ -75,37 +75,16 @@ def search_copies(
     check_alterations(alterations)
     source = as_images(images)
     database = model.encode(source, progress=progress) if database is None else database
-    items = draw_items(len(database), count, seed)
+    items = sample_rows(len(database), count, seed)
     chosen = _images_of(source, database, items)
     found: dict[str, dict[str, KnownItem]] = {}
     for name in alterations:
-        copies = _copies(model, chosen, items, name, progress)
+        queries, rows = _copies(model, chosen, items, name, progress)
         for rank in ranks or available_ranks(model):
             found.setdefault(rank, {})[name] = search_known_items(
-                copies.queries, copies.items, database, rank=rank, ranking=model.ranking
+                queries, rows, database, rank=rank, ranking=model.ranking
             )
     return found
-
-
-def draw_items(size: int, count: int, seed: int) -> NDArray[np.int64]:
-    """Draw rows of a collection.
-
-    Args:
-        size: Number of images of the collection.
-        count: Largest number of rows.
-        seed: Seed of the draw.
-
-    Returns:
-        Different rows, ascending.
-    """
-    rows = np.random.default_rng(seed).choice(size, min(count, size), replace=False)
-    return np.sort(rows.astype(np.int64))
-
-
-@dataclass(frozen=True, eq=False)
-class _Copies:
-    queries: Queries
-    items: NDArray[np.int64]
 
 
 def _copies(
@@ -114,11 +93,11 @@ def _copies(
     items: NDArray[np.int64],
     name: str,
     progress: Progress | None,
-) -> _Copies:
-    """Altered images as queries; a copy that cannot be decoded is left out."""
+) -> tuple[Queries, NDArray[np.int64]]:
+    """Altered images as queries, with their rows; a copy that cannot be decoded is left out."""
     numbered = ImageSource(AlteredImages(chosen.images, name), np.arange(len(items)))
     queries = model.queries(numbered, progress=progress)
-    return _Copies(queries, items[queries.ids])
+    return queries, items[queries.ids]
 
 
 def _images_of(source: ImageSource, database: Codes, items: NDArray[np.int64]) -> ImageSource:

@@ -1,5 +1,8 @@
 """The index engines. Importing an engine's module registers it."""
 
-from . import exact, milvus, routed
+from ..api import ENGINES
+from . import exact, routed
 
-__all__ = ["exact", "milvus", "routed"]
+ENGINES.register_module("milvus", "hadahash.index.engines.milvus")
+
+__all__ = ["exact", "routed"]
