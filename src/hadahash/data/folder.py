@@ -19,6 +19,7 @@ from ..errors import DataError
 from .base import DataWarning, FileImages, ImageSource, LabelledImages, name_ids
 from .formats import HEIF_SUFFIXES, heif_installed, image_suffixes
 from .labels import Labels
+from .raw import RAW_SUFFIXES, raw_installed
 
 _SPLITS = frozenset(
     ("train", "training", "test", "testing", "val", "valid", "validation", "query", "database")
@@ -95,8 +96,16 @@ def skipped_notice(
         return ""
     *first, last = parts
     text = f"Skipped {', '.join(first)}{' and ' if first else ''}{last}."
-    if not heif_installed() and any(path.suffix.lower() in HEIF_SUFFIXES for path in others):
+    return text + _missing_extras({path.suffix.lower() for path in others})
+
+
+def _missing_extras(suffixes: set[str]) -> str:
+    """How to read skipped files for which there is an extra."""
+    text = ""
+    if suffixes & HEIF_SUFFIXES and not heif_installed():
         text += " To read HEIC: pip install 'hadahash[heif]'"
+    if suffixes & RAW_SUFFIXES and not raw_installed():
+        text += " To read RAW: pip install 'hadahash[raw]'"
     return text
 
 
