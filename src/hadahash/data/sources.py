@@ -29,7 +29,7 @@ from .base import (
 from .datasets import DATASETS, DatasetInfo, list_datasets
 from .embedding_files import is_embedding_file, open_embeddings, read_values
 from .embeddings import as_embeddings
-from .folder import no_images, read_folder, scan, warn_of_skipped
+from .folder import read_folder, read_images
 from .labels import Labels
 from .pixels import ACCEPTED, as_pixels, is_item, is_tensor, one_image
 from .table import is_table, read_paths, read_table, table_protocol
@@ -279,12 +279,7 @@ def _from_path(source: str | os.PathLike[str]) -> ImageSource:
         raise DataError(f"Cannot read {path}: {reason}. Check the path.") from error
     if not is_folder:
         return ImageSource(FileImages([path]), name_ids([path.name]))
-    listing = scan(path)
-    if not listing.images:
-        raise no_images(path, listing)
-    warn_of_skipped(path, listing)
-    names = (image.relative_to(path).as_posix() for image in listing.images)
-    return ImageSource(FileImages(listing.images), name_ids(names))
+    return read_images(path)
 
 
 def _from_items(items: list[Any]) -> ImageSource:
