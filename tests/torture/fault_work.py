@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,11 @@ from typing import Any
 import numpy as np
 from index_states import after, build, perform, random_step, read_state
 
-from hadahash import files
+from hadahash import errors, files
 from hadahash.codes import Codes
 from hadahash.index import Index
+
+MAIN = os.getpid()
 
 if os.environ.get("HADAHASH_TORTURE_NO_FLUSH"):  # a mistake that must be found
     files.flush = lambda path: None
@@ -138,10 +142,10 @@ class RunJob:
         self.states: list[Any] = list(_run_ids())
 
     def prepare(self, folder: Path) -> None:
-        _train(folder / "run", 0)
+        in_a_child(_train, folder / "run", 0)
 
     def change(self, folder: Path, number: int) -> None:
-        _train(folder / "run", number + 1)
+        in_a_child(_train, folder / "run", number + 1)
 
     def read(self, folder: Path) -> Any:
         from hadahash.model import HashModel
@@ -153,6 +157,27 @@ class RunJob:
         model = HashModel.load(folder / "run")
         assert model.id == record["model_id"], "record and model do not belong together"
         return model.id
+
+
+def in_a_child(function: Callable[..., str], *arguments: Any) -> str:
+    """Call a function that trains in a forked process: threads of torch do not survive a fork."""
+    if os.getpid() != MAIN:
+        return function(*arguments)
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            answer = ["ok", function(*arguments)]
+        except BaseException as error:
+            answer = [type(error).__name__, str(error)]
+        os.write(writer, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        kind, text = json.load(pipe)
+    os.waitpid(child, 0)
+    if kind != "ok":
+        raise getattr(errors, kind, RuntimeError)(text)
+    return str(text)
 
 
 @cache
@@ -173,7 +198,8 @@ def _run_ids() -> tuple[str, ...]:
     import tempfile
 
     base = Path(tempfile.mkdtemp())
-    return tuple(_train(base / str(seed), seed) for seed in range(3))
+    _photos()
+    return tuple(in_a_child(_train, base / str(seed), seed) for seed in range(3))
 
 
 def _train(out: Path, seed: int) -> str:
