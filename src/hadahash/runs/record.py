@@ -15,6 +15,7 @@ from .. import files
 from ..data import LabelledImages, Split, find_dataset, open_dataset
 from ..data.base import ArrayImages, FileImages, MemoryImages
 from ..data.datasets import DATASETS
+from ..data.remote import is_address
 from ..data.sources import read_embeddings
 from ..environment import command_line, source_revision, versions
 from ..errors import StorageError
@@ -121,7 +122,7 @@ def _data_location(spec: DataSpec, out: Path) -> dict[str, Any]:
         is_file = Path(spec.labels).is_file()
         labels = str(Path(spec.labels).absolute()) if is_file else spec.labels
         location |= {"labels": labels, "array": spec.array}
-    if spec.data in DATASETS:
+    if spec.data in DATASETS or is_address(spec.data):
         return location
     relative = os.path.relpath(os.path.realpath(spec.data), os.path.realpath(out))
     return location | {"data_path": str(Path(spec.data).absolute()), "data_from_run": relative}
