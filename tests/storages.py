@@ -8,7 +8,7 @@ import tarfile
 import zipfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
@@ -80,11 +80,11 @@ class FlakyFileSystem(MemoryFileSystem):
     """Files in memory behind a bad network: reads are counted, and some fail."""
 
     protocol = "flaky"
-    store: dict[str, Any] = {}
-    pseudo_dirs = [""]
-    reads: Counter[str] = Counter()
-    failures: Counter[str] = Counter()  # how often reading a file will still fail
-    broken: set[str] = set()  # files whose connection always fails
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    reads: ClassVar[Counter[str]] = Counter()
+    failures: ClassVar[Counter[str]] = Counter()  # how often reading a file will still fail
+    broken: ClassVar[set[str]] = set()  # files whose connection always fails
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:

@@ -163,7 +163,7 @@ def test_damage_never_stops_a_job(tmp_path: Path, toy_folder: Path) -> None:
 def test_a_storage_that_is_gone_stops_the_job(toy_folder: Path) -> None:
     source = as_images(put_folder("flaky://gone", image_files(toy_folder)))
     FlakyFileSystem.broken.update(FlakyFileSystem.store)
-    with pytest.raises(DataError, match="not reachable: 2. images in a row .* again to continue"):
+    with pytest.raises(DataError, match=r"not reachable: 2\d images in a row .* again to continue"):
         list(decode(source.images, Preprocess(side=32), batch_size=64))
 
 
