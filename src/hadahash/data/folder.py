@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePath
+from typing import Literal, Protocol
 
 from ..errors import DataError
 from .base import DataWarning, FileImages, ImageSource, LabelledImages, name_ids
@@ -64,7 +64,7 @@ class Listing:
 
 
 def skipped_notice(
-    others: Sequence[Path], hidden: int = 0, excluded: int = 0, links: int = 0
+    others: Sequence[PurePath], hidden: int = 0, excluded: int = 0, links: int = 0
 ) -> str:
     """Describe files that a listing leaves out.
 
@@ -158,18 +158,27 @@ def scan(
     return listing
 
 
-def warn_of_skipped(root: str | Path, listing: Listing) -> None:
+class Left(Protocol):
+    """What a listing left out."""
+
+    @property
+    def skipped(self) -> str:
+        """One sentence about what was left out; empty if nothing was."""
+        ...
+
+
+def warn_of_skipped(root: str | Path, listing: Left) -> None:
     """Warn of excluded files, and files that have no image extension, such as videos.
 
     Args:
         root: The folder that was listed.
         listing: Its contents.
     """
-    if listing.others or listing.excluded:
+    if listing.skipped:
         warnings.warn(f"{root}: {listing.skipped}", DataWarning, stacklevel=3)
 
 
-def no_images(root: str | Path, listing: Listing) -> DataError:
+def no_images(root: str | Path, listing: Left) -> DataError:
     """Make the error for a folder without images.
 
     Args:
@@ -227,9 +236,9 @@ def read_folder(root: str | Path, *, exclude: Sequence[str] = ()) -> LabelledIma
         raise no_images(root, listing)
     parts = [path.relative_to(root).parts for path in listing.images]
     classes = class_folders(root, exclude=exclude)
-    _require_classes(root, classes, parts)
+    require_classes(root, classes, parts)
     warn_of_skipped(root, listing)
-    _warn_of_albums(root, classes)
+    warn_of_albums(root, classes)
     number = {name: label for label, name in enumerate(classes)}
     return LabelledImages(
         images=FileImages(listing.images),
@@ -240,8 +249,13 @@ def read_folder(root: str | Path, *, exclude: Sequence[str] = ()) -> LabelledIma
     )
 
 
-def _warn_of_albums(root: Path, classes: tuple[str, ...]) -> None:
-    """Warn if the folders look like albums: a model would learn to tell the albums apart."""
+def warn_of_albums(root: str | Path, classes: tuple[str, ...]) -> None:
+    """Warn if the folders look like albums: a model would learn to tell the albums apart.
+
+    Args:
+        root: The folder or address.
+        classes: The names of its folders.
+    """
     albums = [name for name in classes if _ALBUM.search(name)]
     if 2 * len(albums) >= len(classes):
         warnings.warn(
@@ -259,7 +273,20 @@ def class_folders(root: Path, *, exclude: Sequence[str] = ()) -> tuple[str, ...]
     return tuple(sorted(entry.name for entry in folders if not rules.excludes(entry)))
 
 
-def _require_classes(root: Path, classes: tuple[str, ...], parts: list[tuple[str, ...]]) -> None:
+def require_classes(
+    root: str | Path, classes: tuple[str, ...], parts: Sequence[tuple[str, ...]]
+) -> None:
+    """Check that folders can be classes.
+
+    Args:
+        root: The folder or address.
+        classes: The names of its folders.
+        parts: The parts of the path of each image below the root.
+
+    Raises:
+        DataError: There are no folders, images outside of them, folders without images, fewer than
+            two, or folders that look like splits.
+    """
     stray = [part[0] for part in parts if len(part) == 1]
     if not classes:
         raise DataError(
@@ -300,6 +327,29 @@ def _require_folder(root: str | Path) -> Path:
             f"{root} is a file, not a folder. Give the folder that contains the images."
         )
     return root
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether patterns exclude a file.
+
+    Args:
+        name: Its path below the root, with slashes.
+        patterns: As for `scan`.
+
+    Returns:
+        Whether a pattern matches the file or a folder above it.
+
+    Example:
+        >>> matches("cat/small/1.jpg", ["small"]), matches("cat/1.jpg", ["dog/*"])
+        (True, False)
+    """
+    above = [name[:place] for place, letter in enumerate(name) if letter == "/"]
+    for pattern in filter(None, (each.strip("/") for each in patterns)):
+        for path in (*above, name):
+            text = path if "/" in pattern else path.rpartition("/")[2]
+            if fnmatchcase(text, pattern):
+                return True
+    return False
 
 
 class _Rules:

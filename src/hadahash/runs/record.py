@@ -15,6 +15,7 @@ from .. import files
 from ..data import LabelledImages, Split, find_dataset, open_dataset, read_folder
 from ..data.base import ArrayImages, FileImages, MemoryImages
 from ..data.datasets import DATASETS
+from ..data.remote import is_address
 from ..data.sources import read_embeddings
 from ..environment import command_line, source_revision, versions
 from ..errors import StorageError
@@ -131,7 +132,7 @@ def _data_location(spec: DataSpec, out: Path) -> dict[str, Any]:
         location |= {"labels": labels, "array": spec.array}
     if spec.exclude:
         location["exclude"] = list(spec.exclude)
-    if spec.data in DATASETS:
+    if spec.data in DATASETS or is_address(spec.data):
         return location
     relative = os.path.relpath(os.path.realpath(spec.data), os.path.realpath(out))
     return location | {"data_path": str(Path(spec.data).absolute()), "data_from_run": relative}
