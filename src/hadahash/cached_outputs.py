@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from .data.base import Images
 from .data.contents import content_digest
 from .feature_cache import FeatureStore, Vector
-from .outputs import Outputs, join_outputs
+from .outputs import Floats, Outputs, join_outputs
 
 _CHUNK = 512  # images looked up at once
 _BATCH = 64  # images computed at once where some others are known
@@ -67,22 +64,6 @@ def cached_outputs(
             store.put(group, new)
 
 
-def weights_digest(module: nn.Module) -> str:
-    """Return a sha256 that changes with any weight of a module.
-
-    Args:
-        module: The module.
-
-    Returns:
-        The digest in hexadecimal.
-    """
-    digest = hashlib.sha256(type(module).__name__.encode())
-    for name, tensor in module.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
 def _chunk(
     images: Images,
     start: int,
@@ -103,7 +84,7 @@ def _chunk(
             yield from parts
             continue
         vectors = np.stack([known[found[row - start].digest] for row in present])
-        read = _to_outputs(torch.from_numpy(vectors), present, nothing)
+        read = _to_outputs(vectors, present, nothing)
         yield _sorted(join_outputs([read, *parts], nothing))
 
 
@@ -160,14 +141,13 @@ def _state(images: Images, row: int) -> object:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _to_vectors(outputs: Outputs) -> NDArray[np.float32]:
+def _to_vectors(outputs: Outputs) -> Floats:
     """Features, followed by those of the original backbone where it is another one."""
     parts = [outputs.values, *([] if outputs.content is None else [outputs.content])]
-    vectors: NDArray[np.float32] = torch.cat(parts, 1).numpy()
-    return vectors
+    return np.concatenate(parts, 1)
 
 
-def _to_outputs(vectors: Tensor, rows: NDArray[np.int64], nothing: Outputs) -> Outputs:
+def _to_outputs(vectors: Floats, rows: NDArray[np.int64], nothing: Outputs) -> Outputs:
     width = nothing.values.shape[1]
     content = None if nothing.content is None else vectors[:, width:]
     return Outputs(vectors[:, :width], rows, [], content)
