@@ -101,12 +101,12 @@ def skipped_notice(
 
 def _missing_extras(suffixes: set[str]) -> str:
     """How to read skipped files for which there is an extra."""
-    text = ""
+    extras = []
     if suffixes & HEIF_SUFFIXES and not heif_installed():
-        text += " To read HEIC: pip install 'hadahash[heif]'"
+        extras.append("HEIC: pip install 'hadahash[heif]'")
     if suffixes & RAW_SUFFIXES and not raw_installed():
-        text += " To read RAW: pip install 'hadahash[raw]'"
-    return text
+        extras.append("RAW: pip install 'hadahash[raw]'")
+    return f" To read {'; '.join(extras)}" if extras else ""
 
 
 def list_images(root: str | Path) -> list[Path]:
@@ -188,7 +188,8 @@ def no_images(root: str | Path, listing: Left) -> DataError:
     Returns:
         The error; it lists the supported extensions.
     """
-    known = ", ".join(sorted(image_suffixes()))
+    known = ", ".join(sorted(image_suffixes() - RAW_SUFFIXES))
+    known += " or a suffix of RAW photos" if raw_installed() else ""
     parts = [f"{root} contains no images.", listing.skipped, f"Image files end in {known}."]
     return DataError(" ".join(part for part in parts if part))
 
