@@ -29,10 +29,10 @@ from .base import (
 from .datasets import DATASETS, DatasetInfo, list_datasets
 from .embedding_files import is_embedding_file, open_embeddings, read_values
 from .embeddings import as_embeddings
-from .folder import no_images, read_folder, scan, warn_of_skipped
+from .folder import read_folder, read_images
 from .labels import Labels
 from .pixels import ACCEPTED, as_pixels, is_item, is_tensor, one_image
-from .remote import is_address, is_stored, read_addresses, read_images, read_stored
+from .remote import is_address, is_stored, open_stored, read_addresses, read_stored
 from .table import is_table, read_paths, read_table, table_protocol
 
 
@@ -271,7 +271,7 @@ def _from_path(source: str | os.PathLike[str]) -> ImageSource:
     if isinstance(source, str) and source in DATASETS:
         return open_dataset(source).source
     if is_stored(source):
-        return read_images(source)
+        return open_stored(source)
     path = Path(source)
     if is_embedding_file(path):
         return open_embeddings(path)
@@ -286,12 +286,7 @@ def _from_path(source: str | os.PathLike[str]) -> ImageSource:
         raise DataError(f"Cannot read {path}: {reason}. Check the path.") from error
     if not is_folder:
         return ImageSource(FileImages([path]), name_ids([path.name]))
-    listing = scan(path)
-    if not listing.images:
-        raise no_images(path, listing)
-    warn_of_skipped(path, listing)
-    names = (image.relative_to(path).as_posix() for image in listing.images)
-    return ImageSource(FileImages(listing.images), name_ids(names))
+    return read_images(path)
 
 
 def _from_items(items: list[Any]) -> ImageSource:

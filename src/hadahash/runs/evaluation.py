@@ -115,8 +115,13 @@ def evaluate_run(
 
 def _open(spec: str, root: str | None, record: dict[str, Any]) -> LabelledImages:
     """Open the data set of a run."""
-    labels, array = record.get("labels"), record.get("array")
-    return DataSpec(spec, root or record.get("root"), labels=labels, array=array).open()
+    return DataSpec(
+        spec,
+        root or record.get("root"),
+        labels=record.get("labels"),
+        array=record.get("array"),
+        exclude=tuple(record.get("exclude", ())),
+    ).open()
 
 
 def _encode(

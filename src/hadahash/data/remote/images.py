@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from ...errors import DataError, ImageError
 from ..base import ImageSource, LabelledImages, Rows, name_ids
-from ..folder import require_classes, warn_of_albums, warn_of_skipped
+from ..class_names import require_classes, warn_of_albums
+from ..folder import warn_of_skipped
 from ..labels import Labels
 from ..squares import Reduced
 from .address import open_storage
@@ -81,7 +82,7 @@ class RemoteImages:
             digest.update(text.encode("utf-8", "surrogateescape"))
 
 
-def read_images(source: Any, *, exclude: Sequence[str] = ()) -> ImageSource:
+def open_stored(source: Any, *, exclude: Sequence[str] = ()) -> ImageSource:
     """Open stored images.
 
     Args:
@@ -96,7 +97,7 @@ def read_images(source: Any, *, exclude: Sequence[str] = ()) -> ImageSource:
         UsageError: A package is missing, or the kind of address is unknown.
     """
     found = list_stored(source, exclude=exclude)
-    warn_of_skipped(found.root, found)
+    warn_of_skipped(found.root, found.left)
     return ImageSource(RemoteImages(found.places), name_ids(found.names))
 
 
@@ -129,7 +130,7 @@ def read_stored(source: Any, *, exclude: Sequence[str] = ()) -> LabelledImages:
     """Open stored images with their labels.
 
     Args:
-        source: As for `read_images`.
+        source: As for `open_stored`.
         exclude: Patterns of names to leave out, as for a folder.
 
     Returns:
@@ -141,7 +142,7 @@ def read_stored(source: Any, *, exclude: Sequence[str] = ()) -> LabelledImages:
     """
     found = list_stored(source, exclude=exclude)
     labels, classes = _labels_of(found)
-    warn_of_skipped(found.root, found)
+    warn_of_skipped(found.root, found.left)
     images, ids = RemoteImages(found.places), name_ids(found.names)
     name = PurePosixPath(found.root).stem.rstrip("*-") or "images"
     return LabelledImages(images, ids, labels, classes, name).used_classes()
