@@ -20,7 +20,6 @@ from ..data.sources import read_embeddings
 from ..environment import command_line, source_revision, versions
 from ..errors import StorageError
 from ..model import HashModel
-from ..networks.weights import weights_digest
 from ..settings import require
 
 _SAMPLED = 2048  # bytes at each place of a file
@@ -88,6 +87,8 @@ def make_record(
     Returns:
         The content of run.json.
     """
+    from ..networks.weights import weights_digest
+
     ran = model.config
     settings = {key: value for key, value in ran.settings().items() if key != "checkpoint_seconds"}
     return {
