@@ -30,6 +30,16 @@ _SOURCE = str(Path(__file__).parents[1] / "src")
 os.environ["PYTHONPATH"] = os.pathsep.join([_SOURCE, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skips the tests marked `torture` unless HADAHASH_TORTURE=1 or `-m` names them."""
+    if os.environ.get("HADAHASH_TORTURE") == "1" or "torture" in config.getoption("markexpr"):
+        return
+    skip = pytest.mark.skip(reason="runs long; set HADAHASH_TORTURE=1 or pass -m torture")
+    for item in items:
+        if item.get_closest_marker("torture"):
+            item.add_marker(skip)
+
+
 @pytest.fixture(scope="session")
 def toy() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """160 training images of 4 classes, uint8 (160, 32, 32, 3), and their labels."""
