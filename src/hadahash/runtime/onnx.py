@@ -47,7 +47,7 @@ class LinearHead:
 
     def __call__(self, features: Floats, original: Floats | None, *, scores: bool) -> HeadValues:
         """Compute the values; there are neither content bits nor scores."""
-        values: Floats = (features - self.mean) @ self.directions
+        values = (features - self.mean) @ self.directions
         return HeadValues(np.subtract(values, self.threshold, dtype=np.float32))
 
 
