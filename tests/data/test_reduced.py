@@ -19,8 +19,8 @@ from hadahash.data.images import image_size, open_image, open_reduced
 from hadahash.data.pixel_store import PixelStore
 from hadahash.data.preprocess import Preprocess
 from hadahash.data.squares import Reduced, enough_for, shrink_to_square
-from hadahash.native import resize
 from hadahash.errors import CorruptImage, ImageTooLarge
+from hadahash.native import resize
 from hadahash.photos.digests import DigestingImages
 from hadahash.serve.core import decode_worker
 
