@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from ...errors import UsageError
 from ...index import Index, Item, Neighbor
 from ...index.items import id_array
+from ...index.local import LocalIndex
 from ...photos import check_labels, check_model, image_folders, load_model_of, unknown_run
 from ..problem import unknown_label
 from . import names
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 Packed = NDArray[np.uint8]  # (ceil(bits / 8),)
 Ids = Sequence[Id] | NDArray[Any]
 _LOOKUP_ATTEMPTS = 5
+_LABEL_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -81,16 +84,23 @@ class Collection:
     def __init__(self, index: Index, model: HashModel, roots: Sequence[Path]) -> None:
         self.index, self.model = index, model
         self._roots = [folder.resolve() for folder in roots]
-        self._labels: Set[Id] | None = None  # of the first search with labels, later ones missing
+        self._counts: tuple[float, dict[Id, int]] | None = None  # when, and the items per label
 
     @staticmethod
-    def open(config: ServeConfig, *, device: str, model: HashModel | None = None) -> Collection:
+    def open(
+        config: ServeConfig,
+        *,
+        device: str,
+        model: HashModel | None = None,
+        known: Collection | None = None,
+    ) -> Collection:
         """Open the index, and its model unless `model` made the index.
 
         Args:
             config: Locations of index, model and images.
             device: Device of the model.
             model: A model that is loaded already.
+            known: The collection that is open: parts that did not change are shared with it.
 
         Returns:
             The open collection.
@@ -98,7 +108,7 @@ class Collection:
         Raises:
             HadaHashError: If the index or the model cannot be opened, or do not match.
         """
-        index = Index.open(config.index)
+        index = Index.open(config.index) if known is None else known.index.reopened(config.index)
         try:
             if model is not None:
                 check_model(index, model, config.index)
@@ -124,12 +134,38 @@ class Collection:
         Raises:
             Problem: 404, if no item has one of them.
         """
-        if self._labels is None:
-            self._labels = self.index.label_counts().keys()
+        known = self.label_counts()
         try:
-            return tuple(check_labels(self.index, [*map(names.from_json, texts)], self._labels))
+            return tuple(check_labels(self.index, [*map(names.from_json, texts)], known))
         except UsageError as error:
             raise unknown_label(str(error)) from None
+
+    def require_labels(self, texts: Sequence[str]) -> None:
+        """Check labels whose search found nothing: other programs may have removed their items.
+
+        Raises:
+            Problem: 404, if no item has one of them.
+        """
+        try:
+            check_labels(self.index, [*map(names.from_json, texts)], ())
+        except UsageError:
+            self.forget_labels()
+            self.parse_labels(texts)  # names similar labels that exist
+
+    def label_counts(self) -> dict[Id, int]:
+        """Return the number of items per label. A Milvus server is asked every few minutes only."""
+        if self._counts is None or time.monotonic() - self._counts[0] > _LABEL_SECONDS:
+            self._counts = time.monotonic(), self.index.label_counts()
+        return self._counts[1]
+
+    def forget_labels(self) -> None:
+        """Count the labels again when they are needed: the index has changed."""
+        if isinstance(self.index, LocalIndex):  # for others this would read all items
+            self._counts = None
+
+    def has(self, item_id: Id) -> bool:
+        """Return whether the index has this id."""
+        return bool(self.index.has([item_id])[0])
 
     def find(self, given: Id) -> tuple[Item, Packed] | None:
         """Return the item with an id that a client sent, and its code; None if there is none."""

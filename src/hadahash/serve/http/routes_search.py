@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends, Request
 
 from ...index import Neighbor
 from ...queries import Queries
-from ..core.batcher import admit
 from ..core.collection import display_name
 from ..core.names import to_json
 from ..core.query import SearchQuery, values_text
@@ -17,7 +16,7 @@ from ..core.timing import StageTimer
 from ..problem import Problem
 from . import schema
 from .auth import require_read_token
-from .body import parse_request
+from .body import client_of, parse_request
 from .openapi import BODY_ERRORS, errors, request_body
 from .schema import NoParameters, SearchParameters
 
@@ -43,11 +42,12 @@ def search_routes(service: Service) -> APIRouter:
         """The most similar items of an uploaded image, of a code, or of an item of the index."""
         service.require_ready()
         parsed = await parse_request(request, SearchParameters, service)
-        with admit(service.searches):
+        client = client_of(request)
+        with service.searches.admit(client):
             timer, given = StageTimer(service.metrics), parsed.parameters
             values = given.model_dump(exclude={"label"})
             query = SearchQuery(**values, labels=tuple(given.label))
-            return _answer(await service.search(query, parsed.image, timer), timer)
+            return _answer(await service.search(query, parsed.image, timer, client), timer)
 
     @router.post("/encode", responses=BODY_ERRORS, openapi_extra=request_body(NoParameters))
     async def encode(request: Request) -> schema.EncodeAnswer:
@@ -57,9 +57,10 @@ def search_routes(service: Service) -> APIRouter:
         if parsed.image is None:
             hint = "Send it as the part 'image' of a form."
             raise Problem(415, "no_image_sent", "The request contains no image.", hint)
-        with admit(service.searches):
+        client = client_of(request)
+        with service.searches.admit(client):
             timer = StageTimer(service.metrics)
-            query = await service.encode(parsed.image, timer)
+            query = await service.encode(parsed.image, timer, client)
             took = schema.Took(**timer.elapsed())
             return schema.EncodeAnswer(**_code(query), values=values_text(query), took_ms=took)
 
