@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..settings import check_ranges, require, setting
 
@@ -124,6 +125,7 @@ def _cores() -> int:
     return usable_cores()
 
 
+@lru_cache(1000)
 def is_loopback(host: str) -> bool:
     """Return whether this host name or address cannot be reached from other machines.
 

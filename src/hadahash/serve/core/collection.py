@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +29,7 @@ Packed = NDArray[np.uint8]  # (ceil(bits / 8),)
 Ids = Sequence[Id] | NDArray[Any]
 _LOOKUP_ATTEMPTS = 5
 _LABEL_SECONDS = 300.0
+_FOLDER_SECONDS, _MOST_FOLDERS = 10.0, 10_000
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class Collection:
     def __init__(self, index: Index, model: HashModel, roots: Sequence[Path]) -> None:
         self.index, self.model = index, model
         self._roots = [folder.resolve() for folder in roots]
+        self._folders = [str(root) for root in self._roots]
+        self._inside: dict[str, tuple[float, bool]] = {}  # by folder: until when it holds
         self._counts: tuple[float, dict[Id, int]] | None = None  # when, and the items per label
 
     @staticmethod
@@ -192,15 +197,45 @@ class Collection:
         the relative path. An item without a path has no image: clients can add such items, and no
         file is opened under a name that a client chose.
         """
-        candidates = () if item.path is None else (item.path, str(item.id))
-        paths = (_inside(root, name) for name in candidates for root in self._roots)
+        paths = (_inside(root, name) for name in _candidates(item) for root in self._roots)
         return next(filter(None, paths), None)
+
+    def has_image(self, item: Item | Neighbor) -> bool:
+        """Return whether `image_path` finds a file, with fewer calls of the system.
+
+        Folders are resolved once in a while only; before a file is opened, `image_path` is used.
+        """
+        for name in _candidates(item):
+            for root in self._folders:
+                path = os.path.join(root, name)  # noqa: PTH118 - as fast as possible
+                try:
+                    if not self._is_inside(os.path.dirname(path)):  # noqa: PTH120
+                        continue
+                    mode = os.lstat(path).st_mode
+                except (OSError, ValueError):
+                    continue
+                if stat.S_ISREG(mode):
+                    return True
+                if stat.S_ISLNK(mode) and self.image_path(item) is not None:
+                    return True
+        return False
+
+    def _is_inside(self, folder: str) -> bool:
+        """Whether a folder, links resolved, is in one of the image folders."""
+        known, now = self._inside.get(folder), time.monotonic()
+        if known is None or known[0] < now:
+            if len(self._inside) >= _MOST_FOLDERS:
+                self._inside.clear()
+            real = Path(os.path.realpath(folder))
+            known = now + _FOLDER_SECONDS, any(real.is_relative_to(root) for root in self._roots)
+            self._inside[folder] = known
+        return known[1]
 
 
 def display_name(item: Item | Neighbor) -> str:
     """Return the file name of an item, without folders, as JSON text."""
-    path = item.path or str(item.id)
-    return str(names.to_json(PurePosixPath(path).name or str(item.id)))
+    name = (item.path or str(item.id)).rstrip("/").rpartition("/")[2]
+    return str(names.to_json(name or str(item.id)))
 
 
 def stamp_of(folder: Path) -> object:
@@ -210,6 +245,11 @@ def stamp_of(folder: Path) -> object:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _candidates(item: Item | Neighbor) -> tuple[str, ...]:
+    """Names under which the image of an item may be found in an image folder."""
+    return () if item.path is None else (item.path, str(item.id))
 
 
 def _inside(root: Path, name: str) -> Path | None:

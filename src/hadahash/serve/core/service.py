@@ -360,4 +360,4 @@ def _check_takes(image: bytes | None, collection: Collection) -> None:
 
 
 def _with_images(collection: Collection, neighbors: list[Neighbor]) -> list[tuple[Neighbor, bool]]:
-    return [(each, collection.image_path(each) is not None) for each in neighbors]
+    return [(each, collection.has_image(each)) for each in neighbors]
