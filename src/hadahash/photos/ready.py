@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,15 +45,30 @@ def fit_ready_model(
     Raises:
         DataError: The photos cannot be read.
     """
-    from ..hasher import Hasher
+    from ..ready_models import load_ready, without_torch
 
+    light = without_torch()
     if len(scan.photos) < LEAST_PHOTOS:
         info(f"Fewer than {LEAST_PHOTOS:,} photos: using the projection of the package.")
-        hasher = Hasher.pretrained("lite0", device=device)
-    else:
-        rows = np.random.default_rng(0).permutation(len(scan.photos))[:MOST_PHOTOS]
-        sample = [scan.photos[row].path for row in sorted(rows)]
-        info(f"Learning {BITS}-bit codes from {len(sample):,} photos, without labels.")
-        hasher = Hasher("itq", bits=BITS, device=device)
-        hasher.fit(sample, progress=progress)
-    return hasher.model_
+        if light:
+            return load_ready(device)
+        from ..model import HashModel
+
+        return HashModel.pretrained("lite0", device=device)
+    rows = np.random.default_rng(0).permutation(len(scan.photos))[:MOST_PHOTOS]
+    sample = [scan.photos[row].path for row in sorted(rows)]
+    info(f"Learning {BITS}-bit codes from {len(sample):,} photos, without labels.")
+    return _fit_light(sample, device) if light else _fit(sample, device, progress=progress)
+
+
+def _fit_light(sample: list[Path], device: str) -> HashModel:
+    from ..data.sources import as_images
+    from ..ready_models import fit_photos
+
+    return fit_photos(as_images(sample), bits=BITS, device=device)
+
+
+def _fit(sample: list[Path], device: str, *, progress: bool) -> HashModel:
+    from ..hasher import Hasher
+
+    return Hasher("itq", bits=BITS, device=device).fit(sample, progress=progress).model_
