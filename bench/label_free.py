@@ -117,7 +117,7 @@ class Projection:
         import torch
 
         with torch.inference_mode():
-            return Values(self.network.values(torch.from_numpy(features)))
+            return Values(self.network.values(torch.from_numpy(features)).numpy())
 
 
 class Values:
@@ -131,8 +131,8 @@ def both(
     name: str, model: Any, query: Floats, database: Floats
 ) -> Iterator[tuple[str, int, Score]]:
     """Ranking by Hamming distance, and by the real values of the query."""
-    values = model.values(query).values.numpy()
-    signs = np.where(model.values(database).values.numpy() >= 0, 1, -1).astype(np.float32).T
+    values = np.asarray(model.values(query).values)
+    signs = np.where(np.asarray(model.values(database).values) >= 0, 1, -1).astype(np.float32).T
     bits = len(signs)
     codes = np.where(values >= 0, 1, -1).astype(np.float32)
     yield f"{name}, Hamming", bits, lambda part: (codes[part] @ signs).astype(np.int16)

@@ -80,7 +80,7 @@ def compute(
     if found.failed:
         raise SystemExit(f"{len(found.failed)} images cannot be read: {found.failed[:3]}")
     places = {part: np.searchsorted(union, part_rows) for part, part_rows in rows.items()}
-    return {"features": found.values.numpy(), "labels": images.labels.array, **places}
+    return {"features": found.values, "labels": images.labels.array, **places}
 
 
 if __name__ == "__main__":
