@@ -63,6 +63,7 @@ ORDER = (
     "hasher",
     "runs",
     "photos",
+    "ray_encoding",
     "serve",
     "visuals",
     "testing",
