@@ -155,8 +155,7 @@ def _run(
             "device": "cuda" if _uses_gpus(options) else "cpu",
             "batch_size": options.batch_size,
         },
-        max_task_retries=_RETRIES,
-        max_restarts=-1,
+        ray_remote_args_fn=lambda: {"max_task_retries": _RETRIES},
         **({"num_gpus": 1} if _uses_gpus(options) else {"num_cpus": 1}),
     )
     try:
@@ -241,6 +240,7 @@ class _cluster:  # noqa: N801 (a context)
 def _ray() -> Any:
     """The package, which sends nothing to anyone."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # deaths of workers are expected
     try:
         import pyarrow  # noqa: F401
         import ray.data
