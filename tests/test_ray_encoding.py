@@ -16,6 +16,9 @@ from hadahash import Codes, HashModel, Index
 from hadahash import ray_encoding as module
 from hadahash.data.sources import as_images
 from hadahash.errors import UsageError
+from hadahash.photos import BuildOptions, PhotoIndex, build_or_update
+from hadahash.photos.received import Receiver
+from hadahash.photos.scan import scan_source, source_of
 from hadahash.ray_encoding import Piece, RayOptions, encode_on_ray
 
 ray = pytest.importorskip("ray")
@@ -87,6 +90,25 @@ def test_finished_pieces_are_not_encoded_again(
     other = replace(source, ids=source.ids[::-1])
     encode_on_ray(model, other, tmp_path / "parts")  # another job
     assert len(ran) == 4 + 4 + 6
+
+
+def test_received_codes_need_no_encoding(saved: Path, toy_folder: Path, tmp_path: Path) -> None:
+    (toy_folder / "red" / "bad.png").write_bytes(b"no image")
+    model, scan = HashModel.load(saved, device="cpu"), scan_source(toy_folder)
+    assert scan.home is not None
+    index = PhotoIndex.open_or_create(tmp_path / "i", model, saved, scan.home)
+    codes = model.encode(source_of(scan.photos))
+    codes[:20].save(tmp_path / "0.npz")
+    replace(codes[20:], skipped=codes.skipped).save(tmp_path / "1.npz")
+    receiver = Receiver(index, scan)
+    for _ in range(2):  # an interrupted call can be repeated
+        assert receiver.receive([tmp_path / "0.npz", tmp_path / "1.npz"]) == 48
+    assert Index.open(tmp_path / "i").get(["red/002.png"])[0].labels == ("red",)
+    assert "red/bad.png" in (tmp_path / "i" / "skipped.csv").read_text()
+    said: list[str] = []
+    options = BuildOptions(device="cpu")
+    build_or_update(toy_folder, tmp_path / "i", run=saved, options=options, info=said.append)
+    assert "48 images: 0 encoded, 49 unchanged, 0 removed, 1 could not be read" in said[0]
 
 
 class _Nothing:

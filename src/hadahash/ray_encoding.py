@@ -14,6 +14,7 @@ import os
 import pickle
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -154,8 +155,8 @@ def _run(
             "model": ray.put(_model_files(model)),
             "device": "cuda" if _uses_gpus(options) else "cpu",
             "batch_size": options.batch_size,
+            "attempts": ray.remote(num_cpus=0)(_Attempts).remote(1 + _RETRIES),
         },
-        ray_remote_args_fn=lambda: {"max_task_retries": _RETRIES},
         **({"num_gpus": 1} if _uses_gpus(options) else {"num_cpus": 1}),
     )
     try:
@@ -164,35 +165,53 @@ def _run(
             result = pickle.loads(row["result"])  # noqa: S301 (made by a worker of this job)
             if isinstance(result, HadaHashError):
                 raise result
-            yield Piece(row["start"], row["stop"]), result
+            if result is not None:
+                yield Piece(row["start"], row["stop"]), result
     except ray.exceptions.RayError as error:
         if not _is_death(error):
             raise DataError(f"A worker failed: {_last_line(error)}.") from error
 
 
+class _Attempts:
+    """Counts how often pieces were begun, in a process of its own: it survives the workers."""
+
+    def __init__(self, allowed: int) -> None:
+        self._allowed, self._begun = allowed, Counter[int]()
+
+    def begin(self, start: int) -> bool:
+        """Return whether a piece may be tried once more."""
+        self._begun[start] += 1
+        return self._begun[start] <= self._allowed
+
+
 class _Worker:
     """Encodes pieces, in a process of Ray."""
 
-    def __init__(self, model: Any, device: str, batch_size: int | None) -> None:
+    def __init__(self, model: Any, device: str, batch_size: int | None, attempts: Any) -> None:
         from .model import HashModel
 
         with tempfile.TemporaryDirectory(prefix="hadahash-") as folder:
             for name, content in _ray().get(model).items():
                 (Path(folder) / name).write_bytes(content)
             self._model = HashModel.load(folder, device=device)
-        self._batch_size = batch_size
+        self._batch_size, self._attempts = batch_size, attempts
+
+    def _encode(self, start: int, content: bytes) -> Codes | HadaHashError | None:
+        """The codes of a piece; None if workers died of it too often."""
+        if not _ray().get(self._attempts.begin.remote(start)):
+            return None
+        source = pickle.loads(content)  # noqa: S301 (made by the process of this job)
+        try:
+            return self._model.encoder(self._batch_size).encode(source)
+        except HadaHashError as error:  # would be the same in any other worker
+            return error
 
     def __call__(self, batch: Any) -> Any:
         import pyarrow as pa
 
-        results = []
-        for content in batch.column("images").to_pylist():
-            source = pickle.loads(content)  # noqa: S301 (made by the process of this job)
-            try:
-                result: Any = self._model.encoder(self._batch_size).encode(source)
-            except HadaHashError as error:  # would be the same in any other worker
-                result = error
-            results.append(pickle.dumps(result))
+        results = [
+            pickle.dumps(self._encode(row["start"], row["images"])) for row in batch.to_pylist()
+        ]
         return pa.table(
             {
                 "start": batch.column("start"),
@@ -292,7 +311,7 @@ def _model_files(model: HashModel) -> dict[str, bytes]:
 
 def _absolute(images: Any) -> Any:
     """Paths that mean the same in every process."""
-    if not isinstance(images, FileImages):
+    if type(images) is not FileImages:  # others are read as they say
         return images
     return FileImages([path.absolute() for path in images.paths])
 

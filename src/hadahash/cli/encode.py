@@ -99,6 +99,11 @@ def encode(
         _on_ray(engine, cast(Path, run), cast(str, images), out, exclude, plan)
         return
     require(address is None and workers is None, "--address and --workers need --engine ray.")
+    require(
+        out.suffix in (".npz", ".parquet"),
+        f"Codes are saved as .npz or .parquet, got '{out.name}'. With --engine ray, --out may also "
+        "be NAME.index, milvus:COLLECTION, or a folder.",
+    )
     if embeddings is not None:
         require(not exclude, "--exclude applies to a folder of images, not to --embeddings.")
         source = open_embeddings(embeddings, array=array, ids=ids)
