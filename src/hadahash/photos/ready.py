@@ -10,6 +10,7 @@ import numpy as np
 from .scan import Scan, source_of
 
 if TYPE_CHECKING:
+    from ..data.base import ImageSource
     from ..model import HashModel
 
 MODEL = "model"  # folder in the folder of the index
