@@ -46,7 +46,8 @@ def server(collection):
         "watch_seconds=0.5",
     )
     with running(collection, *options, ready=False, HADAHASH_WRITE_TOKEN=WRITE) as server:
-        wait_for(lambda: httpx.get(f"{server.url}/readyz").status_code == 200, seconds=300)
+        ready = f"{server.url}/readyz"  # the machine may be busy with other tests
+        wait_for(lambda: httpx.get(ready, timeout=60).status_code == 200, seconds=300)
         yield server
 
 
