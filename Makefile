@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/
 export OMP_WAIT_POLICY ?= PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
-.PHONY: setup browser demo test lint bench clean
+.PHONY: setup browser demo test torture lint bench clean
 
 setup: $(VENV)/installed
 
@@ -29,6 +29,12 @@ browser:
 test: setup browser lint
 	$(RUN)python -m pytest --doctest-modules src
 	$(RUN)python -m pytest
+
+# The long tests: kills, full disks, damaged files, hostile clients, fuzzing. Each adds a row to
+# bench/results/torture.jsonl. HADAHASH_TORTURE_SECONDS limits each of them; HADAHASH_TORTURE_SEED
+# repeats a run.
+torture: setup
+	HADAHASH_TORTURE=1 $(RUN)python -m pytest -m torture --timeout 0
 
 lint: setup
 	$(RUN)ruff check src tests bench examples

@@ -36,7 +36,7 @@ COMMANDS = {
     "reproduce": Lazy("Reproduce the paper's tables and figures.", "reproduce:reproduce"),
     "codebook": Lazy("Generate a codebook and measure its quality.", "codebook:codebook"),
     "settings": Lazy("List every setting with its default and range.", "settings:settings"),
-    "bench": Lazy("Measure search and evaluation speed on this machine.", "bench:bench"),
+    "bench": Lazy("Measure search and evaluation speed on this machine.", "bench:app"),
     "doctor": Lazy("Check the installation: cores, GPU, kernels, packages.", "doctor:doctor"),
 }
 

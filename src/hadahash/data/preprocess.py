@@ -18,6 +18,7 @@ from ..errors import ImageError, UsageError
 from .base import ArrayImages, FileImages, Images, MemoryImages
 from .embeddings import are_embeddings
 from .images import image_size
+from .remote import RemoteImages
 
 if TYPE_CHECKING:
     from ..config import InputConfig
@@ -130,6 +131,8 @@ def _short_sides(images: Images, rows: Iterable[int]) -> Iterable[int]:
             item = images.items[row] if isinstance(images, MemoryImages) else None
             if isinstance(images, FileImages):
                 yield min(image_size(images.paths[row]))
+            elif isinstance(images, RemoteImages):
+                yield min(images.image_size(row))
             elif isinstance(item, bytes):
                 yield min(image_size(item))
             else:

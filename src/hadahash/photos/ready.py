@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .scan import Scan
+from .scan import Photo, Scan
 
 if TYPE_CHECKING:
+    from ..data.base import ImageSource
     from ..model import HashModel
 
 MODEL = "model"  # folder in the folder of the index
@@ -56,19 +56,28 @@ def fit_ready_model(
 
         return HashModel.pretrained("lite0", device=device)
     rows = np.random.default_rng(0).permutation(len(scan.photos))[:MOST_PHOTOS]
-    sample = [scan.photos[row].path for row in sorted(rows)]
+    sample = _images([scan.photos[row] for row in sorted(rows)])
     info(f"Learning {BITS}-bit codes from {len(sample):,} photos, without labels.")
     return _fit_light(sample, device) if light else _fit(sample, device, progress=progress)
 
 
-def _fit_light(sample: list[Path], device: str) -> HashModel:
-    from ..data.sources import as_images
+def _fit_light(sample: ImageSource, device: str) -> HashModel:
     from ..ready_models import fit_photos
 
-    return fit_photos(as_images(sample), bits=BITS, device=device)
+    return fit_photos(sample, bits=BITS, device=device)
 
 
-def _fit(sample: list[Path], device: str, *, progress: bool) -> HashModel:
+def _fit(sample: ImageSource, device: str, *, progress: bool) -> HashModel:
     from ..hasher import Hasher
 
     return Hasher("itq", bits=BITS, device=device).fit(sample, progress=progress).model_
+
+
+def _images(photos: list[Photo]) -> ImageSource:
+    """The photos as a source of images."""
+    from ..data.base import FileImages, ImageSource, name_ids
+    from ..data.remote import RemoteImages
+
+    places = [photo.place for photo in photos if photo.place is not None]
+    images = RemoteImages(places) if places else FileImages([photo.path for photo in photos])
+    return ImageSource(images, name_ids(photo.id for photo in photos))
