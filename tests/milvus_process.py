@@ -155,7 +155,7 @@ class MilvusProcess:
         kilobytes = int(status.split("VmHWM:")[1].split()[0])
         files = [each for each in (self.folder / "data").rglob("*") if each.is_file()]
         size = sum(each.stat().st_size for each in files)
-        return {"memory_gb": kilobytes / 1e6, "disk_gb": size / 1e9}
+        return {"peak_memory_gb": kilobytes / 1e6, "files_gb": size / 1e9}
 
     def pause(self) -> None:
         """Stop the process; its connections stay open (SIGSTOP)."""
