@@ -178,7 +178,7 @@ def write_page(page: Path, result: dict[str, Any]) -> None:
 def table(result: dict[str, Any]) -> str:
     """The tables of docs/scale.md, and how they were measured."""
     lines = [
-        "| codes | stored / s | replaced / s | removed / s | most memory of the server, its files |",
+        "| codes | stored / s | replaced / s | removed / s | memory of the server, its files |",
         "|---|---|---|---|---|",
         *map(rates_row, result["cases"]),
         "",

@@ -25,7 +25,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,9 +46,17 @@ from .manifest import (
     FileEntry,
     Manifest,
     SegmentEntry,
+    damaged,
     read_manifest,
 )
-from .segment_files import SavedSegment, StoredCodes, open_files, write_array, write_codes
+from .segment_files import (
+    MappedFile,
+    SavedSegment,
+    StoredCodes,
+    open_files,
+    write_array,
+    write_codes,
+)
 
 __all__ = ["MANIFEST", "IndexFolder", "IndexState", "LoadedIndex", "SavedRevision"]
 
@@ -116,8 +124,12 @@ class IndexFolder:
 
     # ---- reading ---------------------------------------------------------------------------------
 
-    def open(self) -> LoadedIndex:
+    def open(self, known: Sequence[Segment] = ()) -> LoadedIndex:
         """Open the index: the old or the new version, if another process saves it at the same time.
+
+        Args:
+            known: Segments that are open already. Those that the folder still has are used again,
+                so that only what changed is read.
 
         Returns:
             Manifest and segments.
@@ -129,7 +141,9 @@ class IndexFolder:
         while True:
             manifest = read_manifest(self.path)
             try:
-                segments = tuple(self._open_segment(entry, manifest) for entry in manifest.segments)
+                segments = tuple(
+                    self._open_segment(entry, manifest, known) for entry in manifest.segments
+                )
             except (FileNotFoundError, StorageError) as error:
                 replaced = read_manifest(self.path).generation != manifest.generation
                 if replaced and time.monotonic() < deadline:
@@ -142,7 +156,14 @@ class IndexFolder:
             revision = SavedRevision(self.path.resolve(), manifest.generation)
             return LoadedIndex(manifest, segments, revision)
 
-    def _open_segment(self, entry: SegmentEntry, manifest: Manifest) -> Segment:
+    def _open_segment(
+        self, entry: SegmentEntry, manifest: Manifest, known: Sequence[Segment]
+    ) -> Segment:
+        for segment in known:
+            saved = segment.saved
+            if saved is not None and _same_items(saved, entry, self.path.resolve()):
+                _check_sizes(self.path, entry)
+                return self._with_deleted(segment, saved, entry)
         opened = open_files(self.path, entry)
         deleted = opened["deleted"].mask(entry.count) if "deleted" in opened else None
         return Segment(
@@ -151,6 +172,18 @@ class IndexFolder:
             deleted,
             SavedSegment(self.path.resolve(), entry, deleted, opened),
         )
+
+    def _with_deleted(self, known: Segment, saved: SavedSegment, entry: SegmentEntry) -> Segment:
+        """An open segment with the deleted items that its new entry names."""
+        file, deleted = entry.files.get("deleted"), saved.deleted
+        opened = {kind: each for kind, each in saved.opened.items() if kind != "deleted"}
+        if file != saved.entry.files.get("deleted"):
+            deleted = None
+            if file is not None:
+                opened["deleted"] = MappedFile(self.path, file)
+                deleted = opened["deleted"].mask(entry.count)
+        renewed = replace(saved, entry=entry, deleted=deleted, opened=opened)
+        return Segment(known.codes, known.items, deleted, renewed)
 
     # ---- writing ---------------------------------------------------------------------------------
 
@@ -277,6 +310,28 @@ class IndexFolder:
             raise files.storage_error("write", self.path, error) from error
         finally:
             os.close(handle)
+
+
+def _same_items(saved: SavedSegment, entry: SegmentEntry, folder: Path) -> bool:
+    """Whether an open segment has the files of an entry, apart from the deleted items."""
+    mine, others = (
+        {kind: file for kind, file in each.files.items() if kind != "deleted"}
+        for each in (saved.entry, entry)
+    )
+    return saved.folder == folder and mine == others and saved.entry.count == entry.count
+
+
+def _check_sizes(folder: Path, entry: SegmentEntry) -> None:
+    """Check that the files of a segment that is open are still there.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        StorageError: A file has another size.
+    """
+    for file in entry.files.values():
+        path = folder / file.name
+        if (size := path.stat().st_size) != file.size:
+            raise damaged(path, f"it has {size} bytes, not {file.size}")
 
 
 def _belongs_to_an_index(name: str) -> bool:
