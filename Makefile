@@ -6,13 +6,14 @@ RUN := $(VENV)/bin/
 export OMP_WAIT_POLICY ?= PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
-.PHONY: setup browser demo test lint bench clean
+.PHONY: setup browser demo test torture lint bench clean
 
 setup: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/hadahash/native/*.c)
 	$(PYTHON) -m venv $(VENV)
-	$(RUN)pip install --quiet --constraint constraints.txt --editable '.[offline,serve,milvus,bench,dev]'
+	$(RUN)pip install --quiet --constraint constraints.txt --editable '.[train,onnx,offline,serve,milvus,bench,dev]'
+	$(RUN)hadahash export lite0 --onnx
 	touch $@
 
 demo: setup
@@ -28,6 +29,14 @@ browser:
 test: setup browser lint
 	$(RUN)python -m pytest --doctest-modules src
 	$(RUN)python -m pytest
+
+# The long tests: kills, full disks, damaged files, hostile clients, fuzzing. Each adds a row to
+# bench/results/torture.jsonl. HADAHASH_TORTURE_SECONDS limits each of them; HADAHASH_TORTURE_SEED
+# repeats a run.
+torture: setup
+	HADAHASH_TORTURE=1 $(RUN)python -m pytest --timeout 0 tests/torture tests/fuzz
+	HADAHASH_TORTURE=1 $(RUN)python -m pytest --timeout 0 -m torture --ignore tests/torture --ignore tests/fuzz
+	$(RUN)python bench/reliability.py
 
 lint: setup
 	$(RUN)ruff check src tests bench examples

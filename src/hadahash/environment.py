@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._version import __version__
+from .errors import UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -31,8 +34,11 @@ def hardware(device: torch.device) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of hadahash, Python and the packages that determine results."""
-    found = {name: metadata.version(name) for name in _PACKAGES}
-    return {"hadahash": __version__, "python": platform.python_version(), **found}
+    found = {"hadahash": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 @cache
@@ -63,3 +69,32 @@ def command_line() -> str:
     """The command line of this process, quoted for a shell."""
     program = Path(sys.argv[0]).name
     return shlex.join([{"__main__.py": "hadahash"}.get(program, program), *sys.argv[1:]])
+
+
+def parse_size(text: str, variable: str = "The size") -> int:
+    """Parse a size in bytes.
+
+    Args:
+        text: For example 500MB, 2GB or 2 GB; "off" or 0: nothing.
+        variable: The environment variable that has this value, for the message.
+
+    Returns:
+        The number of bytes.
+
+    Raises:
+        UsageError: The text is not a size.
+
+    >>> parse_size("1.5GB", "CACHE"), parse_size("off", "CACHE")
+    (1500000000, 0)
+    """
+    if text.lower() in ("off", "no", "none"):
+        return 0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(k|m|g|t|)b?", text.lower())
+    if match is None:
+        raise UsageError(f"{variable} must be a size such as 2GB, or off, got '{text}'.")
+    return int(float(match[1]) * 1000 ** " kmgt".index(match[2] or " "))
+
+
+def user_cache() -> Path:
+    """Return the folder of caches: hadahash below XDG_CACHE_HOME, or below ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hadahash"

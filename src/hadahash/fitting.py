@@ -12,10 +12,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from .building import backbone_key, build_network, choose_device
+from .building import build_network, choose_device
 from .calibrating import Calibration, Inputs, limit_content_bits
 from .codes import Skipped
-from .config import Config, TrainConfig
+from .config import Config, TrainConfig, backbone_key
 from .data.base import LabelledImages
 from .data.decode import to_skipped
 from .data.pixel_store import PixelStore
@@ -27,6 +27,7 @@ from .errors import DataError
 from .messages import counts_text
 from .methods import DeepMethod, ShallowMethod
 from .model import HashModel
+from .model_files import CHECKPOINT
 from .networks.hash_network import HashNetwork
 from .preparing import backbone_of, prepare
 from .settings import require
@@ -34,7 +35,6 @@ from .training import Checkpoint, Log, TrainingResult, TrainingSet, current_proc
 from .training.log import reading_bar
 from .training.loop import effective_precision
 
-CHECKPOINT = "checkpoint.safetensors"
 LOG = "log.jsonl"
 
 Info = Callable[[str], object]
@@ -145,7 +145,9 @@ def _read_inputs(
         encoder = Encoder(network, preprocess, precision)
         features = cache or FeatureCache()
         found = features.get(encoder, as_images(data), backbone_key(config), progress)
-        inputs = Inputs(found.values, found.rows, to_skipped(found.failed, data.ids))
+        inputs = Inputs(
+            torch.from_numpy(found.values), found.rows, to_skipped(found.failed, data.ids)
+        )
     else:
         store = PixelStore.build(data, preprocess, folder=folder, info=info)
         inputs = Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)

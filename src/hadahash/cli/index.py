@@ -35,14 +35,6 @@ EmbeddingLabels = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(help="Labels of embeddings: a text file, a .npy file, or a column."),
 ]
-Exclude = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        metavar="PATTERN",
-        help="Leave out files and folders, e.g. --exclude '*_thumb.*' --exclude albums/old. "
-        "May be repeated.",
-    ),
-]
 FollowLinks = Annotated[
     Optional[bool],  # noqa: UP045
     typer.Option(
@@ -74,7 +66,7 @@ def build(
     out: IndexFolder = Path("photos.index"),
     engine: Engine = None,
     bits: Bits = None,
-    exclude: Exclude = None,
+    exclude: options.Exclude = None,
     follow_links: FollowLinks = None,
     moved: Moved = False,
     checksum: Checksum = False,
@@ -167,13 +159,15 @@ def _build_of_embeddings(
 def add(
     index: Index,
     sources: Annotated[
-        list[Path],
-        typer.Argument(help="Image files, folders (searched recursively), or tables."),
+        list[str],
+        typer.Argument(
+            help="Image files, folders (searched recursively), tables, addresses, or archives."
+        ),
     ],
     prefix: Annotated[
         str, typer.Option(help="Prefix of each new id, to avoid conflicts: --prefix old/.")
     ] = "",
-    exclude: Exclude = None,
+    exclude: options.Exclude = None,
     follow_links: FollowLinks = None,
     dry_run: DryRun = False,
     run: options.Run = None,

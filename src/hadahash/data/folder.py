@@ -6,7 +6,6 @@ The class of an image is the top-level folder below the root, at any depth.
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,21 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import DataError
-from .base import DataWarning, FileImages, LabelledImages, name_ids
+from .base import DataWarning, FileImages, ImageSource, LabelledImages, name_ids
+from .class_names import require_classes, warn_of_albums
 from .formats import HEIF_SUFFIXES, heif_installed, image_suffixes
 from .labels import Labels
-
-_SPLITS = frozenset(
-    ("train", "training", "test", "testing", "val", "valid", "validation", "query", "database")
-)
-
-
-# Dates, and names that cameras, phones and programs give to folders.
-_ALBUM = re.compile(
-    r"^(19|20)\d\d([-_. ]?[01]\d)?([-_. ]?[0-3]\d)?\b|\b(19|20)\d\d$|^\d{3}[A-Z_]{5}$|^DCIM$"
-    r"|camera|screenshots|whatsapp|downloads|^(my )?(photos|pictures|album)",
-    re.IGNORECASE,
-)
+from .raw import RAW_SUFFIXES, raw_installed
 
 
 @dataclass
@@ -53,8 +42,8 @@ class Listing:
 
     @property
     def skipped(self) -> str:
-        """One sentence about the files without an image extension; empty if there are none."""
-        return skipped_notice(self.others)
+        """One sentence about excluded files and those without an image extension, or empty."""
+        return skipped_notice(self.others, excluded=self.excluded)
 
     @property
     def notice(self) -> str:
@@ -95,9 +84,17 @@ def skipped_notice(
         return ""
     *first, last = parts
     text = f"Skipped {', '.join(first)}{' and ' if first else ''}{last}."
-    if not heif_installed() and any(path.suffix.lower() in HEIF_SUFFIXES for path in others):
-        text += " To read HEIC: pip install 'hadahash[heif]'"
-    return text
+    return text + _missing_extras({path.suffix.lower() for path in others})
+
+
+def _missing_extras(suffixes: set[str]) -> str:
+    """How to read skipped files for which there is an extra."""
+    extras = []
+    if suffixes & HEIF_SUFFIXES and not heif_installed():
+        extras.append("HEIC: pip install 'hadahash[heif]'")
+    if suffixes & RAW_SUFFIXES and not raw_installed():
+        extras.append("RAW: pip install 'hadahash[raw]'")
+    return f" To read {'; '.join(extras)}" if extras else ""
 
 
 def list_images(root: str | Path) -> list[Path]:
@@ -150,13 +147,13 @@ def scan(
 
 
 def warn_of_skipped(root: str | Path, listing: Listing) -> None:
-    """Warn of files that have no image extension, such as HEIC photos and videos.
+    """Warn of excluded files, and files that have no image extension, such as videos.
 
     Args:
         root: The folder that was listed.
         listing: Its contents.
     """
-    if listing.others:
+    if listing.skipped:
         warnings.warn(f"{root}: {listing.skipped}", DataWarning, stacklevel=3)
 
 
@@ -170,16 +167,40 @@ def no_images(root: str | Path, listing: Listing) -> DataError:
     Returns:
         The error; it lists the supported extensions.
     """
-    known = ", ".join(sorted(image_suffixes()))
+    known = ", ".join(sorted(image_suffixes() - RAW_SUFFIXES))
+    known += " or a suffix of RAW photos" if raw_installed() else ""
     parts = [f"{root} contains no images.", listing.skipped, f"Image files end in {known}."]
     return DataError(" ".join(part for part in parts if part))
 
 
-def read_folder(root: str | Path) -> LabelledImages:
+def read_images(root: str | Path, *, exclude: Sequence[str] = ()) -> ImageSource:
+    """Read the images below a folder, without labels.
+
+    Args:
+        root: The folder.
+        exclude: Patterns of files and folders to leave out; see `scan`.
+
+    Returns:
+        The images. Ids are paths below the root, with slashes.
+
+    Raises:
+        DataError: There are no images.
+    """
+    root, listing = Path(root), scan(root, exclude=exclude)
+    if not listing.images:
+        raise no_images(root, listing)
+    warn_of_skipped(root, listing)
+    names = (image.relative_to(root).as_posix() for image in listing.images)
+    return ImageSource(FileImages(listing.images), name_ids(names))
+
+
+def read_folder(root: str | Path, *, exclude: Sequence[str] = ()) -> LabelledImages:
     """Read the labelled images of `root/<class>/.../<image>`.
 
     Args:
         root: The folder that holds the class folders.
+        exclude: Patterns of files and folders to leave out; see `scan`. A class folder that
+            matches one is no class.
 
     Returns:
         The images. Ids are paths below the root, with slashes; classes are in the order of their
@@ -190,14 +211,14 @@ def read_folder(root: str | Path) -> LabelledImages:
             images, or fewer than two classes.
     """
     root = Path(root)
-    listing = scan(root)
+    listing = scan(root, exclude=exclude)
     if not listing.images:
         raise no_images(root, listing)
     parts = [path.relative_to(root).parts for path in listing.images]
-    classes = class_folders(root)
-    _require_classes(root, classes, parts)
+    classes = class_folders(root, exclude=exclude)
+    require_classes(root, classes, parts)
     warn_of_skipped(root, listing)
-    _warn_of_albums(root, classes)
+    warn_of_albums(root, classes)
     number = {name: label for label, name in enumerate(classes)}
     return LabelledImages(
         images=FileImages(listing.images),
@@ -208,49 +229,11 @@ def read_folder(root: str | Path) -> LabelledImages:
     )
 
 
-def _warn_of_albums(root: Path, classes: tuple[str, ...]) -> None:
-    """Warn if the folders look like albums: a model would learn to tell the albums apart."""
-    albums = [name for name in classes if _ALBUM.search(name)]
-    if 2 * len(albums) >= len(classes):
-        warnings.warn(
-            f"{len(albums)} of the {len(classes)} folders of {root} look like albums, not classes "
-            f"({_some(albums)}). To search photos without classes: hadahash index build {root}",
-            DataWarning,
-            stacklevel=3,
-        )
-
-
-def class_folders(root: Path) -> tuple[str, ...]:
-    """Return the names of the folders in a folder, in order, without hidden ones."""
-    return tuple(sorted(entry.name for entry in _entries(root) if _is_visible_folder(entry)))
-
-
-def _require_classes(root: Path, classes: tuple[str, ...], parts: list[tuple[str, ...]]) -> None:
-    stray = [part[0] for part in parts if len(part) == 1]
-    if not classes:
-        raise DataError(
-            f"{root} contains {len(stray)} images but no class folders. "
-            f"Put each image into {root}/<class>/."
-        )
-    if stray:
-        raise DataError(
-            f"{root} contains {len(stray)} images outside the class folders ({_some(stray)}). "
-            "Move each into the folder of its class, or elsewhere."
-        )
-    if all(name.casefold() in _SPLITS for name in classes):
-        raise DataError(
-            f"The folders of {root} ({_some(classes)}) look like split names, not class names. "
-            "Give one of them, or write a table with a column split."
-        )
-    filled = {part[0] for part in parts}
-    empty = [name for name in classes if name not in filled]
-    if empty:
-        raise DataError(
-            f"{len(empty)} class folders of {root} contain no images ({_some(empty)}). "
-            "Fill or remove them."
-        )
-    if len(classes) < 2:
-        raise DataError(f"{root} has only the class {_some(classes)}. At least 2 are needed.")
+def class_folders(root: Path, *, exclude: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the names of the folders in a folder, in order, without hidden and excluded ones."""
+    rules = _Rules(root, exclude, "all")
+    folders = (entry for entry in _entries(root) if _is_visible_folder(entry))
+    return tuple(sorted(entry.name for entry in folders if not rules.excludes(entry)))
 
 
 def _require_folder(root: str | Path) -> Path:
@@ -266,6 +249,29 @@ def _require_folder(root: str | Path) -> Path:
             f"{root} is a file, not a folder. Give the folder that contains the images."
         )
     return root
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether patterns exclude a file.
+
+    Args:
+        name: Its path below the root, with slashes.
+        patterns: As for `scan`.
+
+    Returns:
+        Whether a pattern matches the file or a folder above it.
+
+    Example:
+        >>> matches("cat/small/1.jpg", ["small"]), matches("cat/1.jpg", ["dog/*"])
+        (True, False)
+    """
+    above = [name[:place] for place, letter in enumerate(name) if letter == "/"]
+    for pattern in filter(None, (each.strip("/") for each in patterns)):
+        for path in (*above, name):
+            text = path if "/" in pattern else path.rpartition("/")[2]
+            if fnmatchcase(text, pattern):
+                return True
+    return False
 
 
 class _Rules:
@@ -360,8 +366,3 @@ def _is_visible_folder(entry: os.DirEntry[str]) -> bool:
 
 def _number(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:3])
-    return shown + (", ..." if len(names) > 3 else "")

@@ -1,8 +1,8 @@
-"""From stored squares to network input, in whole batches on the device.
+"""How images become network input: the settings, and how they are chosen.
 
-Every image is first resized to a square of `side` pixels on the CPU (`images.shrink_to_square`)
-and kept as uint8. The rest is one bilinear resampling on the device: `center_view` when encoding,
-`augment.augment` when training.
+Every image is first resized to a square of `side` pixels on the CPU (`squares.shrink_to_square`)
+and kept as uint8. The rest is one bilinear resampling on the device: `views.center_view` when
+encoding, `augment.augment` when training.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
+from numpy.typing import NDArray
 
 from ..errors import ImageError, UsageError
 from .base import ArrayImages, FileImages, Images, MemoryImages
 from .embeddings import are_embeddings
 from .images import image_size
+from .remote import RemoteImages
 
 if TYPE_CHECKING:
     from ..config import InputConfig
@@ -78,8 +77,8 @@ def choose_preprocess(images: Images, backbone_size: int, config: InputConfig) -
     return Preprocess(side, size, train_size, crop, config.fit, config.mirror)
 
 
-def center_view(pixels: Tensor, preprocess: Preprocess) -> Tensor:
-    """Resample the central part of each square, as encoding does.
+def center_array(pixels: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[np.float32]:
+    """Resample the central part of each square, as `views.center_view` does, without torch.
 
     Args:
         pixels: uint8 (n, 3, side, side).
@@ -88,31 +87,34 @@ def center_view(pixels: Tensor, preprocess: Preprocess) -> Tensor:
     Returns:
         float32 (n, 3, size, size) in [0, 255].
     """
-    if preprocess.crop == 1.0 and pixels.shape[-1] == preprocess.size:
-        return pixels.float()
-    box = torch.tensor([0.0, 0.0, preprocess.crop, preprocess.crop], device=pixels.device)
-    return resample(pixels, box.expand(len(pixels), 4), preprocess.size)
+    matrix = view_matrix(preprocess).astype(np.float32)
+    chosen = matrix.argmax(1)
+    if np.allclose(matrix.max(1), 1, atol=1e-4):  # a plain crop
+        inner = slice(int(chosen[0]), int(chosen[-1]) + 1)
+        return pixels[:, :, inner, inner].astype(np.float32)
+    view: NDArray[np.float32] = matrix @ pixels.astype(np.float32) @ matrix.T
+    return view
 
 
-def resample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Resample one box of each image, bilinearly.
+def view_matrix(preprocess: Preprocess) -> NDArray[np.float64]:
+    """The weights of bilinear sampling of the center of a square, along one axis.
 
     Args:
-        pixels: uint8 (n, 3, side, side).
-        boxes: float32 (n, 4): center x, center y, half width and half height, in units where the
-            square is [-1, 1]. A negative half width mirrors.
-        size: Side of the result in pixels.
+        preprocess: Part of the square and size of the result.
 
     Returns:
-        float32 (n, 3, size, size) in [0, 255].
+        float64 (size, side). Rows sum to 1.
     """
-    x, y, half_width, half_height = boxes.unbind(dim=1)
-    zero = torch.zeros_like(x)
-    theta = torch.stack([half_width, zero, x, zero, half_height, y], dim=1).view(-1, 2, 3)
-    grid = F.affine_grid(theta, [len(pixels), 3, size, size], align_corners=False)
-    return F.grid_sample(
-        pixels.float(), grid, mode="bilinear", padding_mode="reflection", align_corners=False
-    )
+    side, size, crop = preprocess.side, preprocess.size, preprocess.crop
+    places = ((2 * np.arange(size) + 1) / size - 1) * crop  # in [-1, 1], centers of pixels
+    places = ((places + 1) * side - 1) / 2
+    places = np.clip(places, 0, side - 1)  # reflected at the border, which is between two pixels
+    low = np.minimum(np.floor(places).astype(np.int64), max(side - 2, 0))
+    matrix = np.zeros((size, side))
+    rows = np.arange(size)
+    matrix[rows, low] = 1 - (places - low)
+    matrix[rows, np.minimum(low + 1, side - 1)] += places - low
+    return matrix
 
 
 def _typical_side(images: Images) -> int:
@@ -129,6 +131,8 @@ def _short_sides(images: Images, rows: Iterable[int]) -> Iterable[int]:
             item = images.items[row] if isinstance(images, MemoryImages) else None
             if isinstance(images, FileImages):
                 yield min(image_size(images.paths[row]))
+            elif isinstance(images, RemoteImages):
+                yield min(images.image_size(row))
             elif isinstance(item, bytes):
                 yield min(image_size(item))
             else:

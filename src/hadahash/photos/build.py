@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, UsageError
 from ..index.storage.manifest import MANIFEST
-from .meta import recorded_meta, scan_options
+from .meta import home_path, recorded_meta, scan_options, shown
 from .models import load_model_of, shorten_for
 from .plan import SyncPlan, SyncSummary
 from .ready import MODEL, fit_ready_model
@@ -242,7 +242,16 @@ class Build:
             if item.id not in known and path is not None and not path.is_relative_to(home):
                 labels = tuple(map(str, item.labels))
                 added.append(Photo(str(item.id), path, path.parent, labels))
-        return replace(self.scan, photos=[*self.scan.photos, *added])
+        return replace(self.scan, photos=[*self.scan.photos, *_with_places(added)])
+
+
+def _with_places(photos: list[Photo]) -> list[Photo]:
+    """Photos whose paths are addresses get their places."""
+    from ..data.remote import find_places, is_address
+
+    addresses = [address for photo in photos if is_address(address := shown(photo.path))]
+    places = dict(zip(addresses, find_places(addresses), strict=True))
+    return [photo._replace(place=places.get(shown(photo.path))) for photo in photos]
 
 
 def build_or_update(
@@ -274,8 +283,9 @@ def build_or_update(
         StorageError: The index cannot be written.
     """
     if out is None:
-        place = Path(source).resolve()
-        out = place.with_name(f"{place.name}.index")
+        place = home_path(source)
+        name = f"{place.name}.index"
+        out = place.with_name(name) if place.is_absolute() else Path(name)
     summary = Build.prepare(source, out, run=run, options=options).apply(
         bar=bar, progress=progress, info=info
     )

@@ -12,8 +12,9 @@ from .. import files
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from ..data.base import LabelledImages
+    from ..data.base import ImageSource, LabelledImages
     from ..data.folder import Listing
+    from ..data.remote import Place
 
 _MANY_FOLDERS = 64
 _TABLES = (".csv", ".tsv", ".parquet")
@@ -27,12 +28,19 @@ class Photo(NamedTuple):
         path: The file.
         root: The folder or table it was found in.
         labels: Its labels: the top-level folder below `root`, or those of the table.
+        place: Where the image is, if it is no local file; then `path` is its address.
     """
 
     id: str
     path: Path
     root: Path
     labels: tuple[str, ...] = ()
+    place: Place | None = None
+
+    @property
+    def file(self) -> Path | Place:
+        """What is read: the local file, or the place of the image."""
+        return self.place or self.path
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,7 @@ class Scan:
         """
         real: dict[Path, Path] = {}
         tops = set()
-        for photo in self.photos:
+        for photo in (photo for photo in self.photos if photo.place is None):
             parent = photo.path.parent
             if photo.path.is_symlink():
                 place = _real(photo.path).parent
@@ -128,6 +136,23 @@ def outermost(folders: Iterable[Path]) -> list[Path]:
     return kept if len(kept) <= _MANY_FOLDERS else [Path(os.path.commonpath(kept))]
 
 
+def source_of(photos: list[Photo]) -> ImageSource:
+    """Return photos as a source of images.
+
+    Args:
+        photos: Local files, or images that are all elsewhere.
+
+    Returns:
+        The images, with the ids of the photos.
+    """
+    from ..data.base import FileImages, ImageSource, name_ids
+    from ..data.remote import RemoteImages
+
+    places = [photo.place for photo in photos if photo.place is not None]
+    images = RemoteImages(places) if places else FileImages([photo.path for photo in photos])
+    return ImageSource(images, name_ids(photo.id for photo in photos))
+
+
 def scan_source(
     source: str | Path, options: ScanOptions | None = None, *, prefix: str = ""
 ) -> Scan:
@@ -135,7 +160,7 @@ def scan_source(
 
     Args:
         source: A folder, searched recursively; a table (.csv, .tsv, .parquet), whose labels are
-            optional; or the name of a data set.
+            optional; an address or an archive (`hadahash.data.remote`); or the name of a data set.
         options: What to leave out of a folder; where the files of a data set are.
         prefix: Put before each id.
 
@@ -147,10 +172,13 @@ def scan_source(
         UsageError: The images of the data set are not files, and `options.pictures` is None.
     """
     from ..data.datasets import DATASETS
+    from ..data.remote import is_stored
     from ..data.table import is_table
 
     if isinstance(source, str) and source in DATASETS:
         return _scan_dataset(source, options or ScanOptions(), prefix)
+    if is_stored(source):
+        return _scan_stored(source, options or ScanOptions(), prefix)
     if is_table(source):
         return _scan_table(_resolve(source), prefix)
     return scan_folder(source, options, prefix=prefix)
@@ -188,7 +216,8 @@ def scan_paths(
     """Find the images among files, folders and tables.
 
     Args:
-        sources: Image files, tables, and folders that are searched recursively.
+        sources: Image files, tables, addresses, archives, and folders that are searched
+            recursively.
         options: What to leave out of folders.
         home: The folder an index was built from. Files below it get the same ids as in a build.
         prefix: Put before each id.
@@ -200,10 +229,17 @@ def scan_paths(
         DataError: A file or folder cannot be read.
         UsageError: Two files would have the same id.
     """
+    from ..data.remote import is_stored
     from ..data.table import is_table
 
     photos, listings, labelled = [], [], False
-    for source in map(_resolve, sources):
+    for given in sources:
+        if is_stored(given):
+            found = _scan_stored(given, options or ScanOptions(), prefix)
+            photos.append(found.photos)
+            labelled |= found.labelled
+            continue
+        source = _resolve(given)
         if is_table(source):
             labelled = True
             photos.append(_scan_table(source, prefix).photos)
@@ -262,6 +298,20 @@ def _scan_table(table: Path, prefix: str) -> Scan:
     return _scan([photos], [], home=table, labelled=True)
 
 
+def _scan_stored(source: str | Path, options: ScanOptions, prefix: str) -> Scan:
+    """The images of an address, archive or shard. A `Path` is their address with one slash."""
+    from ..data.remote import is_address, list_stored
+
+    found = list_stored(source, exclude=options.exclude)
+    root = Path(source) if is_address(source) else _absolute(Path(source))
+    photos = [
+        Photo(prefix + name, Path(place.name), root, found.label_of(row), place)
+        for row, (name, place) in enumerate(zip(found.names, found.places, strict=True))
+    ]
+    labelled = found.labels is not None
+    return replace(_scan([photos], [found.left], home=root, labelled=labelled), options=options)
+
+
 def _scan_dataset(name: str, options: ScanOptions, prefix: str) -> Scan:
     from ..data.sources import open_dataset
 
@@ -315,5 +365,8 @@ def _absolute(path: Path) -> Path:
 
 
 def _photo(path: Path, root: Path, prefix: str) -> Photo:
-    parts = path.relative_to(root).parts
-    return Photo(prefix + "/".join(parts), path, root, parts[:1] if len(parts) > 1 else ())
+    below = os.fspath(path)[len(os.path.join(root, "")) :]  # noqa: PTH118 - for every file
+    if os.sep != "/":
+        below = below.replace(os.sep, "/")
+    top, slash, _ = below.partition("/")
+    return Photo(prefix + below, path, root, (top,) if slash else ())

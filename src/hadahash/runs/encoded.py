@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..building import backbone_key
 from ..codes import Codes
+from ..config import backbone_key
+from ..data.base import LabelledImages
 from ..data.decode import to_skipped
 from ..data.sources import ImageSource
 from ..encoding import FeatureCache, Progress
@@ -82,12 +83,28 @@ def encode_images(
             original = features.values
         if original is not None:
             chosen = np.flatnonzero(np.isin(features.rows, wanted))
-            kept.append(original[chosen].numpy())
+            kept.append(original[chosen])
             places.append(chosen + done)
         done += len(part.rows)
     sampled = Sampled(np.concatenate(places), np.concatenate(kept)) if kept else None
     joined = join_outputs(outputs[1:], outputs[0]) if outputs else None
     return EncodedImages(Codes.concatenate(codes), joined, sampled)
+
+
+def labels_of(codes: Codes, images: LabelledImages) -> NDArray[Any]:
+    """The labels of the images that have a code.
+
+    Args:
+        codes: Codes of the images, in their order; some images may have been skipped.
+        images: The images.
+
+    Returns:
+        Class numbers (n,), or for multi-label data 0 and 1 (n, C), in the order of the codes.
+    """
+    if not codes.skipped:
+        return images.labels.array
+    known = set(codes.ids.tolist())  # np.isin takes quadratic time on text
+    return images.labels.take([name in known for name in images.ids.tolist()]).array
 
 
 def _features(

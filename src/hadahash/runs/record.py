@@ -12,14 +12,14 @@ from typing import Any
 from numpy.typing import NDArray
 
 from .. import files
-from ..data import LabelledImages, Split, find_dataset, open_dataset
+from ..data import LabelledImages, Split, find_dataset, open_dataset, read_folder
 from ..data.base import ArrayImages, FileImages, MemoryImages
 from ..data.datasets import DATASETS
+from ..data.remote import is_address, is_stored, read_stored
 from ..data.sources import read_embeddings
 from ..environment import command_line, source_revision, versions
 from ..errors import StorageError
 from ..model import HashModel
-from ..networks.weights import weights_digest
 from ..settings import require
 
 _SAMPLED = 2048  # bytes at each place of a file
@@ -36,6 +36,7 @@ class DataSpec:
         validation: Fraction of the training images held out for choosing settings.
         labels: Labels of a file of embeddings: a file, or a column or array of it.
         array: Array or column of a file of embeddings.
+        exclude: Patterns of files of a folder that are left out.
     """
 
     data: str
@@ -44,9 +45,14 @@ class DataSpec:
     validation: float = 0.0
     labels: str | None = None
     array: str | None = None
+    exclude: tuple[str, ...] = ()
 
     def open(self, **options: Any) -> LabelledImages:
         """Open the data set; see `open_dataset` for the options."""
+        if self.exclude and is_stored(self.data):
+            return read_stored(self.data, exclude=self.exclude)
+        if self.exclude:
+            return read_folder(self.data, exclude=self.exclude)
         if self.labels is None:
             return open_dataset(self.data, self.root, **options)
         return read_embeddings(self.data, self.labels, array=self.array)
@@ -56,6 +62,14 @@ class DataSpec:
             0 <= self.validation < 1,
             f"validation must be >= 0 and < 1 (a fraction), got {self.validation}.",
         )
+        require(
+            not self.exclude or is_stored(self.data) or not _is_fixed(self.data),
+            f"exclude applies to a folder of images, got {self.data}.",
+        )
+
+
+def _is_fixed(data: str) -> bool:
+    return data in DATASETS or Path(data).is_file()
 
 
 def make_record(
@@ -73,6 +87,8 @@ def make_record(
     Returns:
         The content of run.json.
     """
+    from ..networks.weights import weights_digest
+
     ran = model.config
     settings = {key: value for key, value in ran.settings().items() if key != "checkpoint_seconds"}
     return {
@@ -121,7 +137,9 @@ def _data_location(spec: DataSpec, out: Path) -> dict[str, Any]:
         is_file = Path(spec.labels).is_file()
         labels = str(Path(spec.labels).absolute()) if is_file else spec.labels
         location |= {"labels": labels, "array": spec.array}
-    if spec.data in DATASETS:
+    if spec.exclude:
+        location["exclude"] = list(spec.exclude)
+    if spec.data in DATASETS or is_address(spec.data):
         return location
     relative = os.path.relpath(os.path.realpath(spec.data), os.path.realpath(out))
     return location | {"data_path": str(Path(spec.data).absolute()), "data_from_run": relative}
