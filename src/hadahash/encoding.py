@@ -27,14 +27,15 @@ from .data.decode import decode, to_skipped
 from .data.embeddings import Embeddings
 from .data.preprocess import Preprocess
 from .data.sources import ImageSource
+from .data.spool import allocate
 from .errors import DataError, StorageError, UsageError
 from .feature_cache import FeatureStore, default_store, group_key
 from .files import read_json, write_json
-from .outputs import Outputs, join_outputs, to_codes
+from .outputs import Outputs, fill_outputs, join_outputs, to_codes
 from .runtime.base import Runtime, runtime_of
 
 PART = 8192  # images per part of a long job
-_VERSION = 2  # of decoding; features of images that were decoded otherwise are not reused
+_VERSION = 3  # of decoding; features of images that were decoded otherwise are not reused
 
 Progress = Callable[[int], object]
 
@@ -60,7 +61,8 @@ class Encoder:
 
     def features(self, images: Images, progress: Progress | None = None) -> Outputs:
         """The backbone's features (n, d) of all images that can be decoded."""
-        return join_outputs(self._stream(images, progress), self._no_features())
+        parts = self._stream(images, progress)
+        return fill_outputs(parts, self._no_features(), len(images), allocate)
 
     def values(
         self, images: Images, progress: Progress | None = None, *, scores: bool = False

@@ -281,6 +281,7 @@ class PhotoIndex:
         self.catalog.write(
             {p.id: CatalogRow(p.root, *images.records[p.file], failed.get(p.id)) for p in photos}
         )
+        self.catalog.write_looks(images.looks)
         return len(codes)
 
     def _find_renamed(

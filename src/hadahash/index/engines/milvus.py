@@ -35,6 +35,7 @@ from ..items import (
     check_ids_exist,
     empty_ids,
     id_array,
+    id_type_of,
     missing_id,
 )
 from ..query import Hits, SearchRequest
@@ -320,7 +321,8 @@ class MilvusIndex(Index):
     def _nearest(self, request: SearchRequest, field: str) -> list[list[milvus_search.Candidate]]:
         """The k nearest items of each query in a vector field."""
         rows: list[list[milvus_search.Candidate]] = [[] for _ in request.packed]
-        if request.k and len(rows) and self._exists():
+        known = self._exists() and self._may_have(request.filter.ids)
+        if request.k and len(rows) and known:
             bits = self._layout.vectors[field]
             search = milvus_search.MilvusSearch(self.server, self.settings, bits, request, field)
             for where in expressions(request.filter):
@@ -335,40 +337,28 @@ class MilvusIndex(Index):
     # ---- calls -----------------------------------------------------------------------------------
 
     def _rows_of(self, ids: Ids, fields: list[str]) -> Iterator[dict[str, Any]]:
-        if self._exists():
+        if self._exists() and self._may_have(ids):
             for chunk in id_chunks(ids):
                 yield from self._query(id_in(chunk), fields)
+
+    def _may_have(self, ids: Ids | None) -> bool:
+        """Whether the ids are of the type of the collection; an empty one has neither."""
+        return ids is None or not len(ids) or id_type_of(ids) is self._stored_type
 
     def _query(self, where: str, fields: list[str], **options: Any) -> list[dict[str, Any]]:
         options["consistency_level"] = self.settings.consistency
         return list(self.server.call("query", filter=where, output_fields=fields, **options))
 
     def _pages(self, fields: list[str]) -> Iterator[dict[str, Any]]:
-        """All rows, in the order of ids as the server stores them."""
-        pages: Any = None
-        last: Id | None = None
+        """All rows, in the order of ids as the server stores them.
 
-        def read(client: Any, seconds: float) -> list[dict[str, Any]]:
-            nonlocal pages
-            if pages is None:  # the first, or the connection of the last attempt is lost
-                where = "" if last is None else id_after(last)
-                pages = client.query_iterator(
-                    self.server.collection,
-                    batch_size=milvus_search.PAGE,
-                    filter=where,
-                    output_fields=fields,
-                    consistency_level=self.settings.consistency,
-                    timeout=seconds,
-                )
-            try:
-                return list(pages.next())
-            except BaseException:
-                pages = None
-                raise
-
-        while self._exists() and (page := self.server.attempt(read)):
+        This is what `query_iterator` of pymilvus does, with a time-out for every call.
+        """
+        options = {"limit": milvus_search.PAGE, "iterator": "True", "reduce_stop_for_best": "True"}
+        where = ""
+        while self._exists() and (page := self._query(where, fields, **options)):
             yield from page
-            last = decode_id(page[-1]["id"])
+            where = id_after(decode_id(page[-1]["id"]))
 
     def _all(self, fields: list[str]) -> list[dict[str, Any]]:
         """All rows in the order of ids."""

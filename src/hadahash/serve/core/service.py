@@ -9,8 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
-from anyio import CapacityLimiter
-
 from ...codes import Codes
 from ...errors import HadaHashError
 from ...index import Item, Neighbor
@@ -23,6 +21,7 @@ from .collection import Collection, ServeConfig
 from .decode_pool import DecodePool
 from .encode import Encoder
 from .handle import Add, IndexHandle, Remove
+from .limits import Limit
 from .media import Media
 from .metrics import Metrics
 from .names import Id
@@ -33,11 +32,11 @@ from .query import (
     choose_rank,
     parse_codes,
     parse_values,
-    stored_query,
     vector_query,
 )
-from .search import SearchJob, run_jobs
-from .timing import StageTimer
+from .search import IdJob, Options, Result, SearchJob, run_searches
+from .shared import Shared
+from .timing import StageTimer, within
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -46,6 +45,7 @@ _THUMBNAIL_NICENESS = 5
 _START_FAILED = "The service cannot start"
 _SEE_LOG = "See the log of the service."
 _RELOAD_FAILED = "The index on disk cannot be opened, the previous one is served"
+_NO_RESPONSE = "The index does not respond"
 
 
 class Found(NamedTuple):
@@ -65,10 +65,14 @@ class Service:
     Args:
         config: Locations of the index, its model and its images.
         settings: Limits.
+        shared: What the worker processes of the service share, if there are several.
     """
 
-    def __init__(self, config: ServeConfig, settings: ServeSettings) -> None:
+    def __init__(
+        self, config: ServeConfig, settings: ServeSettings, *, shared: Shared | None = None
+    ) -> None:
         self.config, self.settings, self.metrics = config, settings, Metrics()
+        self._shared = shared
         self.ready = False
         self.problem: str | None = None  # shown by /readyz; without paths
         self.started = time.monotonic()
@@ -78,10 +82,11 @@ class Service:
 
     def _create_limits(self) -> None:
         settings = self.settings
-        self.searches = CapacityLimiter(settings.queue)
-        self.uploads = CapacityLimiter(settings.upload_queue)
-        self.writes = CapacityLimiter(settings.write_queue)
-        self.images = CapacityLimiter(settings.image_queue)
+        share = settings.client_share
+        self.searches = Limit(settings.queue, share)
+        self.uploads = Limit(settings.upload_queue, share)
+        self.writes = Limit(settings.write_queue, share)
+        self.images = Limit(settings.image_queue, share)
         self.upload_bytes = 0  # bytes of request bodies in memory
 
     def _create_workers(self) -> None:
@@ -96,14 +101,15 @@ class Service:
             max_batch=settings.batch,
             on_batch=batches.labels("encode").observe,
         )
-        self._searcher: Batcher[SearchJob, list[Neighbor]] = Batcher(
-            run_jobs, max_batch=settings.batch, on_batch=batches.labels("search").observe
+        self._searcher: Batcher[SearchJob | IdJob, Result] = Batcher(
+            run_searches, max_batch=settings.batch, on_batch=batches.labels("search").observe
         )
         self.handle = IndexHandle(
             self.config,
             device=settings.device,
             max_batch=settings.batch,
             on_batch=batches.labels("write").observe,
+            shared=self._shared,
         )
         self._lookups = ThreadPoolExecutor(_LOOKUP_THREADS)
         self.overview = OverviewCache(
@@ -140,7 +146,11 @@ class Service:
         """Open the index again whenever another program changed it. Errors are logged."""
         while self.settings.watch_seconds:
             await asyncio.sleep(self.settings.watch_seconds)
-            await self.refresh()
+            check = asyncio.create_task(self.refresh())
+            await asyncio.wait([check], timeout=self.settings.index_seconds)
+            if not check.done():
+                self._fail(_NO_RESPONSE, TimeoutError(f"{self.settings.index_seconds:g} s"))
+            await check
 
     async def refresh(self, *, force: bool = False) -> None:
         """Open the index again if it changed. Errors are logged and shown by /readyz.
@@ -168,7 +178,7 @@ class Service:
     async def close(self) -> None:
         """End all processes and threads."""
         await asyncio.gather(self._uploaded.close(), self._stored.close())
-        for part in (self._encoder, self._searcher, self.handle, self.overview):
+        for part in (self._encoder, self._searcher, self.handle, self.overview, self.media):
             part.close()
         self._lookups.shutdown(wait=False, cancel_futures=True)
 
@@ -191,12 +201,13 @@ class Service:
 
     # ---- requests ------------------------------------------------------------------------------
 
-    async def encode(self, image: bytes, timer: StageTimer) -> Queries:
+    async def encode(self, image: bytes, timer: StageTimer, client: str = "") -> Queries:
         """Encode an uploaded image.
 
         Args:
             image: The image file.
             timer: Records the stages.
+            client: Who sent it; clients take turns.
 
         Returns:
             One row.
@@ -204,15 +215,18 @@ class Service:
         Raises:
             Problem: If the image cannot be decoded.
         """
-        return await self._encoder.encode(image, self.handle.current.model, timer)
+        return await self._encoder.encode(image, self.handle.current.model, timer, client)
 
-    async def search(self, query: SearchQuery, image: bytes | None, timer: StageTimer) -> Found:
+    async def search(
+        self, query: SearchQuery, image: bytes | None, timer: StageTimer, client: str = ""
+    ) -> Found:
         """Find the most similar items.
 
         Args:
             query: What to search for.
             image: An uploaded image file.
             timer: Records the stages.
+            client: Who sent it; clients take turns.
 
         Returns:
             The resolved query and the results.
@@ -220,36 +234,52 @@ class Service:
         Raises:
             Problem: If the parameters are not valid, or the image cannot be decoded.
         """
-        collection = self.handle.current
+        collection = await self.handle.fresh()
         self._check(query, image, collection)
         labels = None
         if query.labels:
             labels = await self._in_thread(collection.parse_labels, query.labels)
-        item = None
+        resolved: Queries | None = None
         if image is not None:
-            resolved = await self._encoder.encode(image, collection.model, timer)
+            resolved = await self._encoder.encode(image, collection.model, timer, client)
         elif query.values is not None:
             resolved = parse_values(query.values, collection)
         elif query.vector is not None:
             resolved = await self._in_thread(vector_query, collection, query.vector)
         elif query.code is not None:
             resolved = Queries.from_codes(parse_codes(query.code, query.content, collection))
+        if resolved is None:
+            content = collection.index.content_bits > 0
         else:
-            item, resolved = await self._in_thread(stored_query, collection, query.id)
-        rank, weight = choose_rank(query, resolved, collection)
+            content = resolved.content is not None
+        rank, weight = choose_rank(query, content, collection)
         timer.skip()
-        job = SearchJob(collection, resolved, query.k, query.radius, labels, rank, weight)
-        neighbors = await self._searcher.submit(job)
-        shown = await self._in_thread(_with_images, collection, neighbors)
+        options = Options(query.k, query.radius, labels, rank, weight)
+        result = await self._run(collection, query.id, resolved, options)
+        if not result.neighbors and query.labels:
+            await self._in_thread(collection.require_labels, query.labels)
+        shown = await self._in_thread(_with_images, collection, result.neighbors)
         timer.stage("search")
-        real = item is None and query.code is None
-        return Found(item, resolved, real, rank, weight, shown)
+        real = result.item is None and query.code is None
+        return Found(result.item, result.query, real, rank, weight, shown)
+
+    async def _run(
+        self, collection: Collection, given: Id | None, query: Queries | None, options: Options
+    ) -> Result:
+        """Search from a query, or from the item with this id."""
+        job: SearchJob | IdJob
+        if query is None:
+            job = IdJob(collection, "" if given is None else given, options)
+        else:
+            job = SearchJob(collection, query, *options)
+        return await within(self._searcher.submit(job), self.settings.index_seconds)
 
     async def add(
         self,
         new: NewItem,
         image: bytes | None,
         timer: StageTimer,
+        client: str = "",
     ) -> tuple[Id, Codes]:
         """Add an item and save the index. Only the code of an image is stored.
 
@@ -257,6 +287,7 @@ class Service:
             new: The item.
             image: An image file.
             timer: Records the stages.
+            client: Who sent it; clients take turns.
 
         Returns:
             The id as it is stored, and the code.
@@ -270,13 +301,16 @@ class Service:
             raise invalid("Give either an image or a code.", hint)
         _check_takes(image, collection)
         if image is not None:
-            codes = (await self._encoder.encode(image, collection.model, timer)).codes()
+            encoded = await self._encoder.encode(image, collection.model, timer, client)
+            codes = encoded.codes()
         else:
             codes = parse_codes(new.code or "", new.content, collection)
         if codes.content_bits != collection.index.content_bits:
             hint = "Send its content bits as `content`, or its image."
             raise invalid("The items of this index have content bits.", hint)
-        stored = await self.handle.apply(Add(new.id, codes, new.labels))
+        stored = await within(
+            self.handle.apply(Add(new.id, codes, new.labels)), self.settings.index_seconds
+        )
         self.overview.invalidate()
         return stored, codes
 
@@ -289,7 +323,7 @@ class Service:
         Raises:
             Problem: 404, if there is no such item.
         """
-        await self.handle.apply(Remove(given))
+        await within(self.handle.apply(Remove(given)), self.settings.index_seconds)
         self.overview.invalidate()
 
     async def reload(self) -> int:
@@ -311,7 +345,8 @@ class Service:
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._lookups, function, *arguments)
+        running = loop.run_in_executor(self._lookups, function, *arguments)
+        return await within(running, self.settings.index_seconds)
 
     def _check(self, query: SearchQuery, image: bytes | None, collection: Collection) -> None:
         settings, bits = self.settings, collection.bits
@@ -337,4 +372,4 @@ def _check_takes(image: bytes | None, collection: Collection) -> None:
 
 
 def _with_images(collection: Collection, neighbors: list[Neighbor]) -> list[tuple[Neighbor, bool]]:
-    return [(each, collection.image_path(each) is not None) for each in neighbors]
+    return [(each, collection.has_image(each)) for each in neighbors]
