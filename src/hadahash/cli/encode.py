@@ -84,7 +84,6 @@ def encode(
 
     Example: hadahash encode runs/photos photos/ --out photos.npz
     """
-    from ..codes import write_skipped
     from ..data.sources import open_embeddings
     from ..encoding import parse_shard, shard_rows
     from ..model import HashModel
@@ -98,12 +97,7 @@ def encode(
         plan = RayOptions(address, workers, device, batch_size)
         _on_ray(engine, cast(Path, run), cast(str, images), out, exclude, plan)
         return
-    require(address is None and workers is None, "--address and --workers need --engine ray.")
-    require(
-        out.suffix in (".npz", ".parquet"),
-        f"Codes are saved as .npz or .parquet, got '{out.name}'. With --engine ray, --out may also "
-        "be NAME.index, milvus:COLLECTION, or a folder.",
-    )
+    _check_without_ray(out, address, workers)
     if embeddings is not None:
         require(not exclude, "--exclude applies to a folder of images, not to --embeddings.")
         source = open_embeddings(embeddings, array=array, ids=ids)
@@ -115,12 +109,28 @@ def encode(
         codes = model.encode_to_file(
             source, out, shard=part, batch_size=batch_size, progress=advance
         )
-    name = "skipped.csv" if shard == "1/1" else f"{out.stem}-skipped.csv"
-    write_skipped(out.with_name(name), codes.skipped)
+    _report(codes, out, "skipped.csv" if shard == "1/1" else f"{out.stem}-skipped.csv")
+
+
+def _report(codes: Codes, out: Path, name: str) -> None:
+    """Write the list of skipped images, and say what was done."""
+    from ..codes import write_skipped
+
+    path = out.with_name(name)
+    write_skipped(path, codes.skipped)
     if codes.skipped:
-        count = len(codes.skipped)
-        output.info(f"{count:,} images could not be read: see {out.with_name(name)}")
+        output.info(f"{len(codes.skipped):,} images could not be read: see {path}")
     output.result(f"{len(codes):,} codes of {_length(codes)} in {out}")
+
+
+def _check_without_ray(out: Path, address: str | None, workers: int | None) -> None:
+    """Refuse what only Ray can do, before anything is encoded."""
+    require(address is None and workers is None, "--address and --workers need --engine ray.")
+    require(
+        out.suffix in (".npz", ".parquet"),
+        f"Codes are saved as .npz or .parquet, got '{out.name}'. With --engine ray, --out may also "
+        "be NAME.index, milvus:COLLECTION, or a folder.",
+    )
 
 
 def _on_ray(
