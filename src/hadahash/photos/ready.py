@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .scan import Photo, Scan
+from .scan import Scan, source_of
 
 if TYPE_CHECKING:
     from ..data.base import ImageSource
@@ -45,25 +45,32 @@ def fit_ready_model(
     Raises:
         DataError: The photos cannot be read.
     """
-    from ..hasher import Hasher
+    from ..ready_models import load_ready, without_torch
 
+    light = without_torch()
     if len(scan.photos) < LEAST_PHOTOS:
         info(f"Fewer than {LEAST_PHOTOS:,} photos: using the projection of the package.")
-        hasher = Hasher.pretrained("lite0", device=device)
-    else:
-        rows = np.random.default_rng(0).permutation(len(scan.photos))[:MOST_PHOTOS]
-        sample = _images([scan.photos[row] for row in sorted(rows)])
-        info(f"Learning {BITS}-bit codes from {len(sample):,} photos, without labels.")
-        hasher = Hasher("itq", bits=BITS, device=device)
-        hasher.fit(sample, progress=progress)
-    return hasher.model_
+        if light:
+            return load_ready(device)
+        from ..model import HashModel
+
+        return HashModel.pretrained("lite0", device=device)
+    rows = np.random.default_rng(0).permutation(len(scan.photos))[:MOST_PHOTOS]
+    sample = source_of([scan.photos[row] for row in sorted(rows)])
+    info(f"Learning {BITS}-bit codes from {len(sample):,} photos, without labels.")
+    fit = _fit_light if light else _fit
+    return fit(sample, device, progress=progress)
 
 
-def _images(photos: list[Photo]) -> ImageSource:
-    """The photos as a source of images."""
-    from ..data.base import FileImages, ImageSource, name_ids
-    from ..data.remote import RemoteImages
+def _fit_light(sample: ImageSource, device: str, *, progress: bool) -> HashModel:
+    from ..messages import reading_bar
+    from ..ready_models import fit_photos
 
-    places = [photo.place for photo in photos if photo.place is not None]
-    images = RemoteImages(places) if places else FileImages([photo.path for photo in photos])
-    return ImageSource(images, name_ids(photo.id for photo in photos))
+    with reading_bar(len(sample), shown=progress) as advance:
+        return fit_photos(sample, bits=BITS, device=device, progress=advance)
+
+
+def _fit(sample: ImageSource, device: str, *, progress: bool) -> HashModel:
+    from ..hasher import Hasher
+
+    return Hasher("itq", bits=BITS, device=device).fit(sample, progress=progress).model_
