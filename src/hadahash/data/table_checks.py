@@ -196,7 +196,7 @@ def _warn(text: str) -> None:
 
 def _listed_files(rows: Sequence[Row], parent: Path) -> dict[str, set[str]]:
     """Names of the files in folders of many rows: listing them is faster than asking for each."""
-    counts = Counter(row.path.rpartition("/")[0] for row in rows)
+    counts = Counter(row.path[: row.path.rfind("/") + 1] for row in rows)
     listed = {}
     for folder in (folder for folder, count in counts.items() if count >= _MANY):
         with suppress(OSError, ValueError), os.scandir(parent / folder) as entries:
@@ -206,8 +206,8 @@ def _listed_files(rows: Sequence[Row], parent: Path) -> dict[str, set[str]]:
 
 def _check_path(row: Row, problems: Problems, listed: dict[str, set[str]]) -> Path:
     path = problems.table.parent / row.path
-    folder, _, name = row.path.rpartition("/")
-    if name in listed.get(folder, ()):
+    start = row.path.rfind("/") + 1
+    if row.path[start:] in listed.get(row.path[:start], ()):
         return path
     if not _is_file(path) and "\\" in row.path:
         path = problems.table.parent / row.path.replace("\\", "/")  # as Windows writes it
