@@ -265,7 +265,7 @@ def encode_to_file(
     images = source if shard == (1, 1) else source.take(rows)
     folder = out.with_name(f"{out.name}.parts")
     job = {"model": model_id, "shard": list(shard), "part": part, "source": images.fingerprint()}
-    _resume_or_reset(folder, job)
+    resume_or_reset(folder, job)
     done = []
     for number, start in enumerate(range(0, len(rows), part)):
         path = folder / f"{number:06d}.npz"
@@ -302,7 +302,7 @@ def _load_part(path: Path) -> Codes | None:
         return None
 
 
-def _resume_or_reset(folder: Path, job: dict[str, Any]) -> None:
+def resume_or_reset(folder: Path, job: dict[str, Any]) -> None:
     """Keep the finished parts of the same job; remove those of another one."""
     path = folder / "job.json"
     try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import time
 
+import httpx
 import numpy as np
 import psutil
 import pytest
 from clients import CLIENTS, HOST, SEARCH, good_search, post, sent, statuses
-from serving import WRITE, ToyCollection, running
+from serving import WRITE, ToyCollection, running, wait_for
 from toys import make_toy, write_folder
 from trials import Crashed, is_long
 
@@ -44,7 +45,9 @@ def server(collection):
         "--set",
         "watch_seconds=0.5",
     )
-    with running(collection, *options, HADAHASH_WRITE_TOKEN=WRITE) as server:
+    with running(collection, *options, ready=False, HADAHASH_WRITE_TOKEN=WRITE) as server:
+        ready = f"{server.url}/readyz"  # the machine may be busy with other tests
+        wait_for(lambda: httpx.get(ready, timeout=60).status_code == 200, seconds=300)
         yield server
 
 
