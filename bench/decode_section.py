@@ -66,8 +66,8 @@ def by_reduction(result: Result) -> list[str]:
 
     lines = [
         *paragraph(
-            "Why 2.75 times the side: each reduction on the first photos of each case. *Side*: short",
-            "side after the reduction as a multiple of the side of the square.",
+            "Why 2.75 times the side: each reduction on the first photos of each case. *Side*:",
+            "short side after the reduction as a multiple of the side of the square.",
         ),
         "| JPEGs | reduction | side | ms | equal bits |",
         "|---|---|---|---|---|",

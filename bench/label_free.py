@@ -2,6 +2,9 @@
 
     python bench/lite0_features.py --data DIR --out FEATURES --size 144
     python bench/label_free.py --features FEATURES
+    python bench/label_free.py --table
+
+--table prints the table of docs/embeddings.md from the stored result.
 
 All queries and the whole database of the project's splits, as in results/. LSH, ITQ and RaBitQ of
 faiss are fitted on the database without labels. HCDH is a linear head that is trained with the
@@ -43,11 +46,15 @@ Score = Callable[[slice], NDArray[Any]]  # of some queries: their scores (querie
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and write the result as JSON."""
     parser = common.make_parser("label_free", __doc__)
-    parser.add_argument("--features", type=Path, required=True)
+    parser.add_argument("--features", type=Path)
+    parser.add_argument("--table", action="store_true")
     parser.add_argument("--bits", type=int, nargs="+", default=[64, 128])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--only", nargs="+", default=list(DATA_SETS), choices=DATA_SETS)
     options = common.parse(parser, arguments)
+    if options.table:
+        print("\n".join(table(files.read_json(options.out))))
+        return
     import faiss
 
     result = common.begin(options, versions={"faiss": faiss.__version__})
@@ -266,6 +273,52 @@ def stored(name: str) -> dict[str, Any]:
             facts = {key: result[key] for key in ("map", "depth", "queries", "database")}
             found[method] = {"file": path.relative_to(common.ROOT).as_posix(), **facts}
     return found
+
+
+def table(result: dict[str, Any]) -> list[str]:
+    """The table of docs/embeddings.md: mAP and recall of each way on each data set."""
+    cases = result["cases"]
+    titles = [
+        f"{NAMES[case['data']]} ({case['queries']:,} / {case['database']:,})" for case in cases
+    ]
+    lines = [f"| way | bits | {' | '.join(titles)} |", "|---|---|" + "---|" * len(cases)]
+    ways = list(dict.fromkeys((r["way"], r["bits"]) for case in cases for r in case["rows"]))
+    for way, bits in sorted(ways, key=lambda each: (each[1] > K**4 and -1, each[1])):
+        cells = [cell(case, way, bits) for case in cases]
+        lines.append(f"| {way} | {bits:,} | {' | '.join(cells)} |")
+    for method in ("itq", "hcdh"):
+        cells = [stored_cell(case["stored"].get(method)) for case in cases]
+        lines.append(f"| {method} of results/, Hamming, one seed | 64 | {' | '.join(cells)} |")
+    return lines
+
+
+NAMES = {"cifar10": "CIFAR-10", "tinyimagenet100": "Tiny-ImageNet-100", "voc2012": "VOC 2012"}
+
+
+def cell(case: dict[str, Any], way: str, bits: int) -> str:
+    """mAP and recall; with half the range over the seeds, if there are several."""
+    found = [row for row in case["rows"] if (row["way"], row["bits"]) == (way, bits)]
+    if not found:
+        return "-"
+    names = ["map", *(["map_1000"] if case["data"] == "tinyimagenet100" else []), "recall"]
+    return " / ".join(figure(found[0], name) for name in names)
+
+
+def figure(row: dict[str, Any], name: str) -> str:
+    """A figure without its leading zero, and half its range over the seeds."""
+    text = f"{row[name]:.3f}".lstrip("0")
+    if row["seeds"] == 1:
+        return text
+    low, high = row[f"{name}_range"]
+    return f"{text} ± {(high - low) / 2:.3f}".replace("± 0", "± ")
+
+
+def stored_cell(found: dict[str, Any] | None) -> str:
+    """mAP of results/, with its depth."""
+    if found is None:
+        return "-"
+    depth = f" @{found['depth']:,}" if found["depth"] else ""
+    return f"{found['map']:.3f}".lstrip("0") + depth
 
 
 if __name__ == "__main__":

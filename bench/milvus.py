@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         warm = hh.Codes(packed=np.zeros((1, options.bits // 8), np.uint8), bits=options.bits)
         hh.Index.build(warm, engine="milvus").drop()  # type: ignore[attr-defined]
         for size in options.sizes:
-            result["cases"].append(measure(size, options) | about())
+            result["cases"].append(measure(size, options, about))
             print(json.dumps(result["cases"][-1]), file=sys.stderr)
     common.finish(result, options)
     if options.page:
@@ -97,8 +97,8 @@ def server(folder: Path, options: argparse.Namespace) -> Iterator[tuple[str, Any
         process.kill()
 
 
-def measure(size: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One size: insert, insert again, search by all engines, remove."""
+def measure(size: int, options: argparse.Namespace, about: Any) -> dict[str, Any]:
+    """One size: insert, insert again, search by all engines, remove; and what the server uses."""
     make = clustered(np.random.default_rng(0), options.bits, 100, False)
     codes, labels = make(size)
     words = np.random.default_rng(0).choice([-1, 1], (100, options.bits))  # the centroids
@@ -125,8 +125,9 @@ def measure(size: int, options: argparse.Namespace) -> dict[str, Any]:
     }
     searched = searches(engines, make(max(options.batches))[0], options)
     seconds(timed, "removed", lambda: index.remove(few.ids))
+    used: dict[str, Any] = about()
     index.drop()
-    return {
+    return used | {
         "codes": size,
         "inserted_per_second": size / timed["inserted"],
         "updated_per_second": len(few) / timed["updated"],
@@ -177,8 +178,8 @@ def write_page(page: Path, result: dict[str, Any]) -> None:
 def table(result: dict[str, Any]) -> str:
     """The tables of docs/scale.md, and how they were measured."""
     lines = [
-        "| codes | stored / s | replaced / s | removed / s | memory of the server | its files |",
-        "|---|---|---|---|---|---|",
+        "| codes | stored / s | replaced / s | removed / s | memory of the server, its files |",
+        "|---|---|---|---|---|",
         *map(rates_row, result["cases"]),
         "",
         "| codes | search, ms per query | Milvus, strong | Milvus, eventual | `exact` | `routed` |",
@@ -213,8 +214,10 @@ def table(result: dict[str, Any]) -> str:
 def rates_row(case: dict[str, Any]) -> str:
     """Items per second of one size, and what the server uses."""
     cells = [f"{case[f'{kind}_per_second']:,.0f}" for kind in ("inserted", "updated", "removed")]
-    used = [f"{case[name]:.2f} GB" if name in case else "-" for name in ("memory_gb", "disk_gb")]
-    return f"| {case['codes']:,} | {' | '.join(cells + used)} |"
+    names = ("peak_memory_gb", "files_gb")
+    used = [f"{case[name]:.2f} GB" for name in names if name in case]
+    cells.append(", ".join(used) or "not measured")
+    return f"| {case['codes']:,} | {' | '.join(cells)} |"
 
 
 def search_row(case: dict[str, Any], row: dict[str, Any]) -> str:

@@ -150,12 +150,12 @@ class MilvusProcess:
             self.process = None
 
     def usage(self) -> dict[str, float]:
-        """Memory of the process and size of its data, in gigabytes."""
+        """Most memory that the process has used and size of its data, in gigabytes."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        kilobytes = int(status.split("VmRSS:")[1].split()[0])
+        kilobytes = int(status.split("VmHWM:")[1].split()[0])
         files = [each for each in (self.folder / "data").rglob("*") if each.is_file()]
         size = sum(each.stat().st_size for each in files)
-        return {"memory_gb": kilobytes / 1e6, "disk_gb": size / 1e9}
+        return {"peak_memory_gb": kilobytes / 1e6, "files_gb": size / 1e9}
 
     def pause(self) -> None:
         """Stop the process; its connections stay open (SIGSTOP)."""

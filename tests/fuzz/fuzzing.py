@@ -90,7 +90,7 @@ def fuzz_file(
     """Give a parser mutations of files of the corpus, in a file of the same name."""
     originals = [(CORPUS / name).read_bytes() for name in names]
 
-    @examples(50, count)
+    @examples(30, count)
     @given(st.integers(0, len(names) - 1), EDITS)
     def harness(which: int, edits: list[Any]) -> None:
         path = folder / Path(names[which]).name

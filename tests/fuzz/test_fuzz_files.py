@@ -117,7 +117,7 @@ def test_files_of_an_index(trials, tmp_path, name):
     tried = trials("fuzzing", f"parser: files of a segment with right checksums, {name}")
     paths = [path.name for path in sorted((CORPUS / name).iterdir()) if path.name != MANIFEST]
 
-    @examples(60, 4000)
+    @examples(40, 4000)
     @given(st.sampled_from(paths), EDITS)
     def harness(which, edits):
         folder = tmp_path / "i"
@@ -211,7 +211,7 @@ def test_files_of_a_run(trials, run_folder, name):
 
     assert refused_or_read(use) is None
 
-    @examples(25, 1000)
+    @examples(10, 1000)
     @given(EDITS)
     def harness(edits):
         path.write_bytes(edited(whole, edits))
@@ -226,7 +226,7 @@ def test_cards_of_models_with_right_checksums(trials, run_folder):
     path = run_folder / "model.json"
     whole = json.loads(path.read_text())
 
-    @examples(80, 3000)
+    @examples(30, 3000)
     @given(st.sampled_from(list(places(whole))), VALUES)
     def harness(place, value):
         manifest = replaced(whole, place, value)

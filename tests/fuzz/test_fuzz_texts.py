@@ -98,7 +98,7 @@ def check(answer):
 def test_json_bodies(trials, client):
     tried = trials("fuzzing", "parser: JSON bodies of the service")
 
-    @examples(120, 6000)
+    @examples(60, 6000)
     @given(BODIES, st.sampled_from(["/v1/search", "/v1/items", "/v1/encode"]))
     def harness(body, route):
         kind = {"Content-Type": "application/json"}
@@ -116,7 +116,7 @@ def test_bodies_that_are_not_json(trials, client):
         b'--B\r\nContent-Disposition: form-data; name="k"\r\n\r\n5\r\n--B--\r\n'
     )
 
-    @examples(120, 6000)
+    @examples(60, 6000)
     @given(st.booleans(), EDITS)
     def harness(as_form, edits):
         content = edited(form if as_form else b'{"id": "red/002.png", "k": 5}', edits)
@@ -133,7 +133,7 @@ def test_queries_in_addresses(trials, client):
         ["/v1/search", "/v1/map", "/v1/stats", "/v1/thumbnails/x", "/v1/images/"]
     )
 
-    @examples(100, 4000)
+    @examples(50, 4000)
     @given(routes, st.dictionaries(KEYS, TEXTS, max_size=4))
     def harness(route, parameters):
         parameters = {key: text.encode("utf-8", "replace") for key, text in parameters.items()}

@@ -30,7 +30,7 @@ Progress = Callable[[int], object]
 
 
 def unread_photos(index: Index, catalog: Catalog) -> list[Path]:
-    """List the photos whose looks are not known.
+    """List the local photos whose looks are not known.
 
     Args:
         index: The index.
@@ -45,7 +45,7 @@ def unread_photos(index: Index, catalog: Catalog) -> list[Path]:
     ids = list(contents.values())
     known = [each for each, there in zip(ids, index.has(ids), strict=True) if there] if ids else []
     items = index.get(known) if known else []
-    return [Path(item.path) for item in items if item.path is not None]
+    return [Path(each.path) for each in items if each.path is not None and "://" not in each.path]
 
 
 def read_photos(catalog: Catalog, paths: list[Path], progress: Progress | None = None) -> int:

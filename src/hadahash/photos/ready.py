@@ -58,13 +58,16 @@ def fit_ready_model(
     rows = np.random.default_rng(0).permutation(len(scan.photos))[:MOST_PHOTOS]
     sample = source_of([scan.photos[row] for row in sorted(rows)])
     info(f"Learning {BITS}-bit codes from {len(sample):,} photos, without labels.")
-    return _fit_light(sample, device) if light else _fit(sample, device, progress=progress)
+    fit = _fit_light if light else _fit
+    return fit(sample, device, progress=progress)
 
 
-def _fit_light(sample: ImageSource, device: str) -> HashModel:
+def _fit_light(sample: ImageSource, device: str, *, progress: bool) -> HashModel:
+    from ..messages import reading_bar
     from ..ready_models import fit_photos
 
-    return fit_photos(sample, bits=BITS, device=device)
+    with reading_bar(len(sample), shown=progress) as advance:
+        return fit_photos(sample, bits=BITS, device=device, progress=advance)
 
 
 def _fit(sample: ImageSource, device: str, *, progress: bool) -> HashModel:
