@@ -289,3 +289,4 @@ def test_items_that_are_not_valid_are_damage_also_with_a_right_checksum(make, tm
         index = Index.open(folder)
         index.label_counts()
         index._segments[0].items.table()
+        Index.open(folder).get([0, 1])
