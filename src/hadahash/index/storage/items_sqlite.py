@@ -248,7 +248,7 @@ def _encode(value: Any) -> Any:
 
 
 def _path(value: Any) -> str | None:
-    path = _decode(value)
+    path: str | None = _decode(value)
     if path is not None and not isinstance(path, str):
         raise TypeError("a path is not text")
     return path
