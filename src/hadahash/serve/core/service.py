@@ -32,10 +32,9 @@ from .query import (
     choose_rank,
     parse_codes,
     parse_values,
-    stored_query,
     vector_query,
 )
-from .search import SearchJob, run_jobs
+from .search import IdJob, Options, Result, SearchJob, run_searches
 from .shared import Shared
 from .timing import StageTimer, within
 
@@ -102,8 +101,8 @@ class Service:
             max_batch=settings.batch,
             on_batch=batches.labels("encode").observe,
         )
-        self._searcher: Batcher[SearchJob, list[Neighbor]] = Batcher(
-            run_jobs, max_batch=settings.batch, on_batch=batches.labels("search").observe
+        self._searcher: Batcher[SearchJob | IdJob, Result] = Batcher(
+            run_searches, max_batch=settings.batch, on_batch=batches.labels("search").observe
         )
         self.handle = IndexHandle(
             self.config,
@@ -240,7 +239,7 @@ class Service:
         labels = None
         if query.labels:
             labels = await self._in_thread(collection.parse_labels, query.labels)
-        item = None
+        resolved: Queries | None = None
         if image is not None:
             resolved = await self._encoder.encode(image, collection.model, timer, client)
         elif query.values is not None:
@@ -249,18 +248,31 @@ class Service:
             resolved = await self._in_thread(vector_query, collection, query.vector)
         elif query.code is not None:
             resolved = Queries.from_codes(parse_codes(query.code, query.content, collection))
+        if resolved is None:
+            content = collection.index.content_bits > 0
         else:
-            item, resolved = await self._in_thread(stored_query, collection, query.id)
-        rank, weight = choose_rank(query, resolved, collection)
+            content = resolved.content is not None
+        rank, weight = choose_rank(query, content, collection)
         timer.skip()
-        job = SearchJob(collection, resolved, query.k, query.radius, labels, rank, weight)
-        neighbors = await within(self._searcher.submit(job), self.settings.index_seconds)
-        if not neighbors and query.labels:
+        options = Options(query.k, query.radius, labels, rank, weight)
+        result = await self._run(collection, query.id, resolved, options)
+        if not result.neighbors and query.labels:
             await self._in_thread(collection.require_labels, query.labels)
-        shown = await self._in_thread(_with_images, collection, neighbors)
+        shown = await self._in_thread(_with_images, collection, result.neighbors)
         timer.stage("search")
-        real = item is None and query.code is None
-        return Found(item, resolved, real, rank, weight, shown)
+        real = result.item is None and query.code is None
+        return Found(result.item, result.query, real, rank, weight, shown)
+
+    async def _run(
+        self, collection: Collection, given: Id | None, query: Queries | None, options: Options
+    ) -> Result:
+        """Search from a query, or from the item with this id."""
+        job: SearchJob | IdJob
+        if query is None:
+            job = IdJob(collection, "" if given is None else given, options)
+        else:
+            job = SearchJob(collection, query, *options)
+        return await within(self._searcher.submit(job), self.settings.index_seconds)
 
     async def add(
         self,
