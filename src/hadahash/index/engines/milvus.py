@@ -176,7 +176,7 @@ class MilvusIndex(Index):
         return self._stored_type is not None
 
     def _use(self, found: Found) -> None:
-        """Take up an existing collection, as it was created, and load it."""
+        """Use an existing collection, as it was created, and load it."""
         check_bits(self.server, found, self.bits, self.content_bits)
         self.server.collection = found.name
         self._class_weight = found.about.get("class_weight")
