@@ -355,6 +355,8 @@ class MilvusIndex(Index):
         This is what `query_iterator` of pymilvus does, with a time-out for every call.
         """
         options = {"limit": milvus_search.PAGE, "iterator": "True", "reduce_stop_for_best": "True"}
+        if self._exists():  # pages are read with the consistency of the collection: wait first
+            self._query("", ["count(*)"])
         where = ""
         while self._exists() and (page := self._query(where, fields, **options)):
             yield from page
