@@ -94,10 +94,10 @@ def server(source: Path, folder: Path) -> Iterator[tuple[int, psutil.Process, fl
     """Run `hadahash serve`; yield its port, its process and the seconds until it was ready."""
     command = [sys.executable, "-m", "hadahash", "serve", str(folder / "index"), "--port", "0"]
     command += ["--run", str(folder / "run"), "--images", str(folder / "photos")]
+    cache = folder / f"cache-{time.time_ns()}"  # no thumbnails of earlier runs
+    variables = environment(source) | {"XDG_CACHE_HOME": str(cache)}
     started = time.perf_counter()
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environment(source), cwd="/"
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables, cwd="/")
     try:
         line = process.stdout.readline() if process.stdout else ""
         port = int(line.split("/")[2].split(":")[1])
