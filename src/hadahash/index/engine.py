@@ -62,7 +62,7 @@ class Engine(ABC):
         """Create the index from a folder whose manifest names this engine."""
 
     @abstractmethod
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, *, name: str = "index.json") -> None:
         """Write the index to a folder, atomically.
 
         Only new segments are written if it was opened from this folder.
@@ -70,11 +70,24 @@ class Engine(ABC):
         Args:
             folder: The folder that this index was opened from, an empty or a new folder, or one
                 that holds another index, which is replaced.
+            name: The manifest to write; others are used while a model is upgraded.
 
         Raises:
             StorageError: The folder cannot be written, contains other files, or was changed by
                 another process since it was opened.
         """
+
+    @property
+    def location(self) -> str | None:
+        """Where the codes are, if they are not in the folder; None if they are."""
+        return None
+
+    def next_options(self) -> dict[str, Any]:
+        """Options with which `Index.build` makes an index to take the place of this one."""
+        return {}
+
+    def drop(self) -> None:  # noqa: B027 - most engines have nothing to remove
+        """Remove the codes, if they are not in the folder."""
 
     @abstractmethod
     def verify(self) -> None:

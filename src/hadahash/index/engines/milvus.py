@@ -13,9 +13,11 @@ error, `update` with the same items leads to the same state.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ from ..items import (
     missing_id,
 )
 from ..query import Hits, SearchRequest
-from ..storage.folder import IndexFolder, IndexState, LoadedIndex, SavedRevision
+from ..storage.folder import MANIFEST, IndexFolder, IndexState, LoadedIndex, SavedRevision
 from ..walk import walk_ranked
 from . import milvus_search
 from .milvus_client import MilvusServer, MilvusSettings, read_settings
@@ -112,14 +114,28 @@ class MilvusIndex(Index):
         index.content_bits, index.ranking = manifest.content_bits, manifest.ranking
         return index
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, *, name: str = MANIFEST) -> None:
         """Write the address of the codes to a folder, without the token. See `Engine.save`."""
         with self._writing:
             meta = {**self.meta, _META: self.settings.stored}
             state = IndexState(
                 self.engine, self.bits, self.codewords, meta, (), self.content_bits, self.ranking
             )
-            self._revision = IndexFolder(folder).commit(state, self._revision)[1]
+            self._revision = IndexFolder(folder, name).commit(state, self._revision)[1]
+
+    @property
+    def location(self) -> str | None:
+        """Server and collection."""
+        return f"{self.settings.uri} {self.settings.collection}"
+
+    def next_options(self) -> dict[str, Any]:
+        """The same server and settings, and a collection that does not exist yet."""
+        base = re.sub(r"_v\d+$", "", self.settings.collection)
+        for number in count(2):
+            name = f"{base}_v{number}"
+            if name != self.settings.collection and not self._server.has(name):
+                break
+        return {**self.settings.stored, "collection": name}
 
     def verify(self) -> None:
         """Check that the collection exists and is compatible; the server checks its own files.

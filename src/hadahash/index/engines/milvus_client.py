@@ -109,6 +109,17 @@ class MilvusServer:
             lambda: getattr(self._connect(), method)(collection, *arguments, **timed)
         )
 
+    def has(self, collection: str) -> bool:
+        """Whether the server has a collection of this name.
+
+        Raises:
+            StorageError: The server refuses, or cannot be reached.
+        """
+        timeout = self.settings.timeout
+        return bool(
+            self.attempt(lambda: self._connect().has_collection(collection, timeout=timeout))
+        )
+
     def attempt(self, action: Callable[[], T]) -> T:
         """Run an action, up to `retries` times if the server is unreachable or slow.
 
