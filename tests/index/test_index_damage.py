@@ -65,14 +65,14 @@ def answer(folder, queries):
 
 def error_or_answer(folder, queries):
     """The message of an error of the library, or the answer; within a second."""
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         return answer(folder, queries)
     except HadaHashError as error:
         assert "\n" not in str(error)
         return str(error)
     finally:
-        assert time.perf_counter() - start < 1
+        assert time.process_time() - start < 1
 
 
 def json_paths(value, path=()):

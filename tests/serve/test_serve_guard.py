@@ -201,9 +201,9 @@ def test_tokens_are_required_and_compared_in_constant_time(collection_copy, monk
 def test_range_headers_are_ignored(client):
     ranges = "bytes=" + ",".join(f"{n}-{n + 1}" for n in range(5000))
     for path in ("/static/app.js", "/v1/thumbnails/red/002.png"):
-        started = time.perf_counter()
+        started = time.process_time()
         assert client.get(path, headers={"Range": ranges}).status_code == 200
-        assert time.perf_counter() - started < 0.5
+        assert time.process_time() - started < 0.5
 
 
 def test_file_names_are_sent_as_json(collection_copy, tmp_path):

@@ -51,9 +51,9 @@ def test_forms_are_utf8_only(client, charset):
     part = b'--BB\r\nContent-Disposition: form-data; name="f%d-\xff"\r\n\r\n' + field + b"\r\n"
     body = b"".join(part % number for number in range(20)) + b"--BB--\r\n"
     kind = f"multipart/form-data; boundary=BB; charset={charset}"
-    started = time.perf_counter()
+    started = time.process_time()
     response = client.post("/v1/search", content=body, headers={"Content-Type": kind})
-    assert error_code(response, 400) == "bad_form" and time.perf_counter() - started < 0.5
+    assert error_code(response, 400) == "bad_form" and time.process_time() - started < 0.5
 
 
 @pytest.mark.parametrize("kind", ["; charset=utf-8", "; charset=UTF-8", ""])

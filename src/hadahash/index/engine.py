@@ -89,6 +89,24 @@ class Engine(ABC):
     def drop(self) -> None:  # noqa: B027 - most engines have nothing to remove
         """Remove the codes, if they are not in the folder."""
 
+    def reopened(self, folder: str | Path) -> Index:
+        """Open the index in a folder again, after another process may have changed it.
+
+        Parts that this index has open already are shared. This index does not change.
+
+        Args:
+            folder: The folder.
+
+        Returns:
+            The index as it is stored now.
+
+        Raises:
+            StorageError: The folder contains no index, or it is damaged or cannot be read.
+        """
+        from .api import Index
+
+        return Index.open(folder)
+
     @abstractmethod
     def verify(self) -> None:
         """Verify the checksums of all stored files.
@@ -110,6 +128,18 @@ class Engine(ABC):
     @abstractmethod
     def ids(self) -> Ids:
         """All ids in ascending order: int64, or object (str)."""
+
+    def sample_ids(self, count: int) -> Ids:
+        """Some ids, spread over all items.
+
+        Args:
+            count: Largest number of ids.
+
+        Returns:
+            Ids in ascending order; all if there are no more than `count`.
+        """
+        ids = self.ids
+        return ids[np.linspace(0, len(ids) - 1, min(count, len(ids))).astype(np.int64)]
 
     @abstractmethod
     def codes(self, ids: ArrayLike | None = None) -> Codes:

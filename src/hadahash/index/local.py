@@ -19,7 +19,7 @@ from .. import native
 from ..codes import Codes
 from ..errors import unknown
 from ..native.tables import Rows, Table, packed_of, rows_of
-from .api import Index
+from .api import ENGINES, Index
 from .checks import pack_codewords
 from .items import Id, Ids, Item, ItemTable, Label, Mask, check_ids_exist, empty_ids
 from .query import Hits, Neighbor, SearchRequest
@@ -70,6 +70,11 @@ class LocalIndex(Index):
         _warn_if_slow(len(index))
         return index
 
+    def reopened(self, folder: str | Path) -> Index:
+        """The index in a folder; see `Engine.reopened`."""
+        loaded = IndexFolder(folder).open(self._segments)
+        return ENGINES.get(loaded.manifest.engine)._load(loaded)
+
     @abstractmethod
     def layout(self, rows: Rows) -> Table:
         """Arrange codes for searching.
@@ -111,6 +116,21 @@ class LocalIndex(Index):
     def ids(self) -> Ids:
         """All ids in ascending order: int64, or object (str)."""
         parts = [segment.live_ids() for segment in self._segments]
+        return np.sort(np.concatenate(parts), kind="stable") if parts else empty_ids(None)
+
+    def sample_ids(self, count: int) -> Ids:
+        """Some ids; see `Engine.sample_ids`. Other ids are not read."""
+        segments, total = self._segments, len(self)
+        if count >= total:
+            return self.ids
+        parts, before = [], 0
+        for segment in segments:  # each has its share of the sample
+            after = before + segment.live_count
+            share = count * after // total - count * before // total
+            rows = np.linspace(0, segment.live_count - 1, share).astype(np.int64)
+            live = rows if segment.deleted is None else np.flatnonzero(~segment.deleted)[rows]
+            parts.append(segment.items.ids_at(live))
+            before = after
         return np.sort(np.concatenate(parts), kind="stable") if parts else empty_ids(None)
 
     def codes(self, ids: ArrayLike | None = None) -> Codes:

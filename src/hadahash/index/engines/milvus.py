@@ -257,6 +257,13 @@ class MilvusIndex(Index):
         """All ids in ascending order: int64, or object (str)."""
         return self._id_array(self._all(["id"]))
 
+    def sample_ids(self, count: int) -> Ids:
+        """Some ids; see `Engine.sample_ids`. They are the first ones that the server returns."""
+        if not self._exists():
+            return empty_ids(None)
+        rows = self._query("", ["id"], limit=min(count, milvus_search.PAGE))
+        return self._id_array(sorted(rows, key=lambda row: row["id"]))
+
     def codes(self, ids: ArrayLike | None = None) -> Codes:
         """The codes of all items, or of these; see `Engine.codes`."""
         fields = ["id", *self._layout.vectors]

@@ -26,7 +26,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,7 +50,14 @@ from .manifest import (
     SegmentEntry,
     read_manifest,
 )
-from .segment_files import SavedSegment, StoredCodes, open_files, write_array, write_codes
+from .segment_files import (
+    MappedFile,
+    SavedSegment,
+    StoredCodes,
+    open_files,
+    write_array,
+    write_codes,
+)
 
 __all__ = ["MANIFEST", "IndexFolder", "IndexState", "LoadedIndex", "SavedRevision"]
 
@@ -126,8 +133,12 @@ class IndexFolder:
 
     # ---- reading ---------------------------------------------------------------------------------
 
-    def open(self) -> LoadedIndex:
+    def open(self, known: Sequence[Segment] = ()) -> LoadedIndex:
         """Open the index: the old or the new version, if another process saves it at the same time.
+
+        Args:
+            known: Segments that are open already. Those that the folder still has are used again,
+                so that only what changed is read.
 
         Returns:
             Manifest and segments.
@@ -139,7 +150,9 @@ class IndexFolder:
         while True:
             manifest = read_manifest(self.path, self.name)
             try:
-                segments = tuple(self._open_segment(entry, manifest) for entry in manifest.segments)
+                segments = tuple(
+                    self._open_segment(entry, manifest, known) for entry in manifest.segments
+                )
             except (FileNotFoundError, StorageError) as error:
                 newest = read_manifest(self.path, self.name)
                 replaced = newest.generation != manifest.generation
@@ -153,7 +166,12 @@ class IndexFolder:
             revision = SavedRevision(self.path.resolve(), manifest.generation, self.name)
             return LoadedIndex(manifest, segments, revision)
 
-    def _open_segment(self, entry: SegmentEntry, manifest: Manifest) -> Segment:
+    def _open_segment(
+        self, entry: SegmentEntry, manifest: Manifest, known: Sequence[Segment]
+    ) -> Segment:
+        for segment in known:
+            if segment.saved is not None and _same_items(segment.saved, entry, self.path.resolve()):
+                return self._with_deleted(segment, segment.saved, entry)
         opened = open_files(self.path, entry)
         deleted = opened["deleted"].mask(entry.count) if "deleted" in opened else None
         return Segment(
@@ -162,6 +180,18 @@ class IndexFolder:
             deleted,
             SavedSegment(self.path.resolve(), entry, deleted, opened),
         )
+
+    def _with_deleted(self, known: Segment, saved: SavedSegment, entry: SegmentEntry) -> Segment:
+        """An open segment with the deleted items that its new entry names."""
+        file, deleted = entry.files.get("deleted"), saved.deleted
+        opened = {kind: each for kind, each in saved.opened.items() if kind != "deleted"}
+        if file != saved.entry.files.get("deleted"):
+            deleted = None
+            if file is not None:
+                opened["deleted"] = MappedFile(self.path, file)
+                deleted = opened["deleted"].mask(entry.count)
+        renewed = replace(saved, entry=entry, deleted=deleted, opened=opened)
+        return Segment(known.codes, known.items, deleted, renewed)
 
     # ---- writing ---------------------------------------------------------------------------------
 
@@ -303,6 +333,15 @@ class IndexFolder:
             raise files.storage_error("write", self.path, error) from error
         finally:
             os.close(handle)
+
+
+def _same_items(saved: SavedSegment, entry: SegmentEntry, folder: Path) -> bool:
+    """Whether an open segment has the files of an entry, apart from the deleted items."""
+    mine, others = (
+        {kind: file for kind, file in each.files.items() if kind != "deleted"}
+        for each in (saved.entry, entry)
+    )
+    return saved.folder == folder and mine == others and saved.entry.count == entry.count
 
 
 def _belongs_to_an_index(name: str) -> bool:

@@ -114,7 +114,7 @@ class StoredItems:
 
     def at(self, ordinals: Ordinals) -> list[Item]:
         """The items of these ordinals."""
-        if self._table is not None or self._is_many(len(ordinals)):
+        if self._table is not None or len(ordinals) > self._few:
             return self.table().at(ordinals)
         query = (
             "SELECT items.rowid, id, path, labels FROM items "
@@ -155,7 +155,12 @@ class StoredItems:
         return numbers
 
     def _is_many(self, count: int) -> bool:
-        return self._ids is not None or count > max(1000, self._count // 50)
+        return self._ids is not None or count > self._few
+
+    @property
+    def _few(self) -> int:
+        """Up to this number, items are fetched one by one."""
+        return max(1000, self._count // 50)
 
     def _column(self, name: str) -> list[Any]:
         values = [value for (value,) in self._rows(_COLUMNS[name])]

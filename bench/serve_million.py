@@ -1,0 +1,353 @@
+"""The service at a million items, against version 0.1 in the same run.
+
+    git archive --prefix=old/ e6859f9 | tar x -C /tmp     # version 0.1, the last commit before 0.2
+    (cd /tmp/old && python setup.py -q build_ext --inplace)
+    python bench/serve_million.py --old /tmp/old
+
+Each version makes its own collection (`bench/serve_collection.py`) and runs as `hadahash serve` in
+processes of its own. Measured: the time from the start of the process until /readyz answers 200;
+the memory of all its processes apart from mapped files (RssAnon); changes one after the other while
+another client asks for /healthz every 10 ms; searches by id, searches with a label and uploads with
+1 and 32 clients; and an upload while thumbnails of 12-megapixel photos are made. The clients run on
+the same cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+import psutil
+from serve_collection import FILES, LABELS
+
+HERE = Path(__file__).resolve().parent
+TOKEN = "a-token-long-enough"
+JSON = "application/json"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and write the result as JSON."""
+    options = parse(arguments)
+    result = common.begin(options)
+    result |= {"items": options.items, "changes": options.changes, "cases": []}
+    cases: list[tuple[str, Path, int]] = [("0.1", options.old, 0)] if options.old else []
+    cases += [("0.2", common.ROOT, 0), ("0.2 with content bits", common.ROOT, 128)]
+    for name, source, content_bits in cases:
+        if options.only not in (None, name):
+            continue
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = (options.keep or Path(temporary)) / name.replace(" ", "-")
+            row: dict[str, Any] = {"version": name, "bits": 64, "content_bits": content_bits}
+            make(source, folder, options.items, content_bits)
+            row |= measure(source, folder, options)
+            result["cases"].append(row)
+            print(json.dumps(row), file=sys.stderr)
+    common.finish(result, options)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = common.make_parser("serve_million", __doc__)
+    parser.add_argument("--old", type=Path, help="sources of version 0.1, with its library built")
+    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--changes", type=int, default=40, help="changes of the index")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 32])
+    parser.add_argument("--keep", type=Path, help="keep the collections in this folder")
+    parser.add_argument("--only", help="measure only this version")
+    return common.parse(parser, arguments)
+
+
+# ---- The server ----------------------------------------------------------------------------------
+
+
+def environment(source: Path) -> dict[str, str]:
+    """Environment of a process that uses these sources."""
+    return os.environ | {"PYTHONPATH": str(source / "src"), "HADAHASH_WRITE_TOKEN": TOKEN}
+
+
+def make(source: Path, folder: Path, items: int, content_bits: int) -> None:
+    """Make the collection, unless it is there already."""
+    if not (folder / "index").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, str(HERE / "serve_collection.py"), str(folder)]
+        command += [str(items), str(content_bits)]
+        subprocess.run(command, check=True, env=environment(source), cwd="/", stdout=sys.stderr)
+
+
+@contextmanager
+def server(source: Path, folder: Path) -> Iterator[tuple[int, psutil.Process, float]]:
+    """Run `hadahash serve`; yield its port, its process and the seconds until it was ready."""
+    command = [sys.executable, "-m", "hadahash", "serve", str(folder / "index"), "--port", "0"]
+    command += ["--run", str(folder / "run"), "--images", str(folder / "photos")]
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment(source), cwd="/"
+    )
+    try:
+        line = process.stdout.readline() if process.stdout else ""
+        port = int(line.split("/")[2].split(":")[1])
+        while send(connect(port), "GET", "/readyz") != 200:
+            time.sleep(0.01)
+        yield port, psutil.Process(process.pid), time.perf_counter() - started
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def connect(port: int) -> http.client.HTTPConnection:
+    """A connection to the service."""
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+
+
+def send(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    kind: str = "",
+) -> int:
+    """Send a request, read the response and return its status."""
+    headers = {"Authorization": f"Bearer {TOKEN}"} | ({"Content-Type": kind} if kind else {})
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+    except ConnectionError:
+        connection.close()
+        return 0
+
+
+def memory(process: psutil.Process) -> dict[str, float]:
+    """Megabytes of the server and its decoders, apart from mapped files, and with them."""
+    own = [_status(process.pid)]
+    children = [_status(child.pid) for child in process.children(recursive=True)]
+    return {
+        "server_mb": own[0]["RssAnon"],
+        "server_with_files_mb": own[0]["VmRSS"],
+        "server_peak_mb": own[0]["VmHWM"],
+        "decoders_mb": round(sum(each["RssAnon"] for each in children), 1),
+    }
+
+
+def _status(pid: int) -> dict[str, float]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    found = dict(line.split(":", 1) for line in lines if ":" in line)
+    return {name: round(int(found[name].split()[0]) / 1024, 1) for name in MEMORY}
+
+
+MEMORY = ("RssAnon", "VmRSS", "VmHWM")
+
+
+# ---- Measurements --------------------------------------------------------------------------------
+
+
+def measure(source: Path, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """All numbers of one version."""
+    names = [_name(number) for number in range(FILES, min(options.items, 10_000))]
+    photo = (folder / "query.jpg").read_bytes()
+    starts = []
+    for _ in range(2):  # the second start reads from the page cache
+        with server(source, folder) as (port, process, seconds):
+            starts.append(round(seconds, 2))
+    with server(source, folder) as (port, process, seconds):
+        starts.append(round(seconds, 2))
+        row: dict[str, Any] = {"ready_seconds": starts, "memory_ready": memory(process)}
+        row["first"] = first_requests(port, names)
+        row["load"] = common.load()
+        kinds: dict[str, Callable[[random.Random], tuple[bytes, str]]] = {
+            "id": lambda rng: (json.dumps({"id": rng.choice(names)}).encode(), JSON),
+            "label": lambda rng: (
+                json.dumps({"id": rng.choice(names), "label": _label(rng)}).encode(),
+                JSON,
+            ),
+            "upload": lambda rng: (photo, "image/jpeg"),
+        }
+        row["searches"] = [
+            {"kind": kind, "clients": clients}
+            | load_test(port, process, body, clients, options.seconds)
+            for kind, body in kinds.items()
+            for clients in options.clients
+        ]
+        row["changes"] = changes(port, options.changes)
+        row["thumbnails"] = thumbnails(port, photo)
+        row["memory_after"] = memory(process)
+    return row
+
+
+def _name(number: int) -> str:
+    return f"class{number % LABELS:04d}/2019-summer-holiday/IMG_{number:08d}.jpg"
+
+
+def _label(rng: random.Random) -> list[str]:
+    return [f"class{rng.randrange(LABELS):04d}"]
+
+
+def first_requests(port: int, names: Sequence[str]) -> dict[str, float]:
+    """Milliseconds of the first requests, which may have to load something."""
+    bodies = {"search": {"id": names[0]}, "label": {"id": names[0], "label": ["class0001"]}}
+    found = {
+        name: timed(connect(port), "POST", "/v1/search", json.dumps(body).encode(), JSON)
+        for name, body in bodies.items()
+    }
+    return found | {"stats": timed(connect(port), "GET", "/v1/stats")}
+
+
+def timed(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    kind: str = "",
+) -> float:
+    """Milliseconds of a request that must succeed."""
+    started = time.perf_counter()
+    status = send(connection, method, path, body, kind)
+    if not 200 <= status < 300:
+        raise SystemExit(f"{method} {path} was answered {status}.")
+    return round(1000 * (time.perf_counter() - started), 2)
+
+
+def load_test(
+    port: int,
+    process: psutil.Process,
+    body: Callable[[random.Random], tuple[bytes, str]],
+    clients: int,
+    seconds: float,
+) -> dict[str, Any]:
+    """Every client sends requests until the time is over; 1 s of warm-up does not count."""
+    begin = time.perf_counter() + 1.0
+    used = processor_seconds(process)
+    sent_requests = [0] * clients
+    rows: list[list[tuple[float, int]]] = [[] for _ in range(clients)]
+
+    def client(number: int) -> None:
+        rng, connection = random.Random(number), connect(port)
+        while (sent := time.perf_counter()) < begin + seconds:
+            status = send(connection, "POST", "/v1/search", *body(rng))
+            sent_requests[number] += 1
+            if sent >= begin:
+                rows[number].append((time.perf_counter() - sent, status))
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done = [row for mine in rows for row in mine]
+    took = [took for took, status in done if status == 200]
+    return {
+        "per_second": round(len(took) / (time.perf_counter() - begin), 1),
+        "refused": sum(status != 200 for _, status in done),
+        "processor_ms": round(1000 * (processor_seconds(process) - used) / sum(sent_requests), 2),
+    } | milliseconds(took)
+
+
+def processor_seconds(process: psutil.Process) -> float:
+    """Processor time of the server and its decoders so far."""
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
+
+
+def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
+    """Median, 95th percentile and maximum in milliseconds."""
+    values = 1000 * np.asarray(seconds)
+    found = {"p50_ms": np.median(values), "p95_ms": np.quantile(values, 0.95)}
+    return {name: round(float(value), 2) for name, value in found.items()} | {
+        "max_ms": round(float(values.max()), 2)
+    }
+
+
+@contextmanager
+def watching(port: int) -> Iterator[list[float]]:
+    """Ask for /healthz every 10 ms in a thread; yields the seconds of each answer."""
+    took: list[float] = []
+    stop = threading.Event()
+
+    def watch() -> None:
+        connection = connect(port)
+        while not stop.wait(0.01):
+            took.append(timed(connection, "GET", "/healthz") / 1000)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield took
+    finally:
+        stop.set()
+        thread.join()
+
+
+def changes(port: int, count: int) -> dict[str, Any]:
+    """Additions and removals one after the other, and /healthz meanwhile; then 32 at once."""
+    stamp = time.time_ns()
+    count = max(2, count if timed_change(port, f"{stamp}/first") < 2000 else count // 10)
+    with watching(port) as health:
+        added = [timed_change(port, f"{stamp}/{number}.jpg") / 1000 for number in range(count)]
+        removed = [
+            timed(connect(port), "DELETE", f"/v1/items/{stamp}/{number}.jpg") / 1000
+            for number in range(count)
+        ]
+    return {
+        "count": count,
+        "add": milliseconds(added),
+        "remove": milliseconds(removed),
+        "healthz_meanwhile": milliseconds(health),
+    }
+
+
+def timed_change(port: int, name: str) -> float:
+    """Milliseconds to add one item by its code."""
+    words = {"id": name, "code": "0123456789abcdef", "label": ["class0001"]}
+    connection = connect(port)
+    started = time.perf_counter()
+    status = send(connection, "POST", "/v1/items", json.dumps(words).encode(), JSON)
+    if status == 422:  # an index with content bits
+        words["content"] = 16 * "5a"
+        return timed(connect(port), "POST", "/v1/items", json.dumps(words).encode(), JSON)
+    if status != 201:
+        raise SystemExit(f"POST /v1/items was answered {status}.")
+    return 1000 * (time.perf_counter() - started)
+
+
+def thumbnails(port: int, photo: bytes) -> dict[str, Any]:
+    """An upload alone, and one while thumbnails of large photos are made."""
+    alone = [timed(connect(port), "POST", "/v1/search", photo, "image/jpeg") for _ in range(5)]
+    paths = [f"/v1/thumbnails/{_name(number)}" for number in range(FILES)]
+    took: list[float] = []
+    threads = [
+        threading.Thread(target=lambda path=path: took.append(timed(connect(port), "GET", path)))
+        for path in paths
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    beside = timed(connect(port), "POST", "/v1/search", photo, "image/jpeg")
+    for thread in threads:
+        thread.join()
+    return {
+        "upload_alone_ms": float(np.median(alone)),
+        "upload_beside_ms": beside,
+        "thumbnails": len(paths),
+        "all_ms": max(took),
+        "again_ms": timed(connect(port), "GET", paths[0]),
+    }
+
+
+if __name__ == "__main__":
+    main()
