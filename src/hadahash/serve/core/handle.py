@@ -14,12 +14,14 @@ import numpy as np
 
 from ...codes import Codes
 from ...errors import StorageError
-from ..problem import Problem, busy, invalid, unknown_id
+from ...index import revisions
+from ..problem import Problem, busy, invalid, model_changed, unknown_id
 from .batcher import Batcher
 from .collection import Collection, ServeConfig, stamp_of
 from .names import Id, from_json
 
 LOG = logging.getLogger(__name__)
+_WRITE_ATTEMPTS = 3  # of changes that another program was faster than
 _COUNT_SECONDS = 30.0  # lifetime of a cached count; other processes can change a Milvus collection
 
 
@@ -29,9 +31,12 @@ class Add(NamedTuple):
     id: Id
     codes: Codes  # one row
     labels: Sequence[str]
+    model: str  # id of the model that made the code
 
     def apply(self, collection: Collection) -> Id:
         """Add the item and return its id."""
+        if self.model != collection.model.id:
+            raise model_changed()
         item_id = collection.parse_id(self.id)
         if item_id is None:
             raise invalid("id: the ids of this index are integers.", "Send a 64-bit integer.")
@@ -163,20 +168,32 @@ class IndexHandle:
 
     def _apply_batch(self, changes: list[Add | Remove]) -> list[Id | Exception]:
         with self._lock:
-            if stamp_of(self._config.index) != self._stamp:
-                self._open()
-            collection = self.current
-            results = [_attempt(change, collection) for change in changes]
-            if all(isinstance(result, Exception) for result in results):
-                return results
-            try:
-                collection.index.save(self._config.index)
-            except Exception as error:  # raised again for each change
-                self._discard()
-                return [r if isinstance(r, Exception) else error for r in results]
-            self._stamp = stamp_of(self._config.index)
-            self._set_count(len(collection.index))
+            for _ in range(_WRITE_ATTEMPTS):
+                results, again = self._try_batch(changes)
+                if not again:
+                    break
             return results
+
+    def _try_batch(self, changes: list[Add | Remove]) -> tuple[list[Id | Exception], bool]:
+        """Make changes; also returns whether another program was faster, so that none was made."""
+        folder = self._config.index
+        if stamp_of(folder) != self._stamp:
+            self._open()
+        collection = self.current
+        results = [_attempt(change, collection) for change in changes]
+        if all(isinstance(result, Exception) for result in results):
+            return results, False
+        try:
+            collection.index.save(folder)
+        except Exception as error:  # raised again for each change
+            again = stamp_of(folder) != self._stamp
+            self._discard()
+            return [r if isinstance(r, Exception) else error for r in results], again
+        stamp = stamp_of(folder)
+        newest = revisions.opened_generation(collection.index) == revisions.generation(folder)
+        self._stamp = stamp if newest else None  # None: the next look opens the index again
+        self._set_count(len(collection.index))
+        return results, False
 
     def _set_count(self, count: int) -> None:
         self.count, self._counted = count, time.monotonic()

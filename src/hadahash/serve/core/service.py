@@ -30,6 +30,7 @@ from .overview import OverviewCache, build_overview
 from .query import (
     NewItem,
     SearchQuery,
+    check_made,
     choose_rank,
     parse_codes,
     parse_values,
@@ -43,6 +44,7 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 _LOOKUP_THREADS = 4
 _THUMBNAIL_NICENESS = 5
+_MODEL_ATTEMPTS = 3  # to encode a new item, while the index is upgraded
 _START_FAILED = "The service cannot start"
 _SEE_LOG = "See the log of the service."
 _RELOAD_FAILED = "The index on disk cannot be opened, the previous one is served"
@@ -57,6 +59,7 @@ class Found(NamedTuple):
     rank: Rank
     weight: float | None
     neighbors: list[tuple[Neighbor, bool]]  # and whether it has an image
+    model: str  # id of the model that made the codes
 
 
 class Service:
@@ -191,7 +194,7 @@ class Service:
 
     # ---- requests ------------------------------------------------------------------------------
 
-    async def encode(self, image: bytes, timer: StageTimer) -> Queries:
+    async def encode(self, image: bytes, timer: StageTimer) -> tuple[Queries, str]:
         """Encode an uploaded image.
 
         Args:
@@ -199,12 +202,13 @@ class Service:
             timer: Records the stages.
 
         Returns:
-            One row.
+            One row, and the id of the model.
 
         Raises:
             Problem: If the image cannot be decoded.
         """
-        return await self._encoder.encode(image, self.handle.current.model, timer)
+        model = self.handle.current.model
+        return await self._encoder.encode(image, model, timer), model.id
 
     async def search(self, query: SearchQuery, image: bytes | None, timer: StageTimer) -> Found:
         """Find the most similar items.
@@ -233,6 +237,7 @@ class Service:
         elif query.vector is not None:
             resolved = await self._in_thread(vector_query, collection, query.vector)
         elif query.code is not None:
+            check_made(query.model, collection)
             resolved = Queries.from_codes(parse_codes(query.code, query.content, collection))
         else:
             item, resolved = await self._in_thread(stored_query, collection, query.id)
@@ -243,7 +248,7 @@ class Service:
         shown = await self._in_thread(_with_images, collection, neighbors)
         timer.stage("search")
         real = item is None and query.code is None
-        return Found(item, resolved, real, rank, weight, shown)
+        return Found(item, resolved, real, rank, weight, shown, collection.model.id)
 
     async def add(
         self,
@@ -264,21 +269,37 @@ class Service:
         Raises:
             Problem: If the parameters are not valid, or the id exists already.
         """
-        collection = self.handle.current
         if (image is None) == (new.code is None):
             hint = "Send a form with an image, or JSON with a code."
             raise invalid("Give either an image or a code.", hint)
+        for attempt in range(_MODEL_ATTEMPTS):
+            collection = self.handle.current
+            codes = await self._codes_of(new, image, collection, timer)
+            try:
+                change = Add(new.id, codes, new.labels, collection.model.id)
+                stored = await self.handle.apply(change)
+                break
+            except Problem as problem:  # the index was upgraded after the image was encoded
+                last = image is None or attempt == _MODEL_ATTEMPTS - 1
+                if problem.code != "model_changed" or last:
+                    raise
+        self.overview.invalidate()
+        return stored, codes
+
+    async def _codes_of(
+        self, new: NewItem, image: bytes | None, collection: Collection, timer: StageTimer
+    ) -> Codes:
+        """The code of a new item, by the model of this collection."""
         _check_takes(image, collection)
         if image is not None:
             codes = (await self._encoder.encode(image, collection.model, timer)).codes()
         else:
+            check_made(new.model, collection)
             codes = parse_codes(new.code or "", new.content, collection)
         if codes.content_bits != collection.index.content_bits:
             hint = "Send its content bits as `content`, or its image."
             raise invalid("The items of this index have content bits.", hint)
-        stored = await self.handle.apply(Add(new.id, codes, new.labels))
-        self.overview.invalidate()
-        return stored, codes
+        return codes
 
     async def remove(self, given: Id) -> None:
         """Remove an item and save the index.

@@ -41,7 +41,7 @@ def item_routes(service: Service) -> APIRouter:
         parsed = await parse_request(request, ItemParameters, service)
         with admit(service.writes):
             timer, given = StageTimer(service.metrics), parsed.parameters
-            new = NewItem(given.id, given.label, given.code, given.content)
+            new = NewItem(given.id, given.label, given.code, given.content, given.model)
             stored, codes = await service.add(new, parsed.image, timer)
             return schema.ItemAnswer(
                 id=to_json(stored),

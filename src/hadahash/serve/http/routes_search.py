@@ -36,7 +36,7 @@ def search_routes(service: Service) -> APIRouter:
 
     @router.post(
         "/search",
-        responses=BODY_ERRORS | errors(404),
+        responses=BODY_ERRORS | errors(404, 409),
         openapi_extra=request_body(SearchParameters),
     )
     async def search(request: Request) -> schema.SearchAnswer:
@@ -59,9 +59,10 @@ def search_routes(service: Service) -> APIRouter:
             raise Problem(415, "no_image_sent", "The request contains no image.", hint)
         with admit(service.searches):
             timer = StageTimer(service.metrics)
-            query = await service.encode(parsed.image, timer)
+            query, model = await service.encode(parsed.image, timer)
             took = schema.Took(**timer.elapsed())
-            return schema.EncodeAnswer(**_code(query), values=values_text(query), took_ms=took)
+            values = values_text(query, model)
+            return schema.EncodeAnswer(**_code(query), values=values, model=model, took_ms=took)
 
     return router
 
@@ -72,7 +73,8 @@ def _answer(found: Found, timer: StageTimer) -> schema.SearchAnswer:
         id=None if item is None else to_json(item.id),
         name=None if item is None else display_name(item),
         labels=[] if item is None else [to_json(label) for label in item.labels],
-        values=values_text(found.query) if found.real else None,
+        values=values_text(found.query, found.model) if found.real else None,
+        model=found.model,
         **_code(found.query),
     )
     return schema.SearchAnswer(
