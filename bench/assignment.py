@@ -77,8 +77,8 @@ class _Parts:
         encoder = Encoder(
             HashNetwork(self.backbone, torch.nn.Identity(), 1).eval(), self.preprocess
         )
-        self.features = encoder.features(own.images).values
-        self.queries = encoder.features(others.images).values
+        self.features = torch.from_numpy(encoder.features(own.images).values)
+        self.queries = torch.from_numpy(encoder.features(others.images).values)
         self.labels, self.query_labels = own.labels, others.labels
         targets = own.labels.targets(np.arange(len(own)))
         self.similarity = class_similarity(self.features.numpy(), targets.numpy())

@@ -90,7 +90,7 @@ class Projection:
         import torch
 
         with torch.inference_mode():
-            return Values(self.network.values(torch.from_numpy(features)))
+            return Values(self.network.values(torch.from_numpy(features)).numpy())
 
 
 class Values:
@@ -102,8 +102,8 @@ class Values:
 
 def both(name: str, model: Any, query: Floats, database: Floats) -> Any:
     """Scores by Hamming distance, and by the real values of the query."""
-    values = model.values(query).values.numpy()
-    signs = np.where(model.values(database).values.numpy() >= 0, 1.0, -1.0)
+    values = model.values(query).values
+    signs = np.where(model.values(database).values >= 0, 1.0, -1.0)
     bits = signs.shape[1]
     yield f"{name}, Hamming", bits, np.where(values >= 0, 1.0, -1.0) @ signs.T
     yield f"{name}, real-valued query", bits, values.astype(np.float64) @ signs.T

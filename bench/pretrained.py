@@ -1,6 +1,6 @@
 """Make the projection that the package ships: ITQ to 128 bits on features of EfficientNet-Lite0.
 
-    python bench/lite0_features.py --data DIR --out FEATURES
+    python bench/lite0_features.py --data DIR --out FEATURES --train 2000
     python bench/pretrained.py --features FEATURES
 
 It is fitted on as many training images of CIFAR-10, Tiny ImageNet (100 classes) and VOC 2012 each,

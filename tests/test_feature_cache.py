@@ -15,10 +15,10 @@ import pytest
 from toys import make_toy, one_line, tiny_hasher, write_folder
 
 from hadahash.data.sources import as_images
-from hadahash.encoding import Encoder
 from hadahash.errors import UsageError
 from hadahash.feature_cache import DEFAULT_BYTES, FeatureStore, default_store, parse_size
 from hadahash.networks import Backbone
+from hadahash.runtime.torch import TorchRuntime
 
 A, B = b"a" * 32, b"b" * 32
 
@@ -144,13 +144,13 @@ def passes(monkeypatch, tmp_path):
     """Turns the cache on; counts the images that went through a backbone."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("HADAHASH_FEATURE_CACHE", "100MB")
-    seen, run = [], Encoder._run
+    seen, run = [], TorchRuntime._run
 
     def counted(self, backbone: Backbone, view):
         seen.append(len(view))
         return run(self, backbone, view)
 
-    monkeypatch.setattr(Encoder, "_run", counted)
+    monkeypatch.setattr(TorchRuntime, "_run", counted)
 
     def count() -> int:
         total = sum(seen)

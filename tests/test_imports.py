@@ -45,6 +45,7 @@ ORDER = (
     "outputs",
     "feature_cache",
     "cached_outputs",
+    "runtime",
     "encoding",
     "evaluation",
     "index",

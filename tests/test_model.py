@@ -352,9 +352,9 @@ def test_features_from_a_cache_give_the_streamed_values(toy, method):
         cached = model.values(toy[0], cache=FeatureCache()).values
         streamed = model.values(toy[0]).values
         codes = model.encode(toy[0])
-    assert cached.dtype == streamed.dtype == torch.float32
-    assert torch.equal(cached, streamed)
-    assert np.array_equal(codes.signs() > 0, cached.numpy() >= 0)
+    assert cached.dtype == streamed.dtype == np.float32
+    assert np.array_equal(cached, streamed)
+    assert np.array_equal(codes.signs() > 0, cached >= 0)
 
 
 def test_too_little_memory_halves_the_batch(fitted, toy, monkeypatch):
@@ -369,9 +369,8 @@ def test_too_little_memory_halves_the_batch(fitted, toy, monkeypatch):
 
     expected = model.values(toy[0]).values
     monkeypatch.setattr(type(model.network.backbone), "forward", limited)
-    torch.testing.assert_close(
-        model.values(toy[0], batch_size=64).values, expected, rtol=0, atol=1e-4
-    )
+    found = model.values(toy[0], batch_size=64).values
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
     assert max(sizes) == 64 and min(sizes) == 8
     monkeypatch.setattr(
         type(model.network.backbone),

@@ -182,12 +182,6 @@ def has_fixed_backbone(config: Config, method: Method) -> bool:
     return isinstance(method, ShallowMethod) or (config.train is not None and config.train.frozen)
 
 
-def backbone_key(config: Config) -> str:
-    """Identify a backbone and its initial weights, as a key of feature caches."""
-    random = config.weights == "none" or config.input.partial_weights
-    return f"{config.backbone} {config.weights}" + (f" seed {config.seed}" if random else "")
-
-
 def _cuda_in_use() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from .data.base import Images
 from .data.contents import content_digest
 from .feature_cache import FeatureStore, Vector
-from .outputs import Outputs, join_outputs
+from .outputs import Floats, Outputs, join_outputs
 
 _CHUNK = 512  # images looked up at once
 _BATCH = 64  # images computed at once where some others are known
@@ -47,7 +44,8 @@ def cached_outputs(
         The features, in the order of the images.
     """
     width = _to_vectors(nothing).shape[1]
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    threads = getattr(images, "threads", 0) or min(8, os.cpu_count() or 1)
+    with ThreadPoolExecutor(threads) as pool:
 
         def examine(start: int) -> list[Future[_File]]:
             rows = range(start, min(start + _CHUNK, len(images)))
@@ -64,22 +62,6 @@ def cached_outputs(
                 new |= _to_store(images, part, start, found, known)
                 yield part
             store.put(group, new)
-
-
-def weights_digest(module: nn.Module) -> str:
-    """Return a sha256 that changes with any weight of a module.
-
-    Args:
-        module: The module.
-
-    Returns:
-        The digest in hexadecimal.
-    """
-    digest = hashlib.sha256(type(module).__name__.encode())
-    for name, tensor in module.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _chunk(
@@ -102,7 +84,7 @@ def _chunk(
             yield from parts
             continue
         vectors = np.stack([known[found[row - start].digest] for row in present])
-        read = _to_outputs(torch.from_numpy(vectors), present, nothing)
+        read = _to_outputs(vectors, present, nothing)
         yield _sorted(join_outputs([read, *parts], nothing))
 
 
@@ -132,7 +114,7 @@ def _to_store(
     new = {}
     for row, vector in zip(part.rows.tolist(), _to_vectors(part), strict=True):
         digest, state = found[row - start]
-        if digest and digest not in known and _state(images, row) == state:
+        if digest and digest not in known and _is_same(images, row, digest, state):
             new[digest] = vector
     return new
 
@@ -140,6 +122,12 @@ def _to_store(
 def _examine(images: Images, row: int) -> _File:
     state = _state(images, row)  # before reading
     return _File(content_digest(images, row), state)
+
+
+def _is_same(images: Images, row: int, digest: bytes, state: object) -> bool:
+    """Whether the content that went through the network has this digest."""
+    unchanged = getattr(images, "unchanged", None)
+    return _state(images, row) == state if unchanged is None else bool(unchanged(row, digest))
 
 
 def _state(images: Images, row: int) -> object:
@@ -153,14 +141,13 @@ def _state(images: Images, row: int) -> object:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _to_vectors(outputs: Outputs) -> NDArray[np.float32]:
+def _to_vectors(outputs: Outputs) -> Floats:
     """Features, followed by those of the original backbone where it is another one."""
     parts = [outputs.values, *([] if outputs.content is None else [outputs.content])]
-    vectors: NDArray[np.float32] = torch.cat(parts, 1).numpy()
-    return vectors
+    return np.concatenate(parts, 1)
 
 
-def _to_outputs(vectors: Tensor, rows: NDArray[np.int64], nothing: Outputs) -> Outputs:
+def _to_outputs(vectors: Floats, rows: NDArray[np.int64], nothing: Outputs) -> Outputs:
     width = nothing.values.shape[1]
     content = None if nothing.content is None else vectors[:, width:]
     return Outputs(vectors[:, :width], rows, [], content)

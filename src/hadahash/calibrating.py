@@ -17,13 +17,14 @@ from .content import MOST_IMAGES, content_bits_that_fit, fit_content
 from .data.base import ArrayImages, Images, MemoryImages
 from .data.labels import Labels
 from .data.preprocess import Preprocess
-from .encoding import Encoder, network_relaxed
+from .encoding import Encoder
 from .errors import TrainingDivergedError
 from .methods import DeepMethod, ShallowMethod
 from .networks import Backbone
 from .networks.content import ContentPart
 from .networks.hash_network import HashNetwork
 from .ranking import Ranking, fit_ranking
+from .runtime.base import bounded_relaxed
 from .training.loop import effective_precision
 
 _CHECKED_IMAGES = 64
@@ -136,7 +137,7 @@ class Calibration:
             return Ranking(None, multilabel=labels.multilabel and labels.count > 0)
         rows = self.inputs.sample(_RANKING_IMAGES, self.config.seed)
         return fit_ranking(
-            network_relaxed(self.network, self._values(rows).cpu()).numpy(),
+            bounded_relaxed(self._encoder(self.network).runtime, self._values(rows).cpu().numpy()),
             labels.take(rows).array,
             words.sign().to(torch.int8).cpu().numpy(),
             multilabel=labels.multilabel,
@@ -166,14 +167,16 @@ class Calibration:
         """The features of some training images."""
         if self.inputs.tensor.ndim == 2:
             return self.inputs.tensor[rows]
-        return self._encoder(network).features(self.inputs.images(rows)).values
+        found = self._encoder(network).features(self.inputs.images(rows))
+        return torch.from_numpy(found.values)
 
     @torch.inference_mode()
     def _values(self, rows: Rows) -> Tensor:
         """The values of some training images."""
         if self.inputs.tensor.ndim == 2:
             return self.network.values(self.inputs.tensor[rows].to(self.network.device))
-        return self._encoder(self.network).values(self.inputs.images(rows)).values
+        found = self._encoder(self.network).values(self.inputs.images(rows))
+        return torch.from_numpy(found.values)
 
     def _encoder(self, network: HashNetwork) -> Encoder:
         return Encoder(network, self.preprocess, effective_precision(self._train, network.device))

@@ -18,6 +18,7 @@ from .errors import unknown
 from .settings import Checked, fields_of, from_mapping, parse_into, require, setting
 
 MOST_CONTENT_BITS = 512
+EMBEDDINGS = "embeddings"  # name of the backbone of models on given vectors
 
 
 @dataclass(frozen=True)
@@ -243,6 +244,24 @@ class Config:
         arguments["plugins"] = tuple(arguments.get("plugins", ()))
         return cls(**arguments)
 
+    @classmethod
+    def from_stored(cls, values: Mapping[str, Any]) -> Config:
+        """The configuration that `to_dict` wrote, where the method itself is not available.
+
+        Args:
+            values: What `to_dict` wrote.
+
+        Returns:
+            The configuration. The settings of the method are not checked.
+
+        Raises:
+            UsageError: An unknown key, or a value of the wrong type.
+        """
+        given = values.get("method_settings") or {}
+        config = cls.from_dict(object, {**values, "method_settings": None})
+        settings = dataclasses.make_dataclass("StoredSettings", sorted(given), frozen=True)
+        return replace(config, method_settings=settings(**given))
+
     def to_dict(self) -> dict[str, Any]:
         """The configuration as nested dictionaries of JSON values."""
         return dataclasses.asdict(self)
@@ -294,6 +313,19 @@ class Config:
         if not self.content_bits:  # as before there were any
             del flat["content_bits"]
         return dict(json.loads(json.dumps(flat)))
+
+
+def backbone_key(config: Config) -> str:
+    """Identify a backbone and its initial weights, as a key of feature caches.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        Name of the backbone and of its weights; with the seed where it draws weights.
+    """
+    random = config.weights == "none" or config.input.partial_weights
+    return f"{config.backbone} {config.weights}" + (f" seed {config.seed}" if random else "")
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -10,31 +10,28 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from .cached_outputs import cached_outputs, weights_digest
+from .cached_outputs import cached_outputs
 from .codes import Codes
+from .config import EMBEDDINGS
 from .data.base import Images
 from .data.contents import has_digests
 from .data.decode import decode, to_skipped
 from .data.embeddings import Embeddings
-from .data.preprocess import Preprocess, center_view
+from .data.preprocess import Preprocess
 from .data.sources import ImageSource
 from .errors import DataError, StorageError, UsageError
 from .feature_cache import FeatureStore, default_store, group_key
 from .files import read_json, write_json
-from .networks import EMBEDDINGS, Backbone
-from .networks.hash_network import HashNetwork
-from .outputs import Outputs, join_outputs, relaxed_values, to_codes
+from .outputs import Outputs, join_outputs, to_codes
+from .runtime.base import Runtime, runtime_of
 
 PART = 8192  # images per part of a long job
 _VERSION = 2  # of decoding; features of images that were decoded otherwise are not reused
@@ -47,7 +44,7 @@ class Encoder:
     """Runs a network over images.
 
     Attributes:
-        network: The network.
+        network: A `HashNetwork`, or a network that is a runtime; see `hadahash.runtime`.
         preprocess: How images become its input.
         precision: Precision of the backbone on a GPU, "bf16" or "fp32"; a CPU always uses fp32.
         batch_size: Images per batch; None: 500 on a GPU, 64 on a CPU. Batches that do not fit into
@@ -55,7 +52,7 @@ class Encoder:
         store: Features of image files on disk, which are not computed again; None: no such cache.
     """
 
-    network: HashNetwork
+    network: Any
     preprocess: Preprocess
     precision: str = "fp32"
     batch_size: int | None = None
@@ -91,22 +88,8 @@ class Encoder:
         Returns:
             The values, with those of the content bits if the network has them.
         """
-        network, content, found = self.network, None, None
-        with torch.inference_mode():
-            own = features.values.to(network.device)
-            values = network.values(own) if len(own) else own.new_empty(0, network.bits)
-            if network.content is not None:
-                original = own if features.content is None else features.content.to(own.device)
-                content = network.content.projection.values(original).cpu()
-            if scores:
-                found = network.class_scores(own)
-        return Outputs(
-            values.cpu(),
-            features.rows,
-            features.failed,
-            content,
-            None if found is None else found.cpu(),
-        )
+        found = self.runtime.head(features.values, features.content, scores=scores)
+        return Outputs(found.values, features.rows, features.failed, found.content, found.scores)
 
     def encode(self, source: ImageSource, progress: Progress | None = None) -> Codes:
         """The codes of all images that can be decoded; the others are in `.skipped`."""
@@ -125,15 +108,13 @@ class Encoder:
 
     def _no_features(self) -> Outputs:
         """The features of no image."""
-        content = self.network.content
-        nothing = torch.empty(0, self.network.backbone.features)
-        original = None if content is None or content.backbone is None else nothing
+        nothing = np.empty((0, self.runtime.width), np.float32)
+        original = nothing if self.runtime.has_original else None
         return Outputs(nothing, np.empty(0, np.int64), [], original)
 
     def _stream(self, images: Images, progress: Progress | None) -> Iterator[Outputs]:
         """The features of all images, batch by batch."""
-        self.network.eval()
-        check_input(self.network.backbone, images)
+        check_input(self.runtime, images)
         for part in self._read(images):
             yield part
             if progress is not None:
@@ -147,85 +128,40 @@ class Encoder:
         return cached_outputs(images, self.store, self._group, self._computed, self._no_features())
 
     @cached_property
+    def runtime(self) -> Runtime:
+        """Runs the network."""
+        return runtime_of(self.network, self.preprocess, self.precision)
+
+    @cached_property
     def _group(self) -> bytes:
         """Identifies the features of this network and preprocessing in the cache."""
-        content = self.network.content
-        backbones = [self.network.backbone, content and content.backbone]
-        digests = [None if each is None else weights_digest(each) for each in backbones]
-        device = self.network.device.type
-        return group_key(
-            _VERSION, *digests, self.preprocess, device, device == "cuda" and self.precision
-        )
+        return group_key(_VERSION, *self.runtime.feature_facts())
 
     def _computed(self, images: Images) -> Iterator[Outputs]:
-        batch_size = self.batch_size or (500 if self.network.device.type == "cuda" else 64)
+        batch_size = self.batch_size or (500 if self.runtime.device == "cuda" else 64)
         for part in decode(images, self.preprocess, batch_size=batch_size):
             features = self._no_features()
             if len(part.rows):
-                own, original = self._forward(torch.from_numpy(part.pixels))
+                own, original = self.runtime.features(part.pixels)
                 features = features._replace(values=own, content=original)
             yield features._replace(rows=part.rows, failed=part.failed)
 
     def _given(self, embeddings: Embeddings) -> Iterator[Outputs]:
         for part in embeddings.batches(self.batch_size):
-            yield Outputs(torch.from_numpy(part.vectors), part.rows, part.failed)
-
-    def _forward(self, pixels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The features of uint8 squares (n, 3, side, side), and those of the original backbone.
-
-        Halves the batch if memory runs out.
-        """
-        content = self.network.content
-        try:
-            with torch.inference_mode(), backbone_kernels(self.network.device, self.precision):
-                view = center_view(pixels.to(self.network.device), self.preprocess)
-                own = self._run(self.network.backbone, view)
-                if content is None or content.backbone is None:
-                    return own, None
-                return own, self._run(content.backbone, view)
-        except torch.cuda.OutOfMemoryError:
-            if len(pixels) == 1:
-                raise
-        torch.cuda.empty_cache()
-        half = len(pixels) // 2
-        parts = [self._forward(pixels[:half]), self._forward(pixels[half:])]
-        original = [part[1] for part in parts if part[1] is not None]
-        return torch.cat([part[0] for part in parts]), torch.cat(original) if original else None
-
-    def _run(self, backbone: Backbone, view: Tensor) -> Tensor:
-        """The features of a batch, averaged with those of its mirror images if so set."""
-        features: Tensor = backbone(view)
-        if self.preprocess.mirror:
-            features = (features + backbone(view.flip(-1))) / 2
-        return features.float().cpu()
+            yield Outputs(part.vectors, part.rows, part.failed)
 
 
-def network_relaxed(network: HashNetwork, values: Tensor) -> Tensor:
-    """The continuous codes of a network in [-1, 1], for real-valued queries.
-
-    Args:
-        network: The network.
-        values: Its values (n, bits), before the method's activation.
-
-    Returns:
-        float32 (n, bits) on the CPU; the signs are those of `values`.
-    """
-    with torch.inference_mode():
-        relaxed = network.relaxed(values.to(network.device)).cpu()
-    return relaxed_values(values.cpu(), relaxed, clamp=network.codewords() is not None)
-
-
-def check_input(backbone: Backbone, images: Images) -> None:
+def check_input(runtime: Runtime, images: Images) -> None:
     """Refuse images for a model on embeddings, embeddings for a network, and another width.
 
     Args:
-        backbone: The backbone of the model.
+        runtime: Runs the model.
         images: What it is to encode.
 
     Raises:
         UsageError: The model does not take them.
     """
-    expected = backbone.features if backbone.name == EMBEDDINGS else None
+    expected = runtime.width if runtime.backbone == EMBEDDINGS else None
     got = images.width if isinstance(images, Embeddings) else None
     if expected == got:
         return
@@ -265,17 +201,6 @@ class FeatureCache:
         elif progress is not None:
             progress(len(source.images))
         return self._kept[key]
-
-
-@contextmanager
-def backbone_kernels(device: torch.device, precision: str) -> Iterator[None]:
-    """Autocast to bfloat16 and the fastest convolutions on a GPU; nothing on a CPU."""
-    on_gpu = device.type == "cuda"
-    with (
-        torch.autocast(device.type, torch.bfloat16, enabled=on_gpu and precision == "bf16"),
-        torch.backends.cudnn.flags(enabled=True, benchmark=on_gpu),
-    ):
-        yield
 
 
 def parse_shard(text: str) -> tuple[int, int]:

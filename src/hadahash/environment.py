@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._version import __version__
+from .errors import UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -63,3 +65,32 @@ def command_line() -> str:
     """The command line of this process, quoted for a shell."""
     program = Path(sys.argv[0]).name
     return shlex.join([{"__main__.py": "hadahash"}.get(program, program), *sys.argv[1:]])
+
+
+def parse_size(text: str, variable: str = "The size") -> int:
+    """Parse a size in bytes.
+
+    Args:
+        text: For example 500MB, 2GB or 2 GB; "off" or 0: nothing.
+        variable: The environment variable that has this value, for the message.
+
+    Returns:
+        The number of bytes.
+
+    Raises:
+        UsageError: The text is not a size.
+
+    >>> parse_size("1.5GB", "CACHE"), parse_size("off", "CACHE")
+    (1500000000, 0)
+    """
+    if text.lower() in ("off", "no", "none"):
+        return 0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(k|m|g|t|)b?", text.lower())
+    if match is None:
+        raise UsageError(f"{variable} must be a size such as 2GB, or off, got '{text}'.")
+    return int(float(match[1]) * 1000 ** " kmgt".index(match[2] or " "))
+
+
+def user_cache() -> Path:
+    """Return the folder of caches: hadahash below XDG_CACHE_HOME, or below ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hadahash"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import sqlite3
 import time
 import zlib
@@ -25,7 +24,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import UsageError
+from .environment import parse_size, user_cache
 
 VARIABLE = "HADAHASH_FEATURE_CACHE"
 DEFAULT_BYTES = 10**9
@@ -158,34 +157,10 @@ def default_store() -> FeatureStore | None:
         UsageError: The variable is neither a size nor off.
     """
     text = os.environ.get(VARIABLE, "").strip()
-    limit = parse_size(text) if text else DEFAULT_BYTES
+    limit = parse_size(text, VARIABLE) if text else DEFAULT_BYTES
     if not limit:
         return None
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return FeatureStore(Path(base) / "hadahash" / "features", limit)
-
-
-def parse_size(text: str) -> int:
-    """Parse a size.
-
-    Args:
-        text: For example 500MB, 2GB or 2 GB; "off" or 0: nothing.
-
-    Returns:
-        The number of bytes.
-
-    Raises:
-        UsageError: The text is not a size.
-
-    >>> parse_size("1.5GB"), parse_size("off")
-    (1500000000, 0)
-    """
-    if text.lower() in ("off", "no", "none"):
-        return 0
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(k|m|g|t|)b?", text.lower())
-    if match is None:
-        raise UsageError(f"{VARIABLE} must be a size such as 2GB, or off, got '{text}'.")
-    return int(float(match[1]) * 1000 ** " kmgt".index(match[2] or " "))
+    return FeatureStore(user_cache() / "features", limit)
 
 
 def group_key(*facts: object) -> bytes:

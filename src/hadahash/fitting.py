@@ -12,10 +12,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from .building import backbone_key, build_network, choose_device
+from .building import build_network, choose_device
 from .calibrating import Calibration, Inputs, limit_content_bits
 from .codes import Skipped
-from .config import Config, TrainConfig
+from .config import Config, TrainConfig, backbone_key
 from .data.base import LabelledImages
 from .data.decode import to_skipped
 from .data.pixel_store import PixelStore
@@ -145,7 +145,9 @@ def _read_inputs(
         encoder = Encoder(network, preprocess, precision)
         features = cache or FeatureCache()
         found = features.get(encoder, as_images(data), backbone_key(config), progress)
-        inputs = Inputs(found.values, found.rows, to_skipped(found.failed, data.ids))
+        inputs = Inputs(
+            torch.from_numpy(found.values), found.rows, to_skipped(found.failed, data.ids)
+        )
     else:
         store = PixelStore.build(data, preprocess, folder=folder, info=info)
         inputs = Inputs(store.pixels, store.kept, store.skipped, not store.in_memory)

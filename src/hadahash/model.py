@@ -8,27 +8,28 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import safetensors.torch
-import torch
 from numpy.typing import NDArray
 
-from .building import backbone_key, has_fixed_backbone
 from .codes import Codes
-from .config import Config
+from .config import Config, backbone_key
 from .data.decode import to_skipped
 from .data.preprocess import Preprocess
 from .data.sources import as_images
-from .encoding import Encoder, FeatureCache, Progress, encode_to_file, network_relaxed
-from .methods import Method
-from .networks.content import ContentProjection
-from .networks.hash_network import HashNetwork
+from .encoding import Encoder, FeatureCache, Progress, encode_to_file
 from .outputs import Outputs, check_single, to_codes, to_queries
 from .queries import Queries
 from .ranking import Ranking
+from .runtime.base import Runtime, bounded_relaxed
 from .settings import require
+
+if TYPE_CHECKING:
+    import torch
+
+    from .methods import Method
+    from .networks.content import ContentProjection
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class HashModel:
     """A trained model: immutable, complete, and identified by `id`.
 
     Attributes:
-        network: Backbone, method and threshold, in evaluation mode.
+        network: Backbone, method and threshold: a `HashNetwork` of torch, or an `OnnxNetwork`.
         preprocess: How an image becomes network input.
         classes: Names of the classes it was trained on.
         multilabel: Whether images had several labels.
@@ -54,7 +55,7 @@ class HashModel:
         >>> codes = model.encode("more-photos/")             # doctest: +SKIP
     """
 
-    network: HashNetwork
+    network: Any
     preprocess: Preprocess
     classes: tuple[str, ...]
     multilabel: bool
@@ -93,28 +94,35 @@ class HashModel:
 
     @property
     def content(self) -> ContentProjection | None:
-        """The projection to content bits; None without content bits."""
+        """The projection to content bits (torch only); None without content bits."""
         part = self.network.content
         return None if part is None else part.projection
 
     @property
     def fingerprint(self) -> str | None:
         """Identifies the projection to content bits; None without content bits."""
-        return None if self.content is None else self.content.fingerprint
+        return self.runtime.fingerprint
 
     @property
     def method(self) -> Method:
-        """The trained hashing method."""
-        return cast(Method, self.network.method)
+        """The trained hashing method (torch only)."""
+        return cast("Method", self.network.method)
 
     @property
     def device(self) -> torch.device:
-        """The device that holds the weights."""
-        return self.network.device
+        """The device that holds the weights (torch only); see `runtime` for its kind."""
+        return cast("torch.device", self.network.device)
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        """Runs the network: `.name` is "torch" or "onnx", `.device` is "cpu" or "cuda"."""
+        return self.encoder().runtime
 
     @cached_property
     def weights(self) -> bytes:
-        """All weights as the content of a safetensors file."""
+        """All weights as the content of a safetensors file (torch only)."""
+        import safetensors.torch
+
         tensors = self.network.state_dict()
         return safetensors.torch.save(
             {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
@@ -153,8 +161,7 @@ class HashModel:
         Returns:
             int8 (C, bits) of -1 and +1, in the order of `classes`; None if the method has none.
         """
-        words = self.network.codewords()
-        return None if words is None else words.sign().to(torch.int8).cpu().numpy()
+        return self.runtime.codewords()
 
     def prefix(self, bits: int) -> HashModel:
         """Shorten the codes. A codebook of the design "nested" is made for it.
@@ -296,7 +303,7 @@ class HashModel:
         Returns:
             The queries; images without values are in `.skipped`.
         """
-        relaxed = network_relaxed(self.network, values.values)
+        relaxed = bounded_relaxed(self.runtime, values.values)
         skipped, softmax = to_skipped(values.failed, ids), not self.multilabel
         return to_queries(values, relaxed, ids[values.rows], skipped, softmax=softmax)
 
@@ -309,9 +316,7 @@ class HashModel:
         Returns:
             float16 (n, bits).
         """
-        with torch.inference_mode():
-            found = self.method.relaxed(values.values.to(self.device))
-        return cast("NDArray[np.float16]", found.half().cpu().numpy())
+        return self.runtime.relaxed(values.values).astype(np.float16)
 
     def encode_to_file(
         self,
@@ -350,6 +355,11 @@ class HashModel:
     @property
     def fixed_backbone(self) -> bool:
         """Whether the backbone has its initial weights, so its features can be shared."""
+        recorded = getattr(self.network, "fixed_backbone", None)
+        if recorded is not None:
+            return bool(recorded)
+        from .building import has_fixed_backbone
+
         return has_fixed_backbone(self.config, self.method)
 
     def save(self, folder: str | Path) -> None:

@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from .codes import Codes, Skipped, is_one, pack
 from .errors import ImageError
 from .queries import Queries
+from .ranking.model import softmax as softmax_of
+
+Floats = NDArray[np.float32]
 
 
 class Outputs(NamedTuple):
     """Real-valued outputs, one row per image that could be decoded.
 
     Attributes:
-        values: float32 (n, width), on the CPU.
+        values: float32 (n, width).
         rows: The indices of those images.
         failed: Index and reason of the images that could not be decoded.
         content: Values (n, content_bits) of the content bits; beside features, those of the
@@ -28,11 +29,11 @@ class Outputs(NamedTuple):
         scores: Scores of the method's classifier (n, classes), where they were asked for.
     """
 
-    values: Tensor
+    values: Floats
     rows: NDArray[np.int64]
     failed: list[tuple[int, str]]
-    content: Tensor | None = None
-    scores: Tensor | None = None
+    content: Floats | None = None
+    scores: Floats | None = None
 
 
 def join_outputs(parts: Iterable[Outputs], nothing: Outputs) -> Outputs:
@@ -47,11 +48,11 @@ def join_outputs(parts: Iterable[Outputs], nothing: Outputs) -> Outputs:
     """
     values, rows, failed, content, scores = zip(nothing, *parts, strict=True)
     return Outputs(
-        torch.cat(values),
+        np.concatenate(values),
         np.concatenate(rows),
         [row for part in failed for row in part],
-        None if nothing.content is None else torch.cat(content),
-        None if nothing.scores is None else torch.cat(scores),
+        None if nothing.content is None else np.concatenate(content),
+        None if nothing.scores is None else np.concatenate(scores),
     )
 
 
@@ -66,16 +67,16 @@ def to_codes(values: Outputs, ids: NDArray[Any], skipped: Sequence[Skipped] = ()
     Returns:
         The codes.
     """
-    packed, bits = pack(values.values.numpy()), values.values.shape[1]
+    packed, bits = pack(values.values), values.values.shape[1]
     if values.content is None:
         return Codes(packed, bits, ids, tuple(skipped))
-    content = pack(values.content.numpy())
+    content = pack(values.content)
     return Codes(packed, bits, ids, tuple(skipped), content, values.content.shape[1])
 
 
 def to_queries(
     values: Outputs,
-    relaxed: Tensor,
+    relaxed: Floats,
     ids: NDArray[Any],
     skipped: Sequence[Skipped] = (),
     *,
@@ -96,12 +97,11 @@ def to_queries(
     """
     probabilities = None
     if softmax and values.scores is not None:
-        probabilities = values.scores.softmax(1).numpy()
-    content = None if values.content is None else values.content.numpy()
-    return Queries(relaxed.numpy(), ids, tuple(skipped), content, probabilities)
+        probabilities = softmax_of(values.scores.astype(np.float64)).astype(np.float32)
+    return Queries(relaxed, ids, tuple(skipped), values.content, probabilities)
 
 
-def relaxed_values(values: Tensor, relaxed: Tensor, *, clamp: bool) -> Tensor:
+def relaxed_values(values: Floats, relaxed: Floats, *, clamp: bool) -> Floats:
     """Bring relaxed values to [-1, 1] without changing a bit.
 
     Args:
@@ -114,13 +114,12 @@ def relaxed_values(values: Tensor, relaxed: Tensor, *, clamp: bool) -> Tensor:
     Returns:
         float32 (n, bits) in [-1, 1], with the signs of `values`.
     """
-    relaxed = relaxed.float()
-    if not clamp:
-        relaxed = relaxed / relaxed.abs().amax(1, keepdim=True).clamp(min=1)
-    tiny = torch.finfo(torch.float32).tiny
-    bits = is_one(values)
-    positive, negative = relaxed.clamp(0, 1), relaxed.clamp(-1, -tiny)
-    return torch.where(bits, positive, negative)
+    relaxed = relaxed.astype(np.float32)
+    if not clamp and relaxed.size:
+        relaxed = relaxed / np.maximum(np.abs(relaxed).max(1, keepdims=True), np.float32(1))
+    tiny = np.finfo(np.float32).tiny
+    positive, negative = np.clip(relaxed, 0, 1), np.clip(relaxed, -1, -tiny)
+    return np.where(is_one(values), positive, negative)
 
 
 def check_single(source: Any, skipped: Sequence[Skipped], count: int) -> None:

@@ -9,7 +9,8 @@ import torch
 
 from hadahash.config import AugmentConfig
 from hadahash.data.augment import augment, mix_targets, own_share, sample_augmentations
-from hadahash.data.preprocess import Preprocess, center_view
+from hadahash.data.preprocess import Preprocess
+from hadahash.data.views import center_view
 
 PLAIN = AugmentConfig(crop_area=1, jitter=0, flip=0)
 

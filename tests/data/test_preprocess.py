@@ -12,7 +12,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from hadahash.config import InputConfig
 from hadahash.data import ArrayImages, FileImages, MemoryImages
-from hadahash.data.preprocess import Preprocess, center_view, choose_preprocess
+from hadahash.data.preprocess import Preprocess, choose_preprocess
+from hadahash.data.views import center_view
 from hadahash.errors import UsageError
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional, cast
 import typer
 
 from ..errors import UsageError
+from ..settings import require
 from . import options, output
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def encode(
     seed: Seed = 0,
     out: CodeFile = Path("codes.npz"),
     shard: Shard = "1/1",
+    exclude: options.Exclude = None,
     batch_size: BatchSize = None,
     device: options.Device = "auto",
 ) -> None:
@@ -58,7 +60,7 @@ def encode(
     Example: hadahash encode runs/photos photos/ --out photos.npz
     """
     from ..codes import write_skipped
-    from ..data.sources import as_images, open_embeddings
+    from ..data.sources import open_embeddings
     from ..encoding import parse_shard, shard_rows
     from ..model import HashModel
 
@@ -66,10 +68,12 @@ def encode(
     if (images is None) == (embeddings is None) or (run is None and embeddings is None):
         raise UsageError("Give RUN and IMAGES, or --embeddings FILE, with RUN or without.")
     if embeddings is not None:
+        require(not exclude, "--exclude applies to a folder of images, not to --embeddings.")
         source = open_embeddings(embeddings, array=array, ids=ids)
         model = _model(run, source, out, method, bits=bits, seed=seed, device=device)
     else:
-        model, source = HashModel.load(cast(Path, run), device=device), as_images(images)
+        source = _images(cast(Path, images), exclude)
+        model = HashModel.load(cast(Path, run), device=device)
     with output.progress("encoding", len(shard_rows(len(source.images), part))) as advance:
         codes = model.encode_to_file(
             source, out, shard=part, batch_size=batch_size, progress=advance
@@ -80,6 +84,17 @@ def encode(
         count = len(codes.skipped)
         output.info(f"{count:,} images could not be read: see {out.with_name(name)}")
     output.result(f"{len(codes):,} codes of {_length(codes)} in {out}")
+
+
+def _images(path: Path, exclude: list[str] | None) -> ImageSource:
+    """The images to encode, without those that a pattern excludes."""
+    from ..data.folder import read_images
+    from ..data.sources import as_images
+
+    if not exclude:
+        return as_images(path)
+    require(path.is_dir(), f"--exclude applies to a folder of images, got {path}.")
+    return read_images(path, exclude=exclude)
 
 
 def _model(

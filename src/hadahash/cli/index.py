@@ -37,14 +37,6 @@ EmbeddingLabels = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(help="Labels of embeddings: a text file, a .npy file, or a column."),
 ]
-Exclude = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        metavar="PATTERN",
-        help="Leave out files and folders, e.g. --exclude '*_thumb.*' --exclude albums/old. "
-        "May be repeated.",
-    ),
-]
 FollowLinks = Annotated[
     Optional[bool],  # noqa: UP045
     typer.Option(
@@ -76,7 +68,7 @@ def build(
     out: IndexFolder = Path("photos.index"),
     engine: Engine = None,
     bits: Bits = None,
-    exclude: Exclude = None,
+    exclude: options.Exclude = None,
     follow_links: FollowLinks = None,
     moved: Moved = False,
     checksum: Checksum = False,
@@ -175,7 +167,7 @@ def add(
     prefix: Annotated[
         str, typer.Option(help="Prefix of each new id, to avoid conflicts: --prefix old/.")
     ] = "",
-    exclude: Exclude = None,
+    exclude: options.Exclude = None,
     follow_links: FollowLinks = None,
     dry_run: DryRun = False,
     run: options.Run = None,

@@ -107,6 +107,14 @@ TrainedRun = Annotated[
     typer.Argument(help="Folder of a trained run."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Exclude = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        metavar="PATTERN",
+        help="Leave out files and folders, e.g. --exclude '*_thumb.*' --exclude albums/old. "
+        "May be repeated.",
+    ),
+]
 Protocol = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(

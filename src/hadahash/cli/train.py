@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..errors import UsageError
+from ..errors import DataError, UsageError
 from . import options, output
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def train(
     split_seed: options.SplitSeed = None,
     protocol: options.Protocol = None,
     validation: options.Validation = 0.0,
+    exclude: options.Exclude = None,
     data_root: options.Root = None,
     config: options.ConfigFile = None,
     set_: options.TrainSettings = None,
@@ -74,7 +75,8 @@ def train(
         settings=settings,
     )
     root = str(data_root) if data_root else None
-    spec = DataSpec(str(data or embeddings), root, protocol, validation, labels, array)
+    patterns = tuple(exclude or ())
+    spec = DataSpec(str(data or embeddings), root, protocol, validation, labels, array, patterns)
     dataset = _embeddings(spec, ids) if embeddings else _photos(spec, configuration)
     notes = _notes(configuration, settings) if embeddings is None else []
     handling: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": device}
@@ -96,13 +98,17 @@ def _embeddings(spec: DataSpec, ids: str | None) -> LabelledImages:
 
 def _photos(spec: DataSpec, config: Config) -> LabelledImages | None:
     """A folder without class folders, for a method without labels; None for other data."""
-    from ..data.sources import as_training
+    from ..data.folder import read_images
+    from ..data.sources import without_labels
     from ..methods import METHODS
 
     if METHODS.get(config.method).uses_labels or not Path(spec.data).is_dir():
         return None
-    data = as_training(Path(spec.data), need_labels=False)
-    return None if data.classes else data
+    try:
+        spec.open()
+    except DataError:  # no class folders
+        return without_labels(read_images(spec.data, exclude=spec.exclude))
+    return None
 
 
 def _fit(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .preprocess import resample
+from .views import resample
 
 if TYPE_CHECKING:
     from ..config import AugmentConfig

@@ -49,7 +49,8 @@ def decode(
         images: The images.
         preprocess: Size and fit of the squares.
         batch_size: Largest batch.
-        workers: Number of threads; by default one per core, at most 16.
+        workers: Number of threads; by default one per core, at most 16, or more for images that
+            come over a network.
 
     Yields:
         The batches; an image that cannot be decoded is in `failed` of its batch.
@@ -58,7 +59,8 @@ def decode(
     if isinstance(images, ArrayImages) and images.pixels.shape[1:3] == (side, side):
         yield from _slices(images, batch_size)
         return
-    pool = ThreadPoolExecutor(workers or min(16, os.cpu_count() or 1))
+    threads = workers or getattr(images, "threads", 0) or min(16, os.cpu_count() or 1)
+    pool = ThreadPoolExecutor(threads)
     try:
         indices, waiting = iter(range(len(images))), deque[Future[Square]]()
         for start in range(0, len(images), batch_size):

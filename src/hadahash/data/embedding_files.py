@@ -20,6 +20,7 @@ from ..errors import DataError, HadaHashError, UsageError
 from . import embedding_tables
 from .base import Ids, ImageSource, name_ids
 from .embeddings import Embeddings
+from .remote.address import is_stored
 from .spool import as_array, spool
 from .text import decode
 
@@ -33,8 +34,8 @@ def is_embedding_file(path: Any) -> bool:
         path: Anything; only paths of existing files can be files of embeddings.
 
     Returns:
-        Whether the file has the extension of embeddings. A .parquet file with a column `path` is
-        a table of images.
+        Whether the file has the extension of embeddings. A .parquet file with a column `path`, or
+        with a column of images, is a table of images.
     """
     if not isinstance(path, (str, os.PathLike)):
         return False
@@ -42,7 +43,9 @@ def is_embedding_file(path: Any) -> bool:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES or not os.path.isfile(path):  # noqa: PTH113 (a NUL in the name)
         return False
-    return suffix != ".parquet" or not embedding_tables.has_column(path, "path")
+    if suffix != ".parquet":
+        return True
+    return not (is_stored(path) or embedding_tables.has_column(path, "path"))
 
 
 def open_embeddings(

@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePath
+from typing import Literal, Protocol
 
 from ..errors import DataError
-from .base import DataWarning, FileImages, LabelledImages, name_ids
+from .base import DataWarning, FileImages, ImageSource, LabelledImages, name_ids
 from .formats import HEIF_SUFFIXES, heif_installed, image_suffixes
 from .labels import Labels
+from .raw import RAW_SUFFIXES, raw_installed
 
 _SPLITS = frozenset(
     ("train", "training", "test", "testing", "val", "valid", "validation", "query", "database")
@@ -53,8 +54,8 @@ class Listing:
 
     @property
     def skipped(self) -> str:
-        """One sentence about the files without an image extension; empty if there are none."""
-        return skipped_notice(self.others)
+        """One sentence about excluded files and those without an image extension, or empty."""
+        return skipped_notice(self.others, excluded=self.excluded)
 
     @property
     def notice(self) -> str:
@@ -63,7 +64,7 @@ class Listing:
 
 
 def skipped_notice(
-    others: Sequence[Path], hidden: int = 0, excluded: int = 0, links: int = 0
+    others: Sequence[PurePath], hidden: int = 0, excluded: int = 0, links: int = 0
 ) -> str:
     """Describe files that a listing leaves out.
 
@@ -95,8 +96,16 @@ def skipped_notice(
         return ""
     *first, last = parts
     text = f"Skipped {', '.join(first)}{' and ' if first else ''}{last}."
-    if not heif_installed() and any(path.suffix.lower() in HEIF_SUFFIXES for path in others):
+    return text + _missing_extras({path.suffix.lower() for path in others})
+
+
+def _missing_extras(suffixes: set[str]) -> str:
+    """How to read skipped files for which there is an extra."""
+    text = ""
+    if suffixes & HEIF_SUFFIXES and not heif_installed():
         text += " To read HEIC: pip install 'hadahash[heif]'"
+    if suffixes & RAW_SUFFIXES and not raw_installed():
+        text += " To read RAW: pip install 'hadahash[raw]'"
     return text
 
 
@@ -149,18 +158,27 @@ def scan(
     return listing
 
 
-def warn_of_skipped(root: str | Path, listing: Listing) -> None:
-    """Warn of files that have no image extension, such as HEIC photos and videos.
+class Left(Protocol):
+    """What a listing left out."""
+
+    @property
+    def skipped(self) -> str:
+        """One sentence about what was left out; empty if nothing was."""
+        ...
+
+
+def warn_of_skipped(root: str | Path, listing: Left) -> None:
+    """Warn of excluded files, and files that have no image extension, such as videos.
 
     Args:
         root: The folder that was listed.
         listing: Its contents.
     """
-    if listing.others:
+    if listing.skipped:
         warnings.warn(f"{root}: {listing.skipped}", DataWarning, stacklevel=3)
 
 
-def no_images(root: str | Path, listing: Listing) -> DataError:
+def no_images(root: str | Path, listing: Left) -> DataError:
     """Make the error for a folder without images.
 
     Args:
@@ -175,11 +193,34 @@ def no_images(root: str | Path, listing: Listing) -> DataError:
     return DataError(" ".join(part for part in parts if part))
 
 
-def read_folder(root: str | Path) -> LabelledImages:
+def read_images(root: str | Path, *, exclude: Sequence[str] = ()) -> ImageSource:
+    """Read the images below a folder, without labels.
+
+    Args:
+        root: The folder.
+        exclude: Patterns of files and folders to leave out; see `scan`.
+
+    Returns:
+        The images. Ids are paths below the root, with slashes.
+
+    Raises:
+        DataError: There are no images.
+    """
+    root, listing = Path(root), scan(root, exclude=exclude)
+    if not listing.images:
+        raise no_images(root, listing)
+    warn_of_skipped(root, listing)
+    names = (image.relative_to(root).as_posix() for image in listing.images)
+    return ImageSource(FileImages(listing.images), name_ids(names))
+
+
+def read_folder(root: str | Path, *, exclude: Sequence[str] = ()) -> LabelledImages:
     """Read the labelled images of `root/<class>/.../<image>`.
 
     Args:
         root: The folder that holds the class folders.
+        exclude: Patterns of files and folders to leave out; see `scan`. A class folder that
+            matches one is no class.
 
     Returns:
         The images. Ids are paths below the root, with slashes; classes are in the order of their
@@ -190,14 +231,14 @@ def read_folder(root: str | Path) -> LabelledImages:
             images, or fewer than two classes.
     """
     root = Path(root)
-    listing = scan(root)
+    listing = scan(root, exclude=exclude)
     if not listing.images:
         raise no_images(root, listing)
     parts = [path.relative_to(root).parts for path in listing.images]
-    classes = class_folders(root)
-    _require_classes(root, classes, parts)
+    classes = class_folders(root, exclude=exclude)
+    require_classes(root, classes, parts)
     warn_of_skipped(root, listing)
-    _warn_of_albums(root, classes)
+    warn_of_albums(root, classes)
     number = {name: label for label, name in enumerate(classes)}
     return LabelledImages(
         images=FileImages(listing.images),
@@ -208,8 +249,13 @@ def read_folder(root: str | Path) -> LabelledImages:
     )
 
 
-def _warn_of_albums(root: Path, classes: tuple[str, ...]) -> None:
-    """Warn if the folders look like albums: a model would learn to tell the albums apart."""
+def warn_of_albums(root: str | Path, classes: tuple[str, ...]) -> None:
+    """Warn if the folders look like albums: a model would learn to tell the albums apart.
+
+    Args:
+        root: The folder or address.
+        classes: The names of its folders.
+    """
     albums = [name for name in classes if _ALBUM.search(name)]
     if 2 * len(albums) >= len(classes):
         warnings.warn(
@@ -220,12 +266,27 @@ def _warn_of_albums(root: Path, classes: tuple[str, ...]) -> None:
         )
 
 
-def class_folders(root: Path) -> tuple[str, ...]:
-    """Return the names of the folders in a folder, in order, without hidden ones."""
-    return tuple(sorted(entry.name for entry in _entries(root) if _is_visible_folder(entry)))
+def class_folders(root: Path, *, exclude: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the names of the folders in a folder, in order, without hidden and excluded ones."""
+    rules = _Rules(root, exclude, "all")
+    folders = (entry for entry in _entries(root) if _is_visible_folder(entry))
+    return tuple(sorted(entry.name for entry in folders if not rules.excludes(entry)))
 
 
-def _require_classes(root: Path, classes: tuple[str, ...], parts: list[tuple[str, ...]]) -> None:
+def require_classes(
+    root: str | Path, classes: tuple[str, ...], parts: Sequence[tuple[str, ...]]
+) -> None:
+    """Check that folders can be classes.
+
+    Args:
+        root: The folder or address.
+        classes: The names of its folders.
+        parts: The parts of the path of each image below the root.
+
+    Raises:
+        DataError: There are no folders, images outside of them, folders without images, fewer than
+            two, or folders that look like splits.
+    """
     stray = [part[0] for part in parts if len(part) == 1]
     if not classes:
         raise DataError(
@@ -266,6 +327,29 @@ def _require_folder(root: str | Path) -> Path:
             f"{root} is a file, not a folder. Give the folder that contains the images."
         )
     return root
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether patterns exclude a file.
+
+    Args:
+        name: Its path below the root, with slashes.
+        patterns: As for `scan`.
+
+    Returns:
+        Whether a pattern matches the file or a folder above it.
+
+    Example:
+        >>> matches("cat/small/1.jpg", ["small"]), matches("cat/1.jpg", ["dog/*"])
+        (True, False)
+    """
+    above = [name[:place] for place, letter in enumerate(name) if letter == "/"]
+    for pattern in filter(None, (each.strip("/") for each in patterns)):
+        for path in (*above, name):
+            text = path if "/" in pattern else path.rpartition("/")[2]
+            if fnmatchcase(text, pattern):
+                return True
+    return False
 
 
 class _Rules:

@@ -1,6 +1,7 @@
 """The image formats that are read, and how their files are recognized.
 
-HEIC and HEIF need the extra `heif`. Its library is loaded when the first such file is opened.
+HEIC and HEIF need the extra `heif`, RAW files the extra `raw` (see `raw.py`). Their libraries are
+loaded when the first such file is opened.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from PIL import (
 
 from ..errors import MissingExtraError
 from .headers import TIFF_START
+from .raw import RAW_SUFFIXES, raw_installed
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 _SUFFIXES = "jpg jpeg jpe jfif png apng webp gif bmp tif tiff ppm pgm pbm pnm avif"
@@ -36,7 +38,8 @@ _HEIF_START = re.compile(rb"....ftyp(?:hei[cmsx]|hev[cmsx]|mif1|msf1)", re.DOTAL
 
 def image_suffixes() -> frozenset[str]:
     """Return the file extensions of readable images, in lower case with the dot."""
-    return IMAGE_SUFFIXES | HEIF_SUFFIXES if heif_installed() else IMAGE_SUFFIXES
+    heif = HEIF_SUFFIXES if heif_installed() else frozenset()
+    return IMAGE_SUFFIXES | heif | (RAW_SUFFIXES if raw_installed() else frozenset())
 
 
 def heif_installed() -> bool:

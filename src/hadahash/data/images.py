@@ -3,7 +3,8 @@
 This is the only module that opens images. The result is what an image viewer shows:
 
 - EXIF orientation is applied; damaged EXIF is ignored;
-- of an animation the first frame is used, of a file with many pages the first page;
+- of an animation the first frame is used, of a file with many pages the first page, of a RAW file
+  the preview;
 - colors become 8-bit RGB as `colors.to_rgb` describes.
 
 A large JPEG of which only a small square is needed is decoded at 1/2, 1/4 or 1/8 of its size, by
@@ -44,6 +45,7 @@ from ..errors import (
 from .colors import to_rgb
 from .formats import FORMATS, formats_for, is_known_start
 from .headers import block_claims_too_much, count_scans, guard_tags
+from .raw import developed
 from .squares import Reduced, enough_for
 
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
@@ -233,19 +235,20 @@ def _name(source: ImageInput) -> str:
 @contextmanager
 def _opened(source: ImageInput, name: str, limits: ImageLimits) -> Iterator[BinaryIO]:
     """The source as a seekable file; a stream is read into memory, up to the limit."""
-    if isinstance(source, bytes):
-        yield io.BytesIO(source)
-        return
     try:
-        if isinstance(source, (str, Path)):
+        if isinstance(source, bytes):
+            file: BinaryIO = io.BytesIO(source)
+        elif isinstance(source, (str, Path)):
             _require_regular(source, name)
-            file: BinaryIO = Path(source).open("rb")  # noqa: SIM115 (closed below)
+            file = Path(source).open("rb")  # noqa: SIM115 (closed below)
         else:
             file = io.BytesIO(source.read(limits.max_bytes + 1))
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name, or a closed stream
         raise UnreadableImage(name, _reason(error)) from error
     with file:
-        yield file
+        with _typed_errors(name, b"RAW"):
+            image = developed(file, name, max_bytes=limits.max_bytes, max_pixels=limits.max_pixels)
+        yield image
 
 
 def _require_regular(path: str | Path, name: str) -> None:

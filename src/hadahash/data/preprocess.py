@@ -1,8 +1,8 @@
-"""From stored squares to network input, in whole batches on the device.
+"""How images become network input: the settings, and how they are chosen.
 
-Every image is first resized to a square of `side` pixels on the CPU (`images.shrink_to_square`)
-and kept as uint8. The rest is one bilinear resampling on the device: `center_view` when encoding,
-`augment.augment` when training.
+Every image is first resized to a square of `side` pixels on the CPU (`squares.shrink_to_square`)
+and kept as uint8. The rest is one bilinear resampling on the device: `views.center_view` when
+encoding, `augment.augment` when training.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
 
 from ..errors import ImageError, UsageError
 from .base import ArrayImages, FileImages, Images, MemoryImages
 from .embeddings import are_embeddings
 from .images import image_size
+from .remote import RemoteImages
 
 if TYPE_CHECKING:
     from ..config import InputConfig
@@ -78,43 +76,6 @@ def choose_preprocess(images: Images, backbone_size: int, config: InputConfig) -
     return Preprocess(side, size, train_size, crop, config.fit, config.mirror)
 
 
-def center_view(pixels: Tensor, preprocess: Preprocess) -> Tensor:
-    """Resample the central part of each square, as encoding does.
-
-    Args:
-        pixels: uint8 (n, 3, side, side).
-        preprocess: Part of the square and size of the result.
-
-    Returns:
-        float32 (n, 3, size, size) in [0, 255].
-    """
-    if preprocess.crop == 1.0 and pixels.shape[-1] == preprocess.size:
-        return pixels.float()
-    box = torch.tensor([0.0, 0.0, preprocess.crop, preprocess.crop], device=pixels.device)
-    return resample(pixels, box.expand(len(pixels), 4), preprocess.size)
-
-
-def resample(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Resample one box of each image, bilinearly.
-
-    Args:
-        pixels: uint8 (n, 3, side, side).
-        boxes: float32 (n, 4): center x, center y, half width and half height, in units where the
-            square is [-1, 1]. A negative half width mirrors.
-        size: Side of the result in pixels.
-
-    Returns:
-        float32 (n, 3, size, size) in [0, 255].
-    """
-    x, y, half_width, half_height = boxes.unbind(dim=1)
-    zero = torch.zeros_like(x)
-    theta = torch.stack([half_width, zero, x, zero, half_height, y], dim=1).view(-1, 2, 3)
-    grid = F.affine_grid(theta, [len(pixels), 3, size, size], align_corners=False)
-    return F.grid_sample(
-        pixels.float(), grid, mode="bilinear", padding_mode="reflection", align_corners=False
-    )
-
-
 def _typical_side(images: Images) -> int:
     """The median short side of a sample of the images."""
     if isinstance(images, ArrayImages):
@@ -129,6 +90,8 @@ def _short_sides(images: Images, rows: Iterable[int]) -> Iterable[int]:
             item = images.items[row] if isinstance(images, MemoryImages) else None
             if isinstance(images, FileImages):
                 yield min(image_size(images.paths[row]))
+            elif isinstance(images, RemoteImages):
+                yield min(images.image_size(row))
             elif isinstance(item, bytes):
                 yield min(image_size(item))
             else:

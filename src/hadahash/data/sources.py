@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,11 @@ from .base import (
 from .datasets import DATASETS, DatasetInfo, list_datasets
 from .embedding_files import is_embedding_file, open_embeddings, read_values
 from .embeddings import as_embeddings
-from .folder import no_images, read_folder, scan, warn_of_skipped
+from .folder import read_folder, read_images
 from .labels import Labels
 from .pixels import ACCEPTED, as_pixels, is_item, is_tensor, one_image
+from .remote import is_address, is_stored, read_addresses, read_stored
+from .remote import read_images as read_stored_images
 from .table import is_table, read_paths, read_table, table_protocol
 
 
@@ -44,7 +46,8 @@ def as_images(source: Any) -> ImageSource:
 
     Args:
         source: A path to an image file, a folder (searched recursively) or a table (.csv, .tsv,
-            .parquet); the name of a data set ("cifar10"); a list, tuple, generator or array of
+            .parquet); an address ("s3://bucket/photos"), a .zip or .tar file, or a .parquet file
+            with images; the name of a data set ("cifar10"); a list, tuple, generator or array of
             paths; a PIL image, the bytes of an image file or the open file, an array (h, w, 3), or
             a list of any of these; an array (n, h, w, 3); a torch tensor (n, 3, h, w) or
             (n, h, w, 3); or an `ImageSource` or `LabelledImages`. Pixels are uint8, or floats in
@@ -208,6 +211,9 @@ def find_dataset(spec: str | Path) -> DatasetInfo:
     """
     if isinstance(spec, str) and spec in DATASETS:
         return DATASETS.get(spec)
+    if is_stored(spec):
+        name = PurePosixPath(str(spec)).stem.rstrip("*-") or "images"
+        return DatasetInfo(name, "holdout", None, read_stored, _at(spec))
     path = Path(spec)
     if is_embedding_file(path):
         return DatasetInfo(path.stem, "holdout", None, read_embeddings, _at(path))
@@ -248,7 +254,7 @@ def open_dataset(
     return entry.read(entry.locate(root, download=download, info=info))
 
 
-def _at(path: Path) -> Callable[..., Path]:
+def _at(path: str | Path) -> Callable[..., Any]:
     return lambda root=None, **options: path
 
 
@@ -263,9 +269,11 @@ def _as_path(path: str | os.PathLike[str]) -> str | Path:
 
 
 def _from_path(source: str | os.PathLike[str]) -> ImageSource:
-    path = Path(source)
     if isinstance(source, str) and source in DATASETS:
         return open_dataset(source).source
+    if is_stored(source):
+        return read_stored_images(source)
+    path = Path(source)
     if is_embedding_file(path):
         return open_embeddings(path)
     if is_table(path):
@@ -279,16 +287,15 @@ def _from_path(source: str | os.PathLike[str]) -> ImageSource:
         raise DataError(f"Cannot read {path}: {reason}. Check the path.") from error
     if not is_folder:
         return ImageSource(FileImages([path]), name_ids([path.name]))
-    listing = scan(path)
-    if not listing.images:
-        raise no_images(path, listing)
-    warn_of_skipped(path, listing)
-    names = (image.relative_to(path).as_posix() for image in listing.images)
-    return ImageSource(FileImages(listing.images), name_ids(names))
+    return read_images(path)
 
 
 def _from_items(items: list[Any]) -> ImageSource:
     paths = [isinstance(item, (str, os.PathLike)) for item in items]
+    if all(paths) and any(map(is_address, items)):
+        if not all(map(is_address, items)):
+            raise UsageError("A list must contain either addresses or local paths, not both.")
+        return read_addresses(items)
     if all(paths):
         names = (os.fspath(item) for item in items)
         return ImageSource(FileImages([Path(item) for item in items]), name_ids(names))

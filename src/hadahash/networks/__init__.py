@@ -1,6 +1,7 @@
 """Networks: backbones from pixels to features, and the layers from features to values."""
 
-from .backbones import EMBEDDINGS, Backbone, GivenFeatures, build_backbone, list_backbones
+from ..config import EMBEDDINGS
+from .backbones import Backbone, GivenFeatures, build_backbone, list_backbones
 from .heads import HashHead
 from .initialization import SkipInitialization
 

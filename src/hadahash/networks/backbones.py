@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..config import EMBEDDINGS
 from ..errors import DataError, UsageError, unknown
 from .initialization import SkipInitialization
 from .weights import LITE_MODELS, lite_weights, load_weights
 
-EMBEDDINGS = "embeddings"  # name of the backbone of models on given vectors
 _LITE_SIZES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientnet_lite2": 260}
 _IMAGENET_MEAN, _IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 # Networks of torchvision with auxiliary classifiers, and the names of those.

@@ -16,13 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..building import backbone_key, initial_backbone
+from ..building import initial_backbone
+from ..config import backbone_key
 from ..data import LabelledImages, Split
 from ..data.alterations import ALTERATIONS, AlteredImages
 from ..data.decode import decode
-from ..data.preprocess import center_view
-from ..encoding import backbone_kernels
+from ..data.views import center_view
 from ..model import HashModel
+from ..runtime.torch import backbone_kernels
 from .content import BITS, SAMPLE, Projection, fit_projection
 
 _BATCH = 1000

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..building import backbone_key
 from ..codes import Codes
+from ..config import backbone_key
 from ..data.decode import to_skipped
 from ..data.sources import ImageSource
 from ..encoding import FeatureCache, Progress
@@ -82,7 +82,7 @@ def encode_images(
             original = features.values
         if original is not None:
             chosen = np.flatnonzero(np.isin(features.rows, wanted))
-            kept.append(original[chosen].numpy())
+            kept.append(original[chosen])
             places.append(chosen + done)
         done += len(part.rows)
     sampled = Sampled(np.concatenate(places), np.concatenate(kept)) if kept else None

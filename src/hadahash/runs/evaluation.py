@@ -16,6 +16,7 @@ from ..data import LabelledImages, find_dataset
 from ..data.datasets import DATASETS
 from ..data.embeddings import Embeddings
 from ..data.labels import Labels
+from ..data.remote import is_address, is_stored
 from ..data.sources import ImageSource
 from ..encoding import FeatureCache, Progress
 from ..errors import DataError, StorageError, UsageError, unknown
@@ -114,8 +115,13 @@ def evaluate_run(
 
 def _open(spec: str, root: str | None, record: dict[str, Any]) -> LabelledImages:
     """Open the data set of a run."""
-    labels, array = record.get("labels"), record.get("array")
-    return DataSpec(spec, root or record.get("root"), labels=labels, array=array).open()
+    return DataSpec(
+        spec,
+        root or record.get("root"),
+        labels=record.get("labels"),
+        array=record.get("array"),
+        exclude=tuple(record.get("exclude", ())),
+    ).open()
 
 
 def _encode(
@@ -193,16 +199,20 @@ def find_run_data(folder: RunDir, record: dict[str, Any]) -> str:
         DataError: The data have moved.
     """
     spec, relative = str(record["data"]), record.get("data_from_run")
-    if spec in DATASETS:
+    if spec in DATASETS or is_address(spec):
         return spec
     places = [record.get("data_path"), folder.path / relative if relative else None, spec]
-    found = next((str(place) for place in places if place and Path(place).exists()), None)
+    found = next((str(place) for place in places if place and _is_there(place)), None)
     if found is None:
         raise DataError(
             f"The images of {folder.path} are no longer at {record.get('data_path') or spec}. "
             "Pass their new location with --data."
         )
     return found
+
+
+def _is_there(place: str | Path) -> bool:
+    return Path(place).exists() or is_stored(place)  # it may be a pattern of files
 
 
 def _check_data(

@@ -12,9 +12,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from .. import files
-from ..data import LabelledImages, Split, find_dataset, open_dataset
+from ..data import LabelledImages, Split, find_dataset, open_dataset, read_folder
 from ..data.base import ArrayImages, FileImages, MemoryImages
 from ..data.datasets import DATASETS
+from ..data.remote import is_address
 from ..data.sources import read_embeddings
 from ..environment import command_line, source_revision, versions
 from ..errors import StorageError
@@ -36,6 +37,7 @@ class DataSpec:
         validation: Fraction of the training images held out for choosing settings.
         labels: Labels of a file of embeddings: a file, or a column or array of it.
         array: Array or column of a file of embeddings.
+        exclude: Patterns of files of a folder that are left out.
     """
 
     data: str
@@ -44,9 +46,12 @@ class DataSpec:
     validation: float = 0.0
     labels: str | None = None
     array: str | None = None
+    exclude: tuple[str, ...] = ()
 
     def open(self, **options: Any) -> LabelledImages:
         """Open the data set; see `open_dataset` for the options."""
+        if self.exclude:
+            return read_folder(self.data, exclude=self.exclude)
         if self.labels is None:
             return open_dataset(self.data, self.root, **options)
         return read_embeddings(self.data, self.labels, array=self.array)
@@ -55,6 +60,10 @@ class DataSpec:
         require(
             0 <= self.validation < 1,
             f"validation must be >= 0 and < 1 (a fraction), got {self.validation}.",
+        )
+        require(
+            not self.exclude or not (self.data in DATASETS or Path(self.data).is_file()),
+            f"exclude applies to a folder of images, got {self.data}.",
         )
 
 
@@ -121,7 +130,9 @@ def _data_location(spec: DataSpec, out: Path) -> dict[str, Any]:
         is_file = Path(spec.labels).is_file()
         labels = str(Path(spec.labels).absolute()) if is_file else spec.labels
         location |= {"labels": labels, "array": spec.array}
-    if spec.data in DATASETS:
+    if spec.exclude:
+        location["exclude"] = list(spec.exclude)
+    if spec.data in DATASETS or is_address(spec.data):
         return location
     relative = os.path.relpath(os.path.realpath(spec.data), os.path.realpath(out))
     return location | {"data_path": str(Path(spec.data).absolute()), "data_from_run": relative}

@@ -1,0 +1,129 @@
+"""The interface of a runtime: pixels to features, features to values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.preprocess import Preprocess
+from ..outputs import Floats, relaxed_values
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Pixels = NDArray[np.uint8]
+
+
+class HeadValues(NamedTuple):
+    """What follows from features.
+
+    Attributes:
+        values: float32 (n, bits). A bit is 1 where its value is >= 0.
+        content: float32 (n, content bits); None without content bits.
+        scores: float32 (n, classes), before softmax; None if they were not asked for, or if the
+            method has no classifier.
+    """
+
+    values: Floats
+    content: Floats | None = None
+    scores: Floats | None = None
+
+
+class Runtime(Protocol):
+    """Runs a network. Arrays in, arrays out."""
+
+    @property
+    def name(self) -> str:
+        """Name of the runtime: "torch" or "onnx"."""
+
+    @property
+    def device(self) -> str:
+        """Kind of the device: "cpu" or "cuda"."""
+
+    @property
+    def backbone(self) -> str:
+        """Name of the backbone; "embeddings" for a model on given vectors."""
+
+    @property
+    def width(self) -> int:
+        """Number of features of an image."""
+
+    @property
+    def bits(self) -> int:
+        """Code length."""
+
+    @property
+    def has_original(self) -> bool:
+        """Whether content bits take the features of a second, original backbone."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Identifies the projection to content bits; None without content bits."""
+
+    def features(self, pixels: Pixels) -> tuple[Floats, Floats | None]:
+        """Compute features.
+
+        Args:
+            pixels: uint8 (n, 3, side, side).
+
+        Returns:
+            float32 (n, d), and those of the original backbone if `has_original`.
+        """
+
+    def head(self, features: Floats, original: Floats | None, *, scores: bool) -> HeadValues:
+        """Compute values from features.
+
+        Args:
+            features: float32 (n, d).
+            original: Features of the original backbone if `has_original`.
+            scores: Also compute the scores of the classifier.
+
+        Returns:
+            Values, content values and scores.
+        """
+
+    def relaxed(self, values: Floats) -> Floats:
+        """Map values (n, bits) to the continuous code that the method's loss sees."""
+
+    def codewords(self) -> NDArray[np.int8] | None:
+        """Return the codewords of the classes, int8 (C, bits) of -1 and +1, if there are any."""
+
+    def feature_facts(self) -> tuple[object, ...]:
+        """Return what determines features; its `repr` is the key of the cache on disk."""
+
+    def prefix(self, bits: int) -> Self:
+        """Return a runtime that computes the first bits only; it shares all weights."""
+
+
+def runtime_of(network: Any, preprocess: Preprocess, precision: str) -> Runtime:
+    """Return the runtime of a network.
+
+    Args:
+        network: A `networks.hash_network.HashNetwork`, or a network that is a runtime itself.
+        preprocess: How images become its input.
+        precision: Precision of the backbone on a GPU.
+
+    Returns:
+        The runtime.
+    """
+    if hasattr(network, "feature_facts"):
+        return cast(Runtime, network)
+    from .torch import TorchRuntime
+
+    return TorchRuntime(network, preprocess, precision)
+
+
+def bounded_relaxed(runtime: Runtime, values: Floats) -> Floats:
+    """The continuous codes of a network in [-1, 1], for real-valued queries.
+
+    Args:
+        runtime: Runs the network.
+        values: Its values (n, bits), before the method's activation.
+
+    Returns:
+        float32 (n, bits); the signs are those of `values`.
+    """
+    clamp = runtime.codewords() is not None
+    return relaxed_values(values, runtime.relaxed(values), clamp=clamp)

@@ -1,0 +1,184 @@
+"""Run a network with torch, on a CPU or a GPU."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..data.preprocess import Preprocess
+from ..data.views import center_view
+from ..networks import Backbone
+from ..networks.hash_network import HashNetwork
+from ..outputs import Floats
+from .base import HeadValues, Pixels
+
+
+@dataclass(frozen=True, eq=False)
+class TorchRuntime:
+    """Runs a network with torch.
+
+    Attributes:
+        network: The network.
+        preprocess: How squares become its input.
+        precision: Precision of the backbone on a GPU, "bf16" or "fp32"; a CPU always uses fp32.
+    """
+
+    network: HashNetwork
+    preprocess: Preprocess
+    precision: str = "fp32"
+    name = "torch"
+
+    @property
+    def device(self) -> str:
+        """Kind of the device: "cpu" or "cuda"."""
+        return self.network.device.type
+
+    @property
+    def backbone(self) -> str:
+        """Name of the backbone."""
+        return self.network.backbone.name
+
+    @property
+    def width(self) -> int:
+        """Number of features of an image."""
+        return self.network.backbone.features
+
+    @property
+    def bits(self) -> int:
+        """Code length."""
+        return self.network.bits
+
+    @property
+    def has_original(self) -> bool:
+        """Whether content bits take the features of a second, original backbone."""
+        content = self.network.content
+        return content is not None and content.backbone is not None
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Identifies the projection to content bits; None without content bits."""
+        content = self.network.content
+        return None if content is None else content.projection.fingerprint
+
+    def features(self, pixels: Pixels) -> tuple[Floats, Floats | None]:
+        """Compute features; the batch is halved if memory runs out.
+
+        Args:
+            pixels: uint8 (n, 3, side, side).
+
+        Returns:
+            float32 (n, d), and those of the original backbone if `has_original`.
+        """
+        self.network.eval()
+        own, original = self._forward(torch.from_numpy(pixels))
+        return own.numpy(), None if original is None else original.numpy()
+
+    def head(self, features: Floats, original: Floats | None, *, scores: bool) -> HeadValues:
+        """Compute values from features.
+
+        Args:
+            features: float32 (n, d).
+            original: Features of the original backbone if `has_original`.
+            scores: Also compute the scores of the classifier.
+
+        Returns:
+            Values, content values and scores.
+        """
+        network, content, found = self.network, None, None
+        network.eval()
+        with torch.inference_mode():
+            own = torch.from_numpy(features).to(network.device)
+            values = network.values(own) if len(own) else own.new_empty(0, network.bits)
+            if network.content is not None:
+                other = own if original is None else torch.from_numpy(original).to(own.device)
+                content = _array(network.content.projection.values(other))
+            if scores:
+                found = network.class_scores(own)
+        return HeadValues(_array(values), content, None if found is None else _array(found))
+
+    def relaxed(self, values: Floats) -> Floats:
+        """Map values (n, bits) to the continuous code that the method's loss sees."""
+        with torch.inference_mode():
+            given = torch.from_numpy(values).to(self.network.device)
+            return _array(self.network.relaxed(given).float())
+
+    def codewords(self) -> NDArray[np.int8] | None:
+        """Return the codewords of the classes, int8 (C, bits) of -1 and +1, if there are any."""
+        words = self.network.codewords()
+        return None if words is None else words.sign().to(torch.int8).cpu().numpy()
+
+    def feature_facts(self) -> tuple[object, ...]:
+        """Return what determines features; its `repr` is the key of the cache on disk."""
+        content = self.network.content
+        backbones = [self.network.backbone, content and content.backbone]
+        digests = [None if each is None else weights_digest(each) for each in backbones]
+        device = self.device
+        return (*digests, self.preprocess, device, device == "cuda" and self.precision)
+
+    def prefix(self, bits: int) -> TorchRuntime:
+        """Return a runtime that computes the first bits only; it shares all weights."""
+        return replace(self, network=self.network.prefix(bits))
+
+    def _forward(self, pixels: Tensor) -> tuple[Tensor, Tensor | None]:
+        content = self.network.content
+        try:
+            with torch.inference_mode(), backbone_kernels(self.network.device, self.precision):
+                view = center_view(pixels.to(self.network.device), self.preprocess)
+                own = self._run(self.network.backbone, view)
+                if content is None or content.backbone is None:
+                    return own, None
+                return own, self._run(content.backbone, view)
+        except torch.cuda.OutOfMemoryError:
+            if len(pixels) == 1:
+                raise
+        torch.cuda.empty_cache()
+        half = len(pixels) // 2
+        parts = [self._forward(pixels[:half]), self._forward(pixels[half:])]
+        original = [part[1] for part in parts if part[1] is not None]
+        return torch.cat([part[0] for part in parts]), torch.cat(original) if original else None
+
+    def _run(self, backbone: Backbone, view: Tensor) -> Tensor:
+        """The features of a batch, averaged with those of its mirror images if so set."""
+        features: Tensor = backbone(view)
+        if self.preprocess.mirror:
+            features = (features + backbone(view.flip(-1))) / 2
+        return features.float().cpu()
+
+
+def _array(tensor: Tensor) -> Floats:
+    return cast("Floats", tensor.cpu().numpy())
+
+
+def weights_digest(module: nn.Module) -> str:
+    """Return a sha256 that changes with any weight of a module.
+
+    Args:
+        module: The module.
+
+    Returns:
+        The digest in hexadecimal.
+    """
+    digest = hashlib.sha256(type(module).__name__.encode())
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def backbone_kernels(device: torch.device, precision: str) -> Iterator[None]:
+    """Autocast to bfloat16 and the fastest convolutions on a GPU; nothing on a CPU."""
+    on_gpu = device.type == "cuda"
+    with (
+        torch.autocast(device.type, torch.bfloat16, enabled=on_gpu and precision == "bf16"),
+        torch.backends.cudnn.flags(enabled=True, benchmark=on_gpu),
+    ):
+        yield
