@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 # Before torch is imported: its threads would spin while waiting and slow each other down on a busy
 # machine.
@@ -10,11 +11,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HADAHASH_FEATURE_CACHE"] = "off"  # tests compute what they count
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from milvus_process import MilvusProcess, why_not
 from numpy.typing import NDArray
 from toys import make_toy, tiny_hasher, write_folder
 
@@ -79,6 +82,19 @@ def configuration(tmp_path_factory: pytest.TempPathFactory) -> None:
 def milvus(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where the index engine "milvus" finds a server, which starts with the first request."""
     os.environ["HADAHASH_MILVUS_URI"] = str(tmp_path_factory.mktemp("milvus") / "test.db")
+
+
+@pytest.fixture(scope="session")
+def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusProcess]:
+    """A real Milvus server, shared by all tests that do not stop it."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    server = MilvusProcess(tmp_path_factory.mktemp("milvus-server"))
+    server.start()
+    yield server
+    server.kill()
+    shutil.rmtree(server.folder, ignore_errors=True)  # 500 MB
 
 
 @pytest.fixture

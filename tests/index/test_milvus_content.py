@@ -31,18 +31,23 @@ def two_part(rng, n, ranking, content_bits=40, ids=None):
 @pytest.mark.parametrize("bits", [8, 12, 64])
 @pytest.mark.parametrize("content_bits", [0, 5, 128])
 @pytest.mark.parametrize("weight", [1, 2, 5])
-def test_the_fields_of_an_item(rng, bits, content_bits, weight):
+@pytest.mark.parametrize("text", [False, True])
+def test_the_fields_of_an_item(rng, bits, content_bits, weight, text):
     values = rng.standard_normal((7, bits)), rng.standard_normal((7, content_bits or 1))
     codes = Codes(pack(values[0]), bits, np.arange(7) * 2)
     if content_bits:
         codes = Codes(codes.packed, bits, codes.ids, (), pack(values[1]), content_bits)
-    layout = Layout(bits, content_bits, weight)
+    layout = Layout(bits, content_bits, weight, text)
     rows = layout.encode(codes)
+    assert all(sorted(row) == sorted(layout.fields) for row in rows)
     assert all(
         len(row[name]) == -(-size // 8) for row in rows for name, size in layout.vectors.items()
     )
     for form in (lambda value: value, lambda value: [value]):  # servers return either
-        stored = [{name: form(value) for name, value in row.items()} for row in rows]
+        stored = [
+            {name: form(value) if name in layout.vectors else value for name, value in row.items()}
+            for row in rows
+        ]
         again = layout.decode(stored, codes.ids)
         assert (
             np.array_equal(again.packed, codes.packed) and again.ids.tolist() == codes.ids.tolist()
@@ -57,7 +62,7 @@ def test_the_second_field_has_the_weighted_distance(rng, ranking):
     query = codes[:1].repeated(3)
     expected = 3 * hamming(codes.packed[:1], codes.packed)[0]
     expected = expected + hamming(codes.content[:1], codes.content)[0]
-    answer = index._server.call(
+    answer = index.server.call(
         "search", data=[query.packed[0].tobytes()], anns_field="both", limit=60
     )
     found = {hit["id"]: round(hit["distance"]) for hit in answer[0]}
@@ -101,17 +106,21 @@ def test_an_existing_collection_must_have_the_same_content(rng, ranking):
     plain.drop()
 
 
-def test_a_server_with_one_vector_field_refuses_content(rng, ranking, monkeypatch):
+def test_a_server_with_one_vector_field_has_content_as_text(rng, ranking, monkeypatch):
     call = milvus_layout.MilvusServer.call
 
     def one_field(self, method, *arguments, **options):
-        if method == "create_collection" and len(options["schema"].fields) > 3:
+        if method == "create_collection" and "both" in str(options["schema"]):
             raise StorageError("multiple vector fields are not supported")
         return call(self, method, *arguments, **options)
 
     monkeypatch.setattr(milvus_layout.MilvusServer, "call", one_field)
-    codes = two_part(rng, 5, ranking)
-    with pytest.raises(StorageError, match="does not store two vectors per item") as caught:
-        Index.build(codes, engine="milvus")
-    assert one_line(caught.value) and "class_codes()" in str(caught.value)
-    Index.build(codes.class_codes(), engine="milvus").drop()
+    codes = two_part(rng, 90, ranking)
+    index = Index.build(codes, engine="milvus", ranking=ranking, collection="as_text")
+    assert index._layout.fields == ["code", "content"]
+    queries = Queries(rng.uniform(-1, 1, (3, 64)), content=rng.standard_normal((3, 40)))
+    for rank in ("class", "photo"):
+        check_ranked(index, codes, queries, 7, rank=rank)
+    opened = Index.build(codes[:0], engine="milvus", ranking=ranking, collection="as_text")
+    assert np.array_equal(opened.codes().content, codes.content)
+    index.drop()

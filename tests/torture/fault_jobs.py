@@ -23,9 +23,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-
 from disk_replay import crash_states, read_log
 from fault_work import JOBS
 from trials import Lost, is_long

@@ -184,11 +184,10 @@ def in_a_child(function: Callable[..., str], *arguments: Any) -> str:
 def _photos() -> Path:
     import tempfile
 
+    import pytest
     import toys
 
-    import hadahash.building
-
-    hadahash.building.build_backbone = toys.smallest_backbone
+    toys.use_smallest_backbone(pytest.MonkeyPatch())
     return toys.write_folder(Path(tempfile.mkdtemp()) / "photos", *toys.make_toy(48, seed=2))
 
 

@@ -57,7 +57,8 @@ def scratch(tmp_path):
 
 
 def outcomes(shim, *arguments):
-    environment = os.environ | {"LD_PRELOAD": str(shim)}
+    modules = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"LD_PRELOAD": str(shim), "PYTHONPATH": modules}
     command = [sys.executable, str(HERE / "fault_jobs.py"), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines()]

@@ -86,6 +86,17 @@ class Engine(ABC):
         """Options with which `Index.build` makes an index to take the place of this one."""
         return {}
 
+    def pin(self) -> bool:
+        """Replace a name that another program can switch, as an alias, by what it means now.
+
+        Returns:
+            Whether there was one; then save the index.
+        """
+        return False
+
+    def made_current(self) -> None:  # noqa: B027 - most engines have nothing to do
+        """Tell a server that this is the current revision, after a switch. Idempotent."""
+
     def drop(self) -> None:  # noqa: B027 - most engines have nothing to remove
         """Remove the codes, if they are not in the folder."""
 

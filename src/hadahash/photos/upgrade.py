@@ -128,6 +128,7 @@ def upgrade(
     model = HashModel.load(run, device=options.device)
     model = model if options.bits is None else model.prefix(options.bits)
     if live.meta.get("model") is not None and _made_by(model, live):
+        live.made_current()
         raise UsageError(f"{folder} already has the codes of {run}.")
     recorded = MODEL if Path(run).resolve() == (folder / MODEL).resolve() else run
     return _Upgrade(folder, model, recorded, options, bar, info).apply()
@@ -230,6 +231,8 @@ class _Upgrade:
     def apply(self) -> UpgradeSummary:
         with locked(self._folder / STAGE):
             live = Index.open(self._folder)
+            if live.pin():
+                live.save(self._folder)
             was = live.meta.get("model")
             originals = self._originals(live)
             stage = Staging(self._folder, self._open(live), self._model, originals)
@@ -325,6 +328,7 @@ class _Upgrade:
             keep(self._folder, live, stage)
             if revisions.switch(self._folder, revisions.opened_generation(live)):
                 clean(self._folder)
+                Index.open(self._folder).made_current()
                 for index in replaced:
                     index.drop()
                 return

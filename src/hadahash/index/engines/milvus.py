@@ -12,12 +12,9 @@ error, `update` with the same items leads to the same state.
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +41,19 @@ from ..query import Hits, SearchRequest
 from ..storage.folder import MANIFEST, IndexFolder, IndexState, LoadedIndex, SavedRevision
 from ..walk import walk_ranked
 from . import milvus_search
+from .milvus_alias import next_name, switch_alias, without_alias
 from .milvus_client import MilvusServer, MilvusSettings, read_settings
+from .milvus_collection import Found, check_bits, check_same_model, find_collection
 from .milvus_filter import (
     decode_id,
     decode_item,
     encode_item,
     expressions,
+    id_after,
     id_chunks,
     id_in,
 )
-from .milvus_layout import BOTH, CODE, Layout, create_collection
+from .milvus_layout import BOTH, CODE, TEXT, Layout, create_collection, finish_collection
 
 _MOST_SEEDS = 1000  # items that a ranked search begins with
 _META = "milvus"  # the key of `meta` in the manifest that names the server
@@ -69,6 +69,7 @@ class MilvusIndex(Index):
         settings: Server, collection and options. `index_type` and `lists` are those of the
             collection, after its first use.
         codewords: Packed codewords, or None. They are stored in the folder.
+        server: The connection; `server.collection` is the collection in use.
     """
 
     engine = "milvus"
@@ -87,9 +88,10 @@ class MilvusIndex(Index):
         super().__init__()
         self.bits, self.codewords, self.settings = bits, codewords, settings
         self.meta: dict[str, Any] = {}
-        self._server = MilvusServer(settings)
+        self.server = MilvusServer(settings)
         self._stored_type: type[Id] | None = None  # None until the collection is known to exist
         self._class_weight: int | None = None  # of the collection; None until it is known
+        self._text = False  # whether the collection has content bits as text
         self._revision: SavedRevision | None = None
 
     @classmethod
@@ -130,12 +132,17 @@ class MilvusIndex(Index):
 
     def next_options(self) -> dict[str, Any]:
         """The same server and settings, and a collection that does not exist yet."""
-        base = re.sub(r"_v\d+$", "", self.settings.collection)
-        for number in count(2):
-            name = f"{base}_v{number}"
-            if name != self.settings.collection and not self._server.has(name):
-                break
-        return {**self.settings.stored, "collection": name}
+        return {**self.settings.stored, "collection": next_name(self.server)}
+
+    def pin(self) -> bool:
+        """Replace an alias by the collection that it names; see `Engine.pin`."""
+        before, self.settings = self.settings, without_alias(self.server)
+        return self.settings != before
+
+    def made_current(self) -> None:
+        """Let the alias name this collection; see `Engine.made_current`."""
+        if self.settings.alias and self._exists():
+            switch_alias(self.server, self.settings.alias, self.settings.collection)
 
     def verify(self) -> None:
         """Check that the collection exists and is compatible; the server checks its own files.
@@ -143,6 +150,7 @@ class MilvusIndex(Index):
         Raises:
             StorageError: There is no such collection.
         """
+        self.refresh()
         if not self._exists():
             raise StorageError(
                 f"Milvus at {self.settings.uri} has no collection '{self.settings.collection}'."
@@ -152,67 +160,73 @@ class MilvusIndex(Index):
         """Remove the collection with all its items from the server.
 
         Raises:
+            UsageError: An alias names the collection.
             StorageError: The server refuses, or cannot be reached.
         """
         with self._writing:
-            if self._exists():
-                self._server.call("drop_collection")
-            self._stored_type = None
+            found = find_collection(self.server, self.server.collection)
+            if found is not None and found.aliases:
+                raise UsageError(
+                    f"The alias '{found.aliases[0]}' names the collection '{found.name}'. "
+                    "Switch it to another collection before drop()."
+                )
+            if found is not None:
+                self.server.call("drop_collection")
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Forget what is known about the collection, and follow its alias at the next call."""
+        with self._writing:
+            self._stored_type, self._class_weight, self._text = None, None, False
+            self.server.collection = self.settings.collection
 
     def close(self) -> None:
         """Close the connection to the server. The next call opens a new one."""
-        self._server.close()
+        self.server.close()
 
     # ---- the collection --------------------------------------------------------------------------
 
     def _exists(self) -> bool:
         """Whether the collection exists. It is checked once; an incompatible one is an error."""
-        if self._stored_type is None and self._server.call("has_collection"):
-            found = self._server.call("describe_collection")
-            types = {each["name"]: each["type"].name for each in found["fields"]}
-            try:
-                about = json.loads(found["description"])
-                bits = about["hadahash bits"]
-            except (ValueError, KeyError, TypeError):
-                bits = None
-            name = f"The collection '{self.settings.collection}' at {self.settings.uri}"
-            if bits is None or not {"id", "code", "item"} <= set(types):
-                raise UsageError(
-                    f"{name} was not created by hadahash. Choose another name with collection=..."
-                )
-            if bits != self.bits:
-                raise UsageError(f"{name} contains codes of {bits} bits, got {self.bits} bits.")
-            content_bits = about.get("content_bits", 0)
-            if content_bits != self.content_bits:
-                raise UsageError(
-                    f"{name} contains codes with {content_bits or 'no'} content bits, got "
-                    f"{self.content_bits or 'none'}. Choose another name with collection=..."
-                )
-            self._class_weight = about.get("class_weight")
-            self._use_index_of_collection(about)
-            self._server.call("load_collection")
-            self._stored_type = int if types["id"] == "INT64" else str
+        if self._stored_type is None:
+            found = find_collection(self.server, self.settings.collection)
+            if found is not None:
+                self._use(found)
         return self._stored_type is not None
+
+    def _use(self, found: Found) -> None:
+        """Take up an existing collection, as it was created, and load it."""
+        check_bits(self.server, found, self.bits, self.content_bits)
+        check_same_model(self.server, found, self.meta.get("model"))
+        self.server.collection = found.name
+        self._class_weight = found.about.get("class_weight")
+        self._text = TEXT in found.fields
+        self._use_index_of_collection(found.about)
+        finish_collection(self.server, self.settings, self._layout)
+        self._stored_type = found.id_type
 
     def _use_index_of_collection(self, about: dict[str, Any]) -> None:
         """Take index type and lists from the collection: searches rely on them to be exact."""
         if "index_type" not in about:  # version 0.1 did not store them
-            found = self._server.call("describe_index", index_name="code") or {}
+            found = self.server.call("describe_index", index_name="code") or {}
             about = {"index_type": found.get("index_type"), "lists": found.get("nlist")}
         lists = int(about.get("lists") or self.settings.lists)
         index_type = about["index_type"] or self.settings.index_type
         self.settings = replace(self.settings, index_type=index_type, lists=lists)
 
     def _make_collection(self, id_type: type[Id]) -> None:
-        create_collection(self._server, self.settings, self._layout, id_type)
-        self._stored_type = id_type
+        """Create the collection, unless another process has just created it, maybe differently."""
+        create_collection(self.server, self.settings, self._layout, id_type)
+        self._stored_type = self._class_weight = None
+        self._exists()
 
     @property
     def _layout(self) -> Layout:
         """The fields of the collection, or of the one that will be created."""
         if self._class_weight is None:
             self._class_weight = int(ranking_of(self).class_weight)
-        return Layout(self.bits, self.content_bits, self._class_weight)
+        model = self.meta.get("model")
+        return Layout(self.bits, self.content_bits, self._class_weight, self._text, model)
 
     # ---- changes ---------------------------------------------------------------------------------
 
@@ -222,7 +236,7 @@ class MilvusIndex(Index):
         with self._writing:
             if not self._exists():
                 self._make_collection(items.id_type)
-            elif self._stored_type is not items.id_type:
+            if self._stored_type is not items.id_type:
                 stored = "int" if self._stored_type is int else "str"
                 raise UsageError(
                     f"The collection '{self.settings.collection}' is for {stored} ids, got "
@@ -234,11 +248,11 @@ class MilvusIndex(Index):
                 codes = Codes(packed[rows], self.bits, rows, (), part, self.content_bits)
                 pairs = zip(self._layout.encode(codes), items.at(rows), strict=True)
                 batch = [vectors | encode_item(item) for vectors, item in pairs]
-                self._server.call("upsert", batch)
+                self.server.call("upsert", batch)
 
     def _remove(self, ids: Ids) -> None:
         for chunk in id_chunks(ids):
-            self._server.call("delete", filter=id_in(chunk))
+            self.server.call("delete", filter=id_in(chunk))
 
     # ---- queries ---------------------------------------------------------------------------------
 
@@ -266,7 +280,7 @@ class MilvusIndex(Index):
 
     def codes(self, ids: ArrayLike | None = None) -> Codes:
         """The codes of all items, or of these; see `Engine.codes`."""
-        fields = ["id", *self._layout.vectors]
+        fields = ["id", *self._layout.fields]
         if ids is None:
             rows = self._all(fields)
         else:
@@ -314,7 +328,7 @@ class MilvusIndex(Index):
 
     def _ranked(self, request: SearchRequest) -> Hits:
         ranked, seeds = request.ranked, None
-        if ranked is not None and ranked.rank == "photo":
+        if ranked is not None and ranked.rank == "photo" and self._has_both():
             both = ranked.queries.codes().repeated(self._layout.class_weight)
             k = min(request.k, _MOST_SEEDS)
             nearest = request._replace(packed=both.packed, k=k, radius=both.bits, probes=None)
@@ -322,12 +336,15 @@ class MilvusIndex(Index):
             seeds = [id_array([each for _, each in row]) for row in found]
         return walk_ranked(self, request, seeds)
 
+    def _has_both(self) -> bool:
+        return self._exists() and BOTH in self._layout.vectors
+
     def _nearest(self, request: SearchRequest, field: str) -> list[list[milvus_search.Candidate]]:
         """The k nearest items of each query in a vector field."""
         rows: list[list[milvus_search.Candidate]] = [[] for _ in request.packed]
         if request.k and len(rows) and self._exists():
             bits = self._layout.vectors[field]
-            search = milvus_search.MilvusSearch(self._server, self.settings, bits, request, field)
+            search = milvus_search.MilvusSearch(self.server, self.settings, bits, request, field)
             for where in expressions(request.filter):
                 for row, found in zip(rows, search.nearest(where), strict=True):
                     row += found
@@ -346,21 +363,38 @@ class MilvusIndex(Index):
 
     def _query(self, where: str, fields: list[str], **options: Any) -> list[dict[str, Any]]:
         options["consistency_level"] = self.settings.consistency
-        return list(self._server.call("query", filter=where, output_fields=fields, **options))
+        return list(self.server.call("query", filter=where, output_fields=fields, **options))
 
     def _pages(self, fields: list[str]) -> Iterator[dict[str, Any]]:
-        """All rows, in the server's order."""
-        if self._exists():
-            size = milvus_search.PAGE
-            pages = self._server.call("query_iterator", batch_size=size, output_fields=fields)
-            while page := self._server.attempt(pages.next):
-                yield from page
-            pages.close()
+        """All rows, in the order of ids as the server stores them."""
+        pages: Any = None
+        last: Id | None = None
+
+        def read(client: Any, seconds: float) -> list[dict[str, Any]]:
+            nonlocal pages
+            if pages is None:  # the first, or the connection of the last attempt is lost
+                where = "" if last is None else id_after(last)
+                pages = client.query_iterator(
+                    self.server.collection,
+                    batch_size=milvus_search.PAGE,
+                    filter=where,
+                    output_fields=fields,
+                    consistency_level=self.settings.consistency,
+                    timeout=seconds,
+                )
+            try:
+                return list(pages.next())
+            except BaseException:
+                pages = None
+                raise
+
+        while self._exists() and (page := self.server.attempt(read)):
+            yield from page
+            last = decode_id(page[-1]["id"])
 
     def _all(self, fields: list[str]) -> list[dict[str, Any]]:
         """All rows in the order of ids."""
         return sorted(self._pages(fields), key=lambda row: row["id"])
 
     def _id_array(self, rows: list[dict[str, Any]]) -> Ids:
-        ids = [decode_id(row["id"]) for row in rows]
-        return id_array(ids) if ids else empty_ids(None)
+        return id_array([decode_id(row["id"]) for row in rows]) if rows else empty_ids(None)

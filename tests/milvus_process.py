@@ -1,0 +1,139 @@
+"""A real Milvus server (the package `milvus`) as a child process: start, stop, kill, start again.
+
+Several can run at a time: every port is a free one, those of etcd included, and stays the same when
+the server is started again.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from importlib.util import find_spec
+from pathlib import Path
+
+TOKEN = "root:Milvus"  # the user that a new server has
+_SESSION_SECONDS = 10  # after a kill, the next server waits until the old sessions have expired
+_TICK = 20  # milliseconds that a read with strong consistency waits for; 200 by default
+_ETCD = """name: default
+data-dir: {folder}/data/etcd.data
+log-outputs: [{folder}/logs/etcd.log]
+listen-client-urls: http://127.0.0.1:{client}
+advertise-client-urls: http://127.0.0.1:{client}
+listen-peer-urls: http://127.0.0.1:{peer}
+initial-advertise-peer-urls: http://127.0.0.1:{peer}
+initial-cluster: default=http://127.0.0.1:{peer}
+"""
+
+
+def why_not() -> str | None:
+    """Why no server can be started here; None if it can."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return "the package milvus has a server for x86_64 Linux only"
+    return None if find_spec("milvus") else "the package milvus is not installed"
+
+
+class MilvusProcess:
+    """A server in a folder of its own.
+
+    Attributes:
+        uri: Its address.
+        process: The child process, or None.
+    """
+
+    def __init__(self, folder: Path, binaries: Path | None = None) -> None:
+        """Write the configuration; the server is not started yet.
+
+        Args:
+            folder: An empty folder, for the data and the logs.
+            binaries: Folder of binaries that another server has unpacked; unpacked by default.
+        """
+        import milvus
+
+        self.folder, self.process = folder, None
+        folder.mkdir(parents=True, exist_ok=True)
+        if binaries is None:
+            milvus._initialize_data_files(str(folder))
+        self.binaries = binaries or folder / "bin"
+        server = milvus.MilvusServer(milvus.MilvusServerConfig())
+        server.set_base_dir(str(folder))
+        names = [name for name in server.config_keys if name.endswith("_port")]
+        *ports, client, peer, self._web = free_ports(len(names) + 3)
+        for name, port in zip(names, ports, strict=True):
+            server.config.set(name, port)
+        server.config.set("authorization_enabled", True)
+        server.config.set("common.session.ttl", _SESSION_SECONDS)
+        server.config.set("proxy.timeTickInterval", _TICK)
+        server.config.write_config()
+        etcd = folder / "configs" / "etcd.yaml"
+        etcd.write_text(_ETCD.format(folder=folder, client=client, peer=peer))
+        written = folder / "configs" / "milvus.yaml"
+        text = written.read_text()
+        written.write_text(text.replace("\netcd:\n", f"\netcd:\n  config:\n    path: {etcd}\n", 1))
+        self.port = server.listen_port
+        self.uri = f"http://127.0.0.1:{self.port}"
+
+    def start(self, seconds: float = 120) -> None:
+        """Start the server and wait until it is ready.
+
+        Raises:
+            RuntimeError: It has stopped, or is not ready in time.
+        """
+        environment = os.environ | {
+            "DEPLOY_MODE": "STANDALONE",
+            "METRICS_PORT": str(self._web),
+            "LD_LIBRARY_PATH": str(self.binaries),
+        }
+        with (self.folder / "logs" / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.binaries / "milvus", "run", "standalone"],
+                cwd=self.folder,
+                env=environment,
+                stdout=log,
+                stderr=log,
+            )
+        end = time.monotonic() + seconds
+        while not self._is_ready():
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.kill()
+                raise RuntimeError(f"Milvus did not start; see {self.folder}/logs/server.log")
+            time.sleep(0.1)
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._web}/healthz", timeout=5) as page:
+                return b"OK" in page.read()
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+
+    def kill(self) -> None:
+        """Kill the server (SIGKILL), as a power cut of its machine would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def pause(self) -> None:
+        """Stop the process; its connections stay open (SIGSTOP)."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Continue after `pause`."""
+        self.process.send_signal(signal.SIGCONT)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nothing listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

@@ -1,0 +1,150 @@
+"""Mutated images: decoded or refused by type, in bounded time and memory; also by the service."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import warnings
+from functools import cache
+from pathlib import Path
+
+import httpx
+import pytest
+from make_images import animation, corpus, encode, many_frames, picture, scan_bomb
+from mutations import mutated
+from PIL import features
+from serving import ToyCollection, in_thread
+from toys import make_toy, write_folder
+from trials import Crashed
+
+from hadahash import Index
+from hadahash.data.images import ImageLimits, image_size, open_image, open_reduced
+from hadahash.errors import ImageError
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
+
+SECONDS, MEGABYTES = 5, 1500
+BATCH = 100
+HEIC = Path(__file__).parents[1] / "data" / "heic"
+
+
+@cache
+def seeds() -> list[bytes]:
+    """Small files of every format that is read, whole and broken."""
+    found = [case.data for case in corpus() if len(case.data) < 20_000]
+    formats = ["JPEG", "PNG", "GIF", "TIFF", "BMP", "PPM"]
+    formats += [name for name in ("WEBP", "AVIF") if features.check(name.lower())]
+    found += [encode(picture(), name) for name in formats]
+    found += [animation(name, 5) for name in ("GIF", "PNG")]
+    found += [path.read_bytes() for path in sorted(HEIC.glob("*.hei*"))]
+    return [data for data in found if data]
+
+
+def decode(data: bytes) -> None:
+    """What the library does with an image, apart from the network."""
+    limits = ImageLimits(max_pixels=10_000_000)
+    for read in (image_size, open_image, lambda *a, **k: open_reduced(a[0], 64, **k)):
+        try:
+            read(data, limits=limits)
+        except ImageError as error:
+            assert "\n" not in str(error)
+
+
+def decode_all(batch: list[bytes], send: int) -> None:
+    """In a child process with little memory, which is ended after 5 s of CPU for one image."""
+    warnings.simplefilter("ignore")
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limit = size + MEGABYTES * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    for number, data in enumerate(batch):
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        os.write(send, f"{number}\n".encode())
+        try:
+            decode(data)
+        except BaseException as error:
+            text = json.dumps(f"{type(error).__name__}: {error}"[:300])
+            os.write(send, f"{text}\n".encode())
+    os.write(send, b"end\n")
+
+
+def outcomes(batch: list[bytes]) -> list[str | None]:
+    """For each image, None or what went wrong."""
+    found: list[str | None] = [None] * len(batch)
+    start = 0
+    while start < len(batch):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                decode_all(batch[start:], writer)
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            lines = pipe.read().splitlines()
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        at = start
+        for line in lines:
+            if line.isdigit():
+                at = start + int(line)
+            elif line != "end":
+                found[at] = line
+        if lines and lines[-1] == "end":
+            break
+        found[at] = f"the process ended with {status}"
+        start = at + 1
+    return found
+
+
+def test_mutated_images_in_the_library(trials):
+    tried = trials("images", "mutated files of every format, in the library")
+    for trial in tried.numbers(3, 100):  # each of BATCH files
+        batch = [mutated(trial.rng, seeds()) for _ in range(BATCH)]
+        for number, text in enumerate(outcomes(batch)):
+            tried.count("survived" if text is None else "crashed")
+            if text is not None:
+                tried.failures.append(f"trial {trial.number}, file {number}: {text}")
+
+
+def test_bombs_and_extremes_in_the_library(trials):
+    tried = trials("images", "bombs and extremes, in the library")
+    bombs = [case.data for case in corpus()]
+    bombs += [scan_bomb(4000, 2000), many_frames("GIF", 5000), many_frames("PNG", 5000)]
+    for text in outcomes(bombs):
+        tried.count("survived" if text is None else "crashed")
+        if text is not None:
+            tried.failures.append(text)
+
+
+@pytest.fixture
+def address(fitted, tmp_path):
+    photos = write_folder(tmp_path / "photos", *make_toy(12, seed=2))
+    fitted.save(tmp_path / "run")
+    codes = fitted.encode(photos)
+    Index.build(codes, paths=codes.ids.tolist()).save(tmp_path / "photos.index")
+    with in_thread(ToyCollection(tmp_path), decode_workers=2) as found:
+        yield found
+
+
+def test_mutated_images_in_the_service(trials, address):
+    """Every answer is JSON, and none is an error of the service."""
+    tried = trials("images", "mutated files of every format, sent to the service")
+    with httpx.Client(base_url=address, timeout=120) as client:
+        for trial in tried.numbers(40, 1500):
+            with trial:
+                data = mutated(trial.rng, seeds())
+                answer = client.post("/v1/search", files={"image": ("x", data)})
+                if answer.status_code == 503:  # the machine is busy: the remedy is to ask again
+                    time.sleep(float(answer.headers["retry-after"]))
+                    answer = client.post("/v1/search", files={"image": ("x", data)})
+                if answer.status_code >= 500:
+                    raise Crashed(answer.text[:200])
+                assert answer.status_code in (200, 400, 413, 415, 422), answer.text
+                answer.json()
+        good = encode(picture(), "PNG")
+        assert client.post("/v1/search", files={"image": good}).status_code == 200
