@@ -351,8 +351,7 @@ class MilvusIndex(Index):
         return [sorted(row)[: request.k] for row in rows]
 
     def _is_exact(self, probes: int | None) -> bool:
-        flat = self.settings.index_type == "BIN_FLAT"
-        return flat or probes is None or probes >= self.settings.lists
+        return self.settings.index_type == "BIN_FLAT" or (probes or 2**31) >= self.settings.lists
 
     # ---- calls -----------------------------------------------------------------------------------
 
