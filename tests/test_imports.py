@@ -16,8 +16,8 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "hadahash"
 SHARED = (
     "_version",
-    "lazy",
     "errors",
+    "lazy",
     "registry",
     "settings",
     "files",
@@ -52,6 +52,7 @@ ORDER = (
     "exporting",
     "building",
     "model_files",
+    "light",
     "restoring",
     "model",
     "loading",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from .data.base import Images
 from .data.contents import content_digest
+from .data.remote import Place
 from .feature_cache import FeatureStore, Vector
 from .outputs import Floats, Outputs, join_outputs
 
@@ -126,19 +128,26 @@ def _examine(images: Images, row: int) -> _File:
 
 def _is_same(images: Images, row: int, digest: bytes, state: object) -> bool:
     """Whether the content that went through the network has this digest."""
-    unchanged = getattr(images, "unchanged", None)
-    return _state(images, row) == state if unchanged is None else bool(unchanged(row, digest))
+    item = _item(images, row)
+    return item.seen == digest if isinstance(item, Place) else _state(images, row) == state
 
 
 def _state(images: Images, row: int) -> object:
-    paths = getattr(images, "paths", None)
-    if paths is None:
+    path = _item(images, row)
+    if path is None or isinstance(path, Place):
         return None
     try:
-        status = os.stat(paths[row])  # noqa: PTH116
+        status = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):
         return None
     return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _item(images: Images, row: int) -> Path | Place | None:
+    """Where an image is; None for images in memory."""
+    items: Sequence[Path | Place] | None
+    items = getattr(images, "paths", None) or getattr(images, "places", None)
+    return items[row] if items else None
 
 
 def _to_vectors(outputs: Outputs) -> Floats:

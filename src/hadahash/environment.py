@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -33,8 +34,11 @@ def hardware(device: torch.device) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of hadahash, Python and the packages that determine results."""
-    found = {name: metadata.version(name) for name in _PACKAGES}
-    return {"hadahash": __version__, "python": platform.python_version(), **found}
+    found = {"hadahash": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 @cache

@@ -103,6 +103,43 @@ class MissingExtraError(HadaHashError):
         )
 
 
+_EXTRAS = {
+    "anyio": "serve",
+    "cachetools": "serve",
+    "fastapi": "serve",
+    "h11": "serve",
+    "matplotlib": "train",
+    "onnx": "train",
+    "onnxruntime": "onnx",
+    "onnxscript": "train",
+    "prometheus_client": "serve",
+    "pydantic": "serve",
+    "scipy": "train",
+    "sklearn": "train",
+    "starlette": "serve",
+    "timm": "train",
+    "torch": "train",
+    "torchvision": "train",
+    "uvicorn": "serve",
+}
+
+
+def missing_module(error: ModuleNotFoundError) -> Exception:
+    """The error for a module that cannot be imported.
+
+    Args:
+        error: What the import raised.
+
+    Returns:
+        A `MissingExtraError` if an extra installs the module; otherwise `error` itself.
+
+    >>> str(missing_module(ModuleNotFoundError("no torch", name="torch.nn")))
+    "torch is not installed. Install it with: pip install 'hadahash[train]'"
+    """
+    package = (error.name or "").partition(".")[0]
+    return MissingExtraError(package, _EXTRAS[package]) if package in _EXTRAS else error
+
+
 _WRITE_REMEDIES = {
     errno.ENOSPC: "The disk is full: free some space or choose another folder.",
     errno.EDQUOT: "The disk quota is exceeded: free some space or choose another folder.",

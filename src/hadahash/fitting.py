@@ -27,6 +27,7 @@ from .errors import DataError
 from .messages import counts_text
 from .methods import DeepMethod, ShallowMethod
 from .model import HashModel
+from .model_files import CHECKPOINT
 from .networks.hash_network import HashNetwork
 from .preparing import backbone_of, prepare
 from .settings import require
@@ -34,7 +35,6 @@ from .training import Checkpoint, Log, TrainingResult, TrainingSet, current_proc
 from .training.log import reading_bar
 from .training.loop import effective_precision
 
-CHECKPOINT = "checkpoint.safetensors"
 LOG = "log.jsonl"
 
 Info = Callable[[str], object]

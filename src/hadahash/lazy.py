@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from .errors import missing_module
+
 
 def lazy_names(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
     """Make the `__getattr__` of a package that imports its names on first use.
@@ -16,13 +18,17 @@ def lazy_names(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]
         exports: For each name, the module below the package that defines it.
 
     Returns:
-        A function that imports a name. It raises AttributeError for other names.
+        A function that imports a name. It raises AttributeError for other names, and
+        MissingExtraError for a name that needs a package of an extra.
     """
 
     def find(name: str) -> Any:
         if name not in exports:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        value = getattr(import_module(f".{exports[name]}", package), name)
+        try:
+            value = getattr(import_module(f".{exports[name]}", package), name)
+        except ModuleNotFoundError as error:
+            raise missing_module(error) from error
         setattr(sys.modules[package], name, value)
         return value
 

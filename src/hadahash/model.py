@@ -131,6 +131,9 @@ class HashModel:
     @cached_property
     def weights_sha256(self) -> str:
         """sha256 of `weights`."""
+        known = getattr(self.network, "weights_sha256", None)
+        if known is not None:
+            return cast(str, known)
         return hashlib.sha256(self.weights).hexdigest()
 
     @cached_property
@@ -379,22 +382,26 @@ class HashModel:
         save_model(self, Path(folder))
 
     @staticmethod
-    def load(folder: str | Path, *, device: str = "auto") -> HashModel:
+    def load(folder: str | Path, *, device: str = "auto", runtime: str | None = None) -> HashModel:
         """Load a saved model. No codebook is searched.
 
         Args:
-            folder: The folder that `save` or `hadahash train` wrote.
+            folder: The folder that `save`, `hadahash train` or `hadahash export` wrote.
             device: "auto", "cpu" or "cuda".
+            runtime: "torch", or "onnx" for a model that was exported. By default that of the
+                environment variable HADAHASH_RUNTIME; otherwise torch, if it is installed and the
+                folder has the weights.
 
         Returns:
             The model.
 
         Raises:
             StorageError: There is no model, its files are damaged, or its plugin cannot be loaded.
+            MissingExtraError: The package of the runtime is not installed.
         """
         from .loading import load_model
 
-        return load_model(Path(folder), device)
+        return load_model(Path(folder), device, runtime)
 
     @staticmethod
     def pretrained(name: str = "lite0", *, device: str = "auto") -> HashModel:

@@ -1,7 +1,8 @@
 """The files of a saved model: model.json and model-<digest>.safetensors.
 
 model.json has a checksum of itself and of the weights. Format 3. Format 2 has neither content bits
-nor a ranking, and version 0.1 wrote hasher.json (format 1); both are still read.
+nor a ranking, and version 0.1 wrote hasher.json (format 1); both are still read. Where the model
+was exported, onnx.json and the graphs that it names are beside them; see `hadahash.runtime.files`.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import safetensors
-import safetensors.torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from . import files
 from ._version import __version__
-from .errors import NewerFileError, StorageError
+from .config import Config
+from .errors import HadaHashError, NewerFileError, StorageError
+from .runtime.files import graph_file_names
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = 3
 MANIFEST = "model.json"
+CHECKPOINT = "checkpoint.safetensors"  # of a training run that has not finished
 _MANIFEST_V1 = "hasher.json"
 _WEIGHTS = re.compile(r"model-[0-9a-f]{12}\.safetensors")
 
@@ -42,17 +46,36 @@ class StoredModel:
     Attributes:
         path: The manifest.
         manifest: Its content.
-        tensors: The weights by name.
     """
 
     path: Path
     manifest: dict[str, Any]
-    tensors: dict[str, Tensor]
+
+    @property
+    def weights(self) -> Path:
+        """The file of the weights."""
+        return self.path.parent / Path(self.manifest["weights_file"]).name
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights by name, verified (torch only)."""
+        return _read_weights(self.weights, self.manifest["weights_sha256"], self.path)
 
     @property
     def format(self) -> int:
         """Version of the file format."""
         return int(self.manifest["format"])
+
+    def light_config(self) -> Config:
+        """The configuration, where the method itself is not available.
+
+        Raises:
+            DamagedModelError: It does not fit this version.
+        """
+        try:
+            return Config.from_stored(self.manifest["config"])
+        except (HadaHashError, KeyError, TypeError) as error:
+            raise self.damaged(f"it does not match this version: {error}") from error
 
     def damaged(self, reason: str) -> DamagedModelError:
         """The error for content that cannot be used."""
@@ -62,7 +85,7 @@ class StoredModel:
 def write_model(folder: Path, manifest: dict[str, Any], weights: bytes) -> None:
     """Write the weights, then the manifest that names them.
 
-    The weights of the model that was there before are removed; other files are not touched.
+    Weights and graphs of the model that was there before are removed; other files are not touched.
 
     Args:
         folder: The folder.
@@ -72,27 +95,53 @@ def write_model(folder: Path, manifest: dict[str, Any], weights: bytes) -> None:
     Raises:
         StorageError: A file cannot be written.
     """
-    name = f"model-{manifest['weights_sha256'][:12]}.safetensors"
     old = _current_weights(folder)
+    name = weights_name(manifest)
     files.write_bytes(folder / name, weights)
-    facts = {"format": FORMAT, "hadahash": __version__, **manifest, "weights_file": name}
-    files.write_json(folder / MANIFEST, facts | {"sha256": _digest(facts)})
+    write_manifest(folder, manifest)
     if old is not None and old.name != name:
         old.unlink(missing_ok=True)
+        for graph in graph_file_names(folder):
+            (folder / graph).unlink(missing_ok=True)
     (folder / _MANIFEST_V1).unlink(missing_ok=True)
 
 
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write model.json.
+
+    Args:
+        folder: The folder.
+        manifest: Facts about the model, with `weights_sha256`.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    facts = {
+        "format": FORMAT,
+        "hadahash": __version__,
+        **manifest,
+        "weights_file": weights_name(manifest),
+    }
+    files.write_json(folder / MANIFEST, facts | {"sha256": _digest(facts)})
+
+
+def weights_name(manifest: dict[str, Any]) -> str:
+    """The name of the file of the weights."""
+    return f"model-{manifest['weights_sha256'][:12]}.safetensors"
+
+
 def model_file_names(folder: Path) -> list[str]:
-    """The names of the files of the saved model in a folder: the weights, then the manifest.
+    """The names of the files of the saved model in a folder: weights, graphs, then the manifest.
 
     In this order they can be moved one by one: at any time there is a model that can be loaded.
     """
-    paths = (_current_weights(folder), _find_manifest(folder))
-    return [path.name for path in paths if path is not None]
+    weights, manifest = _current_weights(folder), _find_manifest(folder)
+    names = [path.name for path in (weights, manifest) if path is not None and path.exists()]
+    return [*names[:-1], *graph_file_names(folder), *names[-1:]]
 
 
 def read_model(folder: Path) -> StoredModel:
-    """Read and verify a saved model.
+    """Read and verify the manifest of a saved model; the weights are read on first use.
 
     Raises:
         StorageError: There is no model, or a file cannot be read.
@@ -114,13 +163,15 @@ def read_model(folder: Path) -> StoredModel:
             )
         if manifest["format"] >= 2 and _digest(_unsigned(manifest)) != manifest["sha256"]:
             raise _damaged(path, "its checksum does not match")
-        weights, digest = folder / Path(manifest["weights_file"]).name, manifest["weights_sha256"]
+        _ = Path(manifest["weights_file"]).name, manifest["weights_sha256"]
     except (AttributeError, KeyError, TypeError) as error:
         raise _damaged(path, f"{type(error).__name__}: {error}") from error
-    return StoredModel(path, manifest, _read_weights(weights, digest, path))
+    return StoredModel(path, manifest)
 
 
 def _read_weights(path: Path, digest: str, manifest: Path) -> dict[str, Tensor]:
+    import safetensors.torch
+
     try:
         content = files.require_regular(path).read_bytes()
     except OSError as error:

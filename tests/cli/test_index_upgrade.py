@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from storages import image_files, put_folder, tar_bytes
 from toys import make_toy, one_line, tiny_hasher, write_folder
 
 from hadahash import Codes, Hasher, Index
@@ -257,3 +258,20 @@ def make_codes():
     return lambda ids: Codes(
         rng.integers(0, 256, (len(ids), 2), np.uint8), 16, ids=np.array([*ids])
     )
+
+
+def test_photos_at_an_address(run, saved, better, toy_folder, tmp_path):
+    (tmp_path / "a.tar").write_bytes(tar_bytes(image_files(toy_folder)))
+    address, out = (
+        put_folder(f"memory://{tmp_path.name}/u", image_files(toy_folder)),
+        tmp_path / "i",
+    )
+    local = HashModel.load(better, device="cpu")
+    for source in (address, tmp_path / "a.tar"):
+        shutil.rmtree(out, ignore_errors=True)
+        assert run("index", "build", saved, source, "--out", out, "--device", "cpu")[0] == 0
+        assert upgrade(out, better, options=CPU).encoded == 48
+        index = Index.open(out)
+        expected = local.encode([toy_folder / str(each) for each in index.ids.tolist()]).packed
+        assert (index.codes(index.ids).packed == expected).all()
+        assert rollback(out, options=CPU).encoded == 0

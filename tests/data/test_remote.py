@@ -137,7 +137,7 @@ def test_hidden_excluded_and_other_files(tmp_path: Path, toy_folder: Path) -> No
     files = image_files(toy_folder) | {".x/a.png": b"", "blue/.b.png": b"", "notes.txt": b""}
     address = put_folder(f"memory://{tmp_path.name}/h", files)
     found = list_stored(address, exclude=["red", "green/0*"])
-    assert (len(found.names), found.hidden, len(found.others)) == (24, 2, 1)
+    assert (len(found.names), found.left.hidden, len(found.left.others)) == (24, 2, 1)
     with pytest.warns(UserWarning, match="1 .txt"):
         as_labelled(address)
 

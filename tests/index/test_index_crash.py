@@ -1,4 +1,4 @@
-"""A killed process or a full disk leaves the old index or the new one."""
+"""A full disk leaves the old index or the new one. Kills: tests/torture."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from hadahash.index import Index
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
 
-KILLS = 100
 BITS = 64
 
 
@@ -80,46 +78,6 @@ def in_a_child(work):
         os._exit(0)
     except BaseException:
         os._exit(1)
-
-
-@pytest.mark.parametrize("engine", LOCAL_ENGINES)
-def test_kills_at_random_moments(tmp_path, engine):
-    """Each child saves versions and reports each completed save, until it is killed."""
-    folder, rng = tmp_path / "i", np.random.default_rng(1)
-    new_index(folder, engine)
-    index, start = Index.open(folder), time.perf_counter()
-    for version in (2, 3):
-        become(index, version)
-        index.save(folder)
-    one_save, moved = (time.perf_counter() - start) / 2, 0
-    for _ in range(KILLS // len(LOCAL_ENGINES)):
-        reader, writer = os.pipe()
-
-        def save_on(start=version, report=writer):
-            index = Index.open(folder)
-            for number in range(start + 1, start + 1000):
-                become(index, number)
-                index.save(folder)
-                os.write(report, b".")
-
-        child = in_a_child(save_on)
-        os.close(writer)
-        time.sleep(one_save * float(rng.uniform(0.1, 4)))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        with os.fdopen(reader, "rb") as pipe:
-            reported = version + len(pipe.read())
-        version = assert_whole(folder)
-        assert version in (
-            reported,
-            reported + 1,
-        )  # reported saves are there; the next one may be
-        moved += version > 3
-    assert moved
-    index = Index.open(folder)
-    become(index, version + 1)
-    index.save(folder)
-    assert not list(folder.glob(".*.part"))  # leftovers of killed writers are removed
 
 
 @pytest.mark.parametrize("engine", LOCAL_ENGINES)

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 
 Images = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Argument(help="An image, a folder (searched recursively), a table or embeddings."),
+    Optional[str],  # noqa: UP045
+    typer.Argument(
+        help="An image, a folder (searched recursively), a table, embeddings, an address "
+        "(s3://bucket/photos), a .zip or .tar file, or .parquet files with images."
+    ),
 ]
 Method = Annotated[
     str, typer.Option(help="Method to fit on --embeddings if there is no run: itq or lsh.")
@@ -72,7 +75,7 @@ def encode(
         source = open_embeddings(embeddings, array=array, ids=ids)
         model = _model(run, source, out, method, bits=bits, seed=seed, device=device)
     else:
-        source = _images(cast(Path, images), exclude)
+        source = _images(cast(str, images), exclude)
         model = HashModel.load(cast(Path, run), device=device)
     with output.progress("encoding", len(shard_rows(len(source.images), part))) as advance:
         codes = model.encode_to_file(
@@ -86,15 +89,18 @@ def encode(
     output.result(f"{len(codes):,} codes of {_length(codes)} in {out}")
 
 
-def _images(path: Path, exclude: list[str] | None) -> ImageSource:
+def _images(given: str, exclude: list[str] | None) -> ImageSource:
     """The images to encode, without those that a pattern excludes."""
     from ..data.folder import read_images
+    from ..data.remote import is_stored, open_stored
     from ..data.sources import as_images
 
     if not exclude:
-        return as_images(path)
-    require(path.is_dir(), f"--exclude applies to a folder of images, got {path}.")
-    return read_images(path, exclude=exclude)
+        return as_images(given)
+    if is_stored(given):
+        return open_stored(given, exclude=exclude)
+    require(Path(given).is_dir(), f"--exclude applies to a folder of images, got {given}.")
+    return read_images(given, exclude=exclude)
 
 
 def _model(

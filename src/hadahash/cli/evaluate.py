@@ -146,13 +146,14 @@ def _of_run(
     rank: str | None,
     known_item: int | None,
 ) -> Report:
-    from ..building import choose_device
     from ..data.alterations import ALTERATIONS
     from ..runs import RunDir, evaluate_run, usual_sample
 
-    record = RunDir(run).record()
+    folder = RunDir(run)
+    record = folder.record()
+    model = folder.model(record, device=device)
     total = record["queries"] + record["database"]
-    count = usual_sample(choose_device(device)) if known_item is None else known_item
+    count = usual_sample(model.runtime.device) if known_item is None else known_item
     copies = min(count, record["database"]) * len(ALTERATIONS)
     with output.progress("encoding", total + copies) as advance:
         report = evaluate_run(
@@ -160,7 +161,7 @@ def _of_run(
             data=data,
             root=str(root) if root else None,
             depth=_parse_depth(depth),
-            device=device,
+            model=model,
             progress=advance,
             ranks=None if rank in (None, "all") else [rank],
             known_items=count,

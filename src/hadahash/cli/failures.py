@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from ..errors import HadaHashError
+from ..errors import HadaHashError, missing_module
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 130
@@ -94,6 +94,8 @@ def describe(error: BaseException, arguments: Sequence[str] = ()) -> tuple[str, 
     """
     if isinstance(error, KeyboardInterrupt):
         return _interrupted(arguments), INTERRUPTED
+    if isinstance(error, ModuleNotFoundError):
+        error = missing_module(error)
     if isinstance(error, HadaHashError):
         return f"error: {_one_line(error)}", error.exit_code
     if isinstance(error, OSError):

@@ -161,8 +161,10 @@ def _build_of_embeddings(
 def add(
     index: Index,
     sources: Annotated[
-        list[Path],
-        typer.Argument(help="Image files, folders (searched recursively), or tables."),
+        list[str],
+        typer.Argument(
+            help="Image files, folders (searched recursively), tables, addresses, or archives."
+        ),
     ],
     prefix: Annotated[
         str, typer.Option(help="Prefix of each new id, to avoid conflicts: --prefix old/.")

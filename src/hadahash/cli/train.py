@@ -99,15 +99,19 @@ def _embeddings(spec: DataSpec, ids: str | None) -> LabelledImages:
 def _photos(spec: DataSpec, config: Config) -> LabelledImages | None:
     """A folder without class folders, for a method without labels; None for other data."""
     from ..data.folder import read_images
+    from ..data.remote import is_stored, open_stored
     from ..data.sources import without_labels
     from ..methods import METHODS
 
-    if METHODS.get(config.method).uses_labels or not Path(spec.data).is_dir():
+    if METHODS.get(config.method).uses_labels:
+        return None
+    if not (Path(spec.data).is_dir() or is_stored(spec.data)):
         return None
     try:
         spec.open()
     except DataError:  # no class folders
-        return without_labels(read_images(spec.data, exclude=spec.exclude))
+        read = open_stored if is_stored(spec.data) else read_images
+        return without_labels(read(spec.data, exclude=spec.exclude))
     return None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from .base import FileImages, Images, MemoryImages
+from .remote.place import Place
 
 _BLOCK = 1 << 20
 
@@ -45,15 +46,17 @@ def content_digest(images: Images, index: int) -> bytes:
     return images.digest(index) if isinstance(images, Digested) else b""
 
 
-def file_digest(path: Path) -> bytes:
+def file_digest(path: Path | Place) -> bytes:
     """Return the sha256 of a file's content.
 
     Args:
-        path: The file.
+        path: The file, or the place of an image that is no local file.
 
     Returns:
         32 bytes, or empty bytes if it is not a regular file or cannot be read.
     """
+    if isinstance(path, Place):
+        return path.digest()
     digest = hashlib.sha256()
     try:
         if not path.is_file():  # reading a pipe would never end

@@ -6,32 +6,20 @@ The class of an image is the top-level folder below the root, at any depth.
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePath
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Literal
 
 from ..errors import DataError
 from .base import DataWarning, FileImages, ImageSource, LabelledImages, name_ids
+from .class_names import require_classes, warn_of_albums
 from .formats import HEIF_SUFFIXES, heif_installed, image_suffixes
 from .labels import Labels
 from .raw import RAW_SUFFIXES, raw_installed
-
-_SPLITS = frozenset(
-    ("train", "training", "test", "testing", "val", "valid", "validation", "query", "database")
-)
-
-
-# Dates, and names that cameras, phones and programs give to folders.
-_ALBUM = re.compile(
-    r"^(19|20)\d\d([-_. ]?[01]\d)?([-_. ]?[0-3]\d)?\b|\b(19|20)\d\d$|^\d{3}[A-Z_]{5}$|^DCIM$"
-    r"|camera|screenshots|whatsapp|downloads|^(my )?(photos|pictures|album)",
-    re.IGNORECASE,
-)
 
 
 @dataclass
@@ -64,7 +52,7 @@ class Listing:
 
 
 def skipped_notice(
-    others: Sequence[PurePath], hidden: int = 0, excluded: int = 0, links: int = 0
+    others: Sequence[Path], hidden: int = 0, excluded: int = 0, links: int = 0
 ) -> str:
     """Describe files that a listing leaves out.
 
@@ -101,12 +89,12 @@ def skipped_notice(
 
 def _missing_extras(suffixes: set[str]) -> str:
     """How to read skipped files for which there is an extra."""
-    text = ""
+    extras = []
     if suffixes & HEIF_SUFFIXES and not heif_installed():
-        text += " To read HEIC: pip install 'hadahash[heif]'"
+        extras.append("HEIC: pip install 'hadahash[heif]'")
     if suffixes & RAW_SUFFIXES and not raw_installed():
-        text += " To read RAW: pip install 'hadahash[raw]'"
-    return text
+        extras.append("RAW: pip install 'hadahash[raw]'")
+    return f" To read {'; '.join(extras)}" if extras else ""
 
 
 def list_images(root: str | Path) -> list[Path]:
@@ -158,16 +146,7 @@ def scan(
     return listing
 
 
-class Left(Protocol):
-    """What a listing left out."""
-
-    @property
-    def skipped(self) -> str:
-        """One sentence about what was left out; empty if nothing was."""
-        ...
-
-
-def warn_of_skipped(root: str | Path, listing: Left) -> None:
+def warn_of_skipped(root: str | Path, listing: Listing) -> None:
     """Warn of excluded files, and files that have no image extension, such as videos.
 
     Args:
@@ -178,7 +157,7 @@ def warn_of_skipped(root: str | Path, listing: Left) -> None:
         warnings.warn(f"{root}: {listing.skipped}", DataWarning, stacklevel=3)
 
 
-def no_images(root: str | Path, listing: Left) -> DataError:
+def no_images(root: str | Path, listing: Listing) -> DataError:
     """Make the error for a folder without images.
 
     Args:
@@ -188,7 +167,8 @@ def no_images(root: str | Path, listing: Left) -> DataError:
     Returns:
         The error; it lists the supported extensions.
     """
-    known = ", ".join(sorted(image_suffixes()))
+    known = ", ".join(sorted(image_suffixes() - RAW_SUFFIXES))
+    known += " or a suffix of RAW photos" if raw_installed() else ""
     parts = [f"{root} contains no images.", listing.skipped, f"Image files end in {known}."]
     return DataError(" ".join(part for part in parts if part))
 
@@ -249,69 +229,11 @@ def read_folder(root: str | Path, *, exclude: Sequence[str] = ()) -> LabelledIma
     )
 
 
-def warn_of_albums(root: str | Path, classes: tuple[str, ...]) -> None:
-    """Warn if the folders look like albums: a model would learn to tell the albums apart.
-
-    Args:
-        root: The folder or address.
-        classes: The names of its folders.
-    """
-    albums = [name for name in classes if _ALBUM.search(name)]
-    if 2 * len(albums) >= len(classes):
-        warnings.warn(
-            f"{len(albums)} of the {len(classes)} folders of {root} look like albums, not classes "
-            f"({_some(albums)}). To search photos without classes: hadahash index build {root}",
-            DataWarning,
-            stacklevel=3,
-        )
-
-
 def class_folders(root: Path, *, exclude: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the names of the folders in a folder, in order, without hidden and excluded ones."""
     rules = _Rules(root, exclude, "all")
     folders = (entry for entry in _entries(root) if _is_visible_folder(entry))
     return tuple(sorted(entry.name for entry in folders if not rules.excludes(entry)))
-
-
-def require_classes(
-    root: str | Path, classes: tuple[str, ...], parts: Sequence[tuple[str, ...]]
-) -> None:
-    """Check that folders can be classes.
-
-    Args:
-        root: The folder or address.
-        classes: The names of its folders.
-        parts: The parts of the path of each image below the root.
-
-    Raises:
-        DataError: There are no folders, images outside of them, folders without images, fewer than
-            two, or folders that look like splits.
-    """
-    stray = [part[0] for part in parts if len(part) == 1]
-    if not classes:
-        raise DataError(
-            f"{root} contains {len(stray)} images but no class folders. "
-            f"Put each image into {root}/<class>/."
-        )
-    if stray:
-        raise DataError(
-            f"{root} contains {len(stray)} images outside the class folders ({_some(stray)}). "
-            "Move each into the folder of its class, or elsewhere."
-        )
-    if all(name.casefold() in _SPLITS for name in classes):
-        raise DataError(
-            f"The folders of {root} ({_some(classes)}) look like split names, not class names. "
-            "Give one of them, or write a table with a column split."
-        )
-    filled = {part[0] for part in parts}
-    empty = [name for name in classes if name not in filled]
-    if empty:
-        raise DataError(
-            f"{len(empty)} class folders of {root} contain no images ({_some(empty)}). "
-            "Fill or remove them."
-        )
-    if len(classes) < 2:
-        raise DataError(f"{root} has only the class {_some(classes)}. At least 2 are needed.")
 
 
 def _require_folder(root: str | Path) -> Path:
@@ -444,8 +366,3 @@ def _is_visible_folder(entry: os.DirEntry[str]) -> bool:
 
 def _number(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:3])
-    return shown + (", ..." if len(names) > 3 else "")

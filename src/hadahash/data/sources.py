@@ -32,8 +32,7 @@ from .embeddings import as_embeddings
 from .folder import read_folder, read_images
 from .labels import Labels
 from .pixels import ACCEPTED, as_pixels, is_item, is_tensor, one_image
-from .remote import is_address, is_stored, read_addresses, read_stored
-from .remote import read_images as read_stored_images
+from .remote import is_address, is_stored, open_stored, read_addresses, read_stored
 from .table import is_table, read_paths, read_table, table_protocol
 
 
@@ -272,7 +271,7 @@ def _from_path(source: str | os.PathLike[str]) -> ImageSource:
     if isinstance(source, str) and source in DATASETS:
         return open_dataset(source).source
     if is_stored(source):
-        return read_stored_images(source)
+        return open_stored(source)
     path = Path(source)
     if is_embedding_file(path):
         return open_embeddings(path)

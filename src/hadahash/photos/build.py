@@ -278,8 +278,9 @@ def build_or_update(
         StorageError: The index cannot be written.
     """
     if out is None:
-        place = Path(source).resolve()
-        out = place.with_name(f"{place.name}.index")
+        place = home_path(source)
+        name = f"{place.name}.index"
+        out = place.with_name(name) if place.is_absolute() else Path(name)
     summary = Build.prepare(source, out, run=run, options=options).apply(
         bar=bar, progress=progress, info=info
     )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ..data.remote import Place
     from ..data.squares import Reduced
 
 T = TypeVar("T")
@@ -27,19 +28,26 @@ class DigestingImages:
     """Images in files; reading one also records its digest, so that each file is read once.
 
     Args:
-        paths: One file per image.
+        paths: One file, or place, per image.
 
     Attributes:
-        paths: One file per image.
+        paths: One file, or place, per image.
         records: Size and time (taken before reading) and sha256 of each file that was read.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path | Place]) -> None:
         self.paths = paths
-        self.records: dict[Path, tuple[FileStat, bytes]] = {}
+        self.records: dict[Path | Place, tuple[FileStat, bytes]] = {}
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    @property
+    def threads(self) -> int:
+        """How many images are best read at once; 0: as many as there are cores."""
+        from ..data.remote.images import threads_for
+
+        return threads_for(self.paths)
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
         from ..data.images import open_image
@@ -56,6 +64,11 @@ class DigestingImages:
         """Decode an image and record its digest."""
         path = self.paths[index]
         self.records[path] = file_stat(path), b""
+        if not isinstance(path, Path):
+            try:
+                return decode(path)
+            finally:
+                self.records[path] = self.records[path][0], path.seen
         if not path.is_file():  # reading a pipe would never end
             return decode(path)  # raises with the reason
         try:
@@ -99,15 +112,17 @@ class _DigestingStream:
         return data
 
 
-def file_stat(path: Path) -> FileStat:
+def file_stat(path: Path | Place) -> FileStat:
     """Return size and modification time of a file, or `NO_STAT` if there is none.
 
     Args:
-        path: The file.
+        path: The file, or the place of an image that is no local file.
 
     Returns:
-        Size and modification time.
+        Size and modification time; of a place, a number that changes with its version.
     """
+    if not isinstance(path, Path):
+        return FileStat(-1 if path.size is None else path.size, path.stamp)
     try:
         status = os.stat(path)  # noqa: PTH116 - a quarter of the time of Path.stat, for every file
     except OSError:

@@ -25,9 +25,17 @@ def home_path(images: str | Path) -> Path:
         images: A folder, a table, or `Scan.home`.
 
     Returns:
-        The absolute path; `dataset:NAME` unchanged.
+        The absolute path; `dataset:NAME` and addresses unchanged.
     """
-    return Path(images) if str(images).startswith(_DATASET) else Path(images).resolve()
+    elsewhere = str(images).startswith(_DATASET) or shown(Path(images)) != str(Path(images))
+    return Path(images) if elsewhere else Path(images).resolve()
+
+
+def shown(path: Path) -> str:
+    """Return the text of a path, or of an address that a `Path` holds."""
+    from ..data.remote.address import shown  # commands that read no photo start faster
+
+    return shown(path)
 
 
 def image_folders(meta: Mapping[str, Any]) -> list[Path]:
@@ -150,10 +158,10 @@ def recorded(meta: Mapping[str, Any], plan: SyncPlan) -> dict[str, Any]:
     folders = image_folders(meta)
     if plan.home is not None:
         home = meta.get("images")
-        if home is not None and home != str(plan.home):
+        if home is not None and home != shown(plan.home):
             folders = [each for each in folders if not each.is_relative_to(home)]
         options = plan.options
-        changed |= {"images": str(plan.home), "exclude": list(options.exclude)}
+        changed |= {"images": shown(plan.home), "exclude": list(options.exclude)}
         changed["follow_links"] = options.follow_links
     changed["folders"] = [str(each) for each in outermost([*folders, *plan.folders])]
     return changed

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .scan import Scan
+from .scan import Photo, Scan
 
 if TYPE_CHECKING:
+    from ..data.base import ImageSource
     from ..model import HashModel
 
 MODEL = "model"  # folder in the folder of the index
@@ -51,8 +52,18 @@ def fit_ready_model(
         hasher = Hasher.pretrained("lite0", device=device)
     else:
         rows = np.random.default_rng(0).permutation(len(scan.photos))[:MOST_PHOTOS]
-        sample = [scan.photos[row].path for row in sorted(rows)]
+        sample = _images([scan.photos[row] for row in sorted(rows)])
         info(f"Learning {BITS}-bit codes from {len(sample):,} photos, without labels.")
         hasher = Hasher("itq", bits=BITS, device=device)
         hasher.fit(sample, progress=progress)
     return hasher.model_
+
+
+def _images(photos: list[Photo]) -> ImageSource:
+    """The photos as a source of images."""
+    from ..data.base import FileImages, ImageSource, name_ids
+    from ..data.remote import RemoteImages
+
+    places = [photo.place for photo in photos if photo.place is not None]
+    images = RemoteImages(places) if places else FileImages([photo.path for photo in photos])
+    return ImageSource(images, name_ids(photo.id for photo in photos))

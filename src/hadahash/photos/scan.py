@@ -14,6 +14,7 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from ..data.base import LabelledImages
     from ..data.folder import Listing
+    from ..data.remote import Place
 
 _MANY_FOLDERS = 64
 _TABLES = (".csv", ".tsv", ".parquet")
@@ -27,12 +28,19 @@ class Photo(NamedTuple):
         path: The file.
         root: The folder or table it was found in.
         labels: Its labels: the top-level folder below `root`, or those of the table.
+        place: Where the image is, if it is no local file; then `path` is its address.
     """
 
     id: str
     path: Path
     root: Path
     labels: tuple[str, ...] = ()
+    place: Place | None = None
+
+    @property
+    def file(self) -> Path | Place:
+        """What is read: the local file, or the place of the image."""
+        return self.place or self.path
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,7 @@ class Scan:
         """
         real: dict[Path, Path] = {}
         tops = set()
-        for photo in self.photos:
+        for photo in (photo for photo in self.photos if photo.place is None):
             parent = photo.path.parent
             if photo.path.is_symlink():
                 place = _real(photo.path).parent
@@ -135,7 +143,7 @@ def scan_source(
 
     Args:
         source: A folder, searched recursively; a table (.csv, .tsv, .parquet), whose labels are
-            optional; or the name of a data set.
+            optional; an address or an archive (`hadahash.data.remote`); or the name of a data set.
         options: What to leave out of a folder; where the files of a data set are.
         prefix: Put before each id.
 
@@ -147,10 +155,13 @@ def scan_source(
         UsageError: The images of the data set are not files, and `options.pictures` is None.
     """
     from ..data.datasets import DATASETS
+    from ..data.remote import is_stored
     from ..data.table import is_table
 
     if isinstance(source, str) and source in DATASETS:
         return _scan_dataset(source, options or ScanOptions(), prefix)
+    if is_stored(source):
+        return _scan_stored(source, options or ScanOptions(), prefix)
     if is_table(source):
         return _scan_table(_resolve(source), prefix)
     return scan_folder(source, options, prefix=prefix)
@@ -188,7 +199,8 @@ def scan_paths(
     """Find the images among files, folders and tables.
 
     Args:
-        sources: Image files, tables, and folders that are searched recursively.
+        sources: Image files, tables, addresses, archives, and folders that are searched
+            recursively.
         options: What to leave out of folders.
         home: The folder an index was built from. Files below it get the same ids as in a build.
         prefix: Put before each id.
@@ -200,10 +212,17 @@ def scan_paths(
         DataError: A file or folder cannot be read.
         UsageError: Two files would have the same id.
     """
+    from ..data.remote import is_stored
     from ..data.table import is_table
 
     photos, listings, labelled = [], [], False
-    for source in map(_resolve, sources):
+    for given in sources:
+        if is_stored(given):
+            found = _scan_stored(given, options or ScanOptions(), prefix)
+            photos.append(found.photos)
+            labelled |= found.labelled
+            continue
+        source = _resolve(given)
         if is_table(source):
             labelled = True
             photos.append(_scan_table(source, prefix).photos)
@@ -260,6 +279,20 @@ def _scan_table(table: Path, prefix: str) -> Scan:
         for row, path in read_photos(table)
     ]
     return _scan([photos], [], home=table, labelled=True)
+
+
+def _scan_stored(source: str | Path, options: ScanOptions, prefix: str) -> Scan:
+    """The images of an address, archive or shard. A `Path` is their address with one slash."""
+    from ..data.remote import is_address, list_stored
+
+    found = list_stored(source, exclude=options.exclude)
+    root = Path(source) if is_address(source) else _absolute(Path(source))
+    photos = [
+        Photo(prefix + name, Path(place.name), root, found.label_of(row), place)
+        for row, (name, place) in enumerate(zip(found.names, found.places, strict=True))
+    ]
+    labelled = found.labels is not None
+    return replace(_scan([photos], [found.left], home=root, labelled=labelled), options=options)
 
 
 def _scan_dataset(name: str, options: ScanOptions, prefix: str) -> Scan:

@@ -26,6 +26,7 @@ from .sync import PART, Progress
 
 if TYPE_CHECKING:
     from ..data.base import ImageSource
+    from ..data.remote import Place
     from ..model import HashModel
 
 STAGE = "upgrade"  # folder in the folder of the index
@@ -50,17 +51,17 @@ class Encoded(NamedTuple):
 class Originals(Protocol):
     """What the items of an index are encoded from."""
 
-    def stat(self, item: Item) -> FileStat:
-        """Return the state of an item's original; `NO_STAT` if there is none."""
+    def stats(self, items: Sequence[Item]) -> list[FileStat]:
+        """Return the state of each item's original; `NO_STAT` if there is none."""
         ...
 
     def encode(self, items: Sequence[Item], model: HashModel, progress: Progress) -> Encoded:
-        """Encode items that have an original."""
+        """Encode some of the items whose state was asked for last."""
         ...
 
 
 class PhotoFiles:
-    """The image files of items.
+    """The images of items: files, or addresses such as s3://bucket/cat.jpg.
 
     Args:
         roots: Folders of the photos, for relative paths and photos that were moved.
@@ -68,36 +69,45 @@ class PhotoFiles:
 
     def __init__(self, roots: Sequence[Path] = ()) -> None:
         self._roots = roots
+        self._sources: dict[Id, Path | Place] = {}
 
-    def stat(self, item: Item) -> FileStat:
-        """Return size and time of an item's file; `NO_STAT` if there is none."""
-        return self._find(item)[1]
+    def stats(self, items: Sequence[Item]) -> list[FileStat]:
+        """Return size and time of each item's file; `NO_STAT` if there is none."""
+        self._sources = self._find(items)
+        return [
+            file_stat(self._sources[item.id]) if item.id in self._sources else NO_STAT
+            for item in items
+        ]
 
     def encode(self, items: Sequence[Item], model: HashModel, progress: Progress) -> Encoded:
-        """Read and encode files."""
+        """Read and encode images."""
         from ..data.base import ImageSource, name_ids
 
-        paths = [self._find(item)[0] for item in items]
-        images = DigestingImages(paths)
-        source = ImageSource(images, name_ids(item.id for item in items))
-        codes, failed = _with_ids(model.encode(source, progress=progress), items)
+        sources = [self._sources[item.id] for item in items]
+        images = DigestingImages(sources)
+        named = ImageSource(images, name_ids(item.id for item in items))
+        codes, failed = _with_ids(model.encode(named, progress=progress), items)
         records = {
-            item.id: images.records.get(path, (NO_STAT, b""))
-            for item, path in zip(items, paths, strict=True)
+            item.id: images.records.get(source, (NO_STAT, b""))
+            for item, source in zip(items, sources, strict=True)
         }
         return Encoded(codes, failed, records)
 
-    def _find(self, item: Item) -> tuple[Path, FileStat]:
-        """The file of an item, as the service finds it, and its state."""
-        if item.path is None:
-            return Path(), NO_STAT
-        names = [Path(item.path)]
-        names += [root / name for name in (item.path, str(item.id)) for root in self._roots]
-        for path in names:
-            stat = file_stat(path)
-            if stat != NO_STAT:
-                return path, stat
-        return names[0], NO_STAT
+    def _find(self, items: Sequence[Item]) -> dict[Id, Path | Place]:
+        """What to read for each item that has a path."""
+        from ..data.remote import find_places, is_address
+
+        far = {item.id: str(item.path) for item in items if is_address(item.path)}
+        places = find_places(list(far.values())) if far else []
+        found: dict[Id, Path | Place] = dict(zip(far, places, strict=True))
+        near = (item for item in items if item.path is not None and item.id not in found)
+        return found | {item.id: self._file(item) for item in near}
+
+    def _file(self, item: Item) -> Path:
+        """The file of an item, as the service finds it."""
+        path = Path(str(item.path))
+        moved = (root / name for name in (path, str(item.id)) for root in self._roots)
+        return path if path.exists() else next((each for each in moved if each.exists()), path)
 
 
 class Vectors:
@@ -111,9 +121,9 @@ class Vectors:
         self._source = source
         self._rows = {str(each): row for row, each in enumerate(source.ids.tolist())}
 
-    def stat(self, item: Item) -> FileStat:
-        """Return a constant; `NO_STAT` for an item without an embedding."""
-        return FileStat(0, 0) if str(item.id) in self._rows else NO_STAT
+    def stats(self, items: Sequence[Item]) -> list[FileStat]:
+        """Return a constant for each item; `NO_STAT` for one without an embedding."""
+        return [FileStat(0, 0) if str(item.id) in self._rows else NO_STAT for item in items]
 
     def encode(self, items: Sequence[Item], model: HashModel, progress: Progress) -> Encoded:
         """Encode embeddings."""
@@ -180,7 +190,7 @@ class Staging:
 
     def _sync(self, items: list[Item], advance: Progress) -> int:
         """Encode what is not up to date; returns the number of items that were not encoded."""
-        stats = [self._originals.stat(item) for item in items]
+        stats = self._originals.stats(items)
         there = self._has(id_array([item.id for item in items]))
         reasons = self._up_to_date(items, stats)
         todo, kept = [], []

@@ -22,13 +22,14 @@ from ..index.items import Id
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog, CatalogRow, Comparison, DeletedFile, FileStat
 from .digests import DigestingImages, file_stat
-from .meta import home_path, recorded
+from .meta import home_path, recorded, shown
 from .models import check_model
 from .plan import SyncPlan, SyncSummary
 from .ready import MODEL
 from .scan import Photo, Scan
 
 if TYPE_CHECKING:
+    from ..data.remote import Place
     from ..model import HashModel
 
 SKIPPED = "skipped.csv"
@@ -142,7 +143,7 @@ class PhotoIndex:
         index.meta |= {
             "model": model.id,
             "run": MODEL if run == MODEL else str(Path(run).resolve()),
-            "images": str(home_path(images)),
+            "images": shown(home_path(images)),
         }
         index.save(folder)
         return PhotoIndex(Path(folder), index)
@@ -168,7 +169,7 @@ class PhotoIndex:
             UsageError: An id belongs to another file.
         """
         by_id = {photo.id: photo for photo in scan.photos}
-        stats = {photo.id: file_stat(photo.path) for photo in scan.photos}
+        stats = {photo.id: file_stat(photo.file) for photo in scan.photos}
         compared = self.catalog.compare(
             ((photo, stats[photo.id]) for photo in scan.photos),
             deleted_from=None if whole is None else self.home,
@@ -180,7 +181,7 @@ class PhotoIndex:
         for known in compared.known:
             photo = by_id[known.id]
             same = known.same_stat and not checksum
-            if not same and known.digest and known.digest == _file_digest(photo.path):
+            if not same and known.digest and known.digest == _file_digest(photo.file):
                 same = True
                 mtime_only[photo.id] = stats[photo.id]
             if not same:
@@ -266,7 +267,7 @@ class PhotoIndex:
     def _encode(self, photos: list[Photo], model: HashModel, progress: Progress | None) -> int:
         from ..data.base import ImageSource, name_ids
 
-        images = DigestingImages([photo.path for photo in photos])
+        images = DigestingImages([photo.file for photo in photos])
         ids = name_ids(photo.id for photo in photos)
         codes = model.encode(ImageSource(images, ids), progress=progress)
         by_id = {photo.id: photo for photo in photos}
@@ -278,7 +279,7 @@ class PhotoIndex:
             self.index.remove(sorted(stale))
         self.index.save(self.folder)
         self.catalog.write(
-            {p.id: CatalogRow(p.root, *images.records[p.path], failed.get(p.id)) for p in photos}
+            {p.id: CatalogRow(p.root, *images.records[p.file], failed.get(p.id)) for p in photos}
         )
         return len(codes)
 
@@ -297,7 +298,7 @@ class PhotoIndex:
             candidates = by_size.get(stats[photo.id].size)
             if not candidates:
                 continue
-            digest = _file_digest(photo.path)
+            digest = _file_digest(photo.file)
             matches = [each for each in candidates if each.digest == digest]
             if matches:  # prefer the copy that kept its file name
                 match = next((each for each in matches if each.id == photo.id), matches[0])
@@ -318,7 +319,7 @@ class PhotoIndex:
             self.index.remove(old)
         self.index.save(self.folder)
         rows = {
-            p.id: CatalogRow(p.root, file_stat(p.path), _file_digest(p.path), None) for p in photos
+            p.id: CatalogRow(p.root, file_stat(p.file), _file_digest(p.file), None) for p in photos
         }
         self.catalog.write(rows)
         self.catalog.remove(old)
@@ -340,7 +341,7 @@ class PhotoIndex:
 
     def _update(self, codes: Codes, photos: list[Photo]) -> None:
         labels = [list(photo.labels) for photo in photos]
-        self.index.update(codes, labels, [str(photo.path) for photo in photos])
+        self.index.update(codes, labels, [shown(photo.path) for photo in photos])
 
     def _record(self, plan: SyncPlan) -> None:
         meta = recorded(self.index.meta, plan)
@@ -359,15 +360,15 @@ class PhotoIndex:
         missing = self._missing_ids([photo.id for photo in photos])
         taken = {photo.id: photo for photo in photos if photo.id not in missing}
         for item in self.index.get(list(taken)) if taken else []:
-            path = taken[str(item.id)].path
-            if item.path != str(path):
+            path = shown(taken[str(item.id)].path)
+            if item.path != path:
                 raise UsageError(
                     f"{self.folder} already has '{item.id}', which is {item.path or 'no file'} "
                     f"and not {path}. Give the new files other ids: index add --prefix NAME/"
                 )
 
 
-def _file_digest(path: Path) -> bytes:
+def _file_digest(path: Path | Place) -> bytes:
     """The sha256 of a file; see `hadahash.data.contents.file_digest`."""
     from ..data.contents import file_digest  # commands that read no photo start faster
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..codes import Codes
 from ..config import backbone_key
+from ..data.base import LabelledImages
 from ..data.decode import to_skipped
 from ..data.sources import ImageSource
 from ..encoding import FeatureCache, Progress
@@ -88,6 +89,22 @@ def encode_images(
     sampled = Sampled(np.concatenate(places), np.concatenate(kept)) if kept else None
     joined = join_outputs(outputs[1:], outputs[0]) if outputs else None
     return EncodedImages(Codes.concatenate(codes), joined, sampled)
+
+
+def labels_of(codes: Codes, images: LabelledImages) -> NDArray[Any]:
+    """The labels of the images that have a code.
+
+    Args:
+        codes: Codes of the images, in their order; some images may have been skipped.
+        images: The images.
+
+    Returns:
+        Class numbers (n,), or for multi-label data 0 and 1 (n, C), in the order of the codes.
+    """
+    if not codes.skipped:
+        return images.labels.array
+    known = set(codes.ids.tolist())  # np.isin takes quadratic time on text
+    return images.labels.take([name in known for name in images.ids.tolist()]).array
 
 
 def _features(

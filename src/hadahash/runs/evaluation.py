@@ -25,12 +25,11 @@ from ..evaluation.known_item import KnownItem
 from ..model import HashModel
 from ..outputs import Outputs
 from ..settings import require
-from .encoded import EncodedImages, encode_images
+from .encoded import EncodedImages, encode_images, labels_of
 from .known_item import available_ranks, search_copies, usual_sample
 from .rankings import measure_rankings
 from .record import DataSpec, data_digests
 from .run_dir import RunDir
-from .training import labels_of
 
 _QUERY_SAMPLE, _DATABASE_SAMPLE = 200, 2000  # images whose features are kept
 
@@ -153,7 +152,7 @@ def _search(
     ranks: Sequence[str],
     progress: Progress | None,
 ) -> dict[str, dict[str, KnownItem]]:
-    count = usual_sample(model.device) if count is None else count
+    count = usual_sample(model.runtime.device) if count is None else count
     if not count or isinstance(images.images, Embeddings):  # embeddings cannot be cropped
         return {}
     options: dict[str, Any] = {"ranks": ["hamming", *ranks], "progress": progress}

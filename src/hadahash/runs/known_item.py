@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ..codes import Codes
@@ -35,9 +34,9 @@ def available_ranks(model: HashModel) -> tuple[str, ...]:
     return ("hamming", "class", "photo") if model.content_bits else ("hamming", "class")
 
 
-def usual_sample(device: torch.device) -> int:
+def usual_sample(device: str) -> int:
     """Number of images that the command alters: 500 on a GPU, 50 on a CPU."""
-    return SAMPLE if device.type == "cuda" else _FEWER
+    return SAMPLE if device == "cuda" else _FEWER
 
 
 def search_copies(

@@ -15,12 +15,11 @@ from .. import files
 from ..data import LabelledImages, Split, find_dataset, open_dataset, read_folder
 from ..data.base import ArrayImages, FileImages, MemoryImages
 from ..data.datasets import DATASETS
-from ..data.remote import is_address
+from ..data.remote import is_address, is_stored, read_stored
 from ..data.sources import read_embeddings
 from ..environment import command_line, source_revision, versions
 from ..errors import StorageError
 from ..model import HashModel
-from ..networks.weights import weights_digest
 from ..settings import require
 
 _SAMPLED = 2048  # bytes at each place of a file
@@ -50,6 +49,8 @@ class DataSpec:
 
     def open(self, **options: Any) -> LabelledImages:
         """Open the data set; see `open_dataset` for the options."""
+        if self.exclude and is_stored(self.data):
+            return read_stored(self.data, exclude=self.exclude)
         if self.exclude:
             return read_folder(self.data, exclude=self.exclude)
         if self.labels is None:
@@ -62,9 +63,13 @@ class DataSpec:
             f"validation must be >= 0 and < 1 (a fraction), got {self.validation}.",
         )
         require(
-            not self.exclude or not (self.data in DATASETS or Path(self.data).is_file()),
+            not self.exclude or is_stored(self.data) or not _is_fixed(self.data),
             f"exclude applies to a folder of images, got {self.data}.",
         )
+
+
+def _is_fixed(data: str) -> bool:
+    return data in DATASETS or Path(data).is_file()
 
 
 def make_record(
@@ -82,6 +87,8 @@ def make_record(
     Returns:
         The content of run.json.
     """
+    from ..networks.weights import weights_digest
+
     ran = model.config
     settings = {key: value for key, value in ran.settings().items() if key != "checkpoint_seconds"}
     return {

@@ -26,9 +26,8 @@ from .. import files
 from ..codes import Skipped, write_skipped
 from ..data.splits import Split
 from ..errors import StorageError, UsageError
-from ..fitting import CHECKPOINT
 from ..model import HashModel
-from ..model_files import model_file_names
+from ..model_files import CHECKPOINT, model_file_names
 
 State = Literal["new", "training", "trained", "evaluated"]
 

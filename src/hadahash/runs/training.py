@@ -8,9 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
-from ..codes import Codes
 from ..config import Config, differences
 from ..data import (
     LabelledImages,
@@ -26,6 +23,7 @@ from ..fitting import fit_model
 from ..model import HashModel
 from ..settings import require
 from ..training import current_processes
+from .encoded import labels_of
 from .record import DataSpec, make_record
 from .run_dir import RunDir
 
@@ -197,19 +195,3 @@ def validation_map(
             "Use a smaller --validation fraction or more images per class."
         )
     return float(report.map)
-
-
-def labels_of(codes: Codes, images: LabelledImages) -> NDArray[Any]:
-    """The labels of the images that have a code.
-
-    Args:
-        codes: Codes of the images, in their order; some images may have been skipped.
-        images: The images.
-
-    Returns:
-        Class numbers (n,), or for multi-label data 0 and 1 (n, C), in the order of the codes.
-    """
-    if not codes.skipped:
-        return images.labels.array
-    known = set(codes.ids.tolist())  # np.isin takes quadratic time on text
-    return images.labels.take([name in known for name in images.ids.tolist()]).array

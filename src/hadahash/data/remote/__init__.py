@@ -8,7 +8,7 @@ files. A `Place` is where one image is: it reads the bytes, with repetitions and
 from __future__ import annotations
 
 from .address import is_address, is_stored
-from .images import RemoteImages, read_addresses, read_images, read_stored
+from .images import RemoteImages, find_places, open_stored, read_addresses, read_stored
 from .listing import Found, list_stored
 from .place import Place
 
@@ -16,10 +16,11 @@ __all__ = [
     "Found",
     "Place",
     "RemoteImages",
+    "find_places",
     "is_address",
     "is_stored",
     "list_stored",
+    "open_stored",
     "read_addresses",
-    "read_images",
     "read_stored",
 ]

@@ -12,6 +12,7 @@ from ...errors import DataError, HadaHashError, MissingExtraError, UsageError
 SHARDS = (".tar", ".parquet")
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
+_ONE_SLASH = re.compile(r"(^|::)([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _MAGIC = re.compile(r"[*?\[]")
 _LOCAL = frozenset(("file", "local", "memory"))
 _PACKAGES = {
@@ -52,6 +53,15 @@ def is_address(source: Any) -> bool:
     (True, True, False)
     """
     return isinstance(source, str) and _ADDRESS.match(source) is not None
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Return the text of a path; of an address, with the two slashes that a `Path` makes one.
+
+    >>> shown(Path("s3://bucket/photos")), shown(Path("zip://a::s3://b/c.zip"))
+    ('s3://bucket/photos', 'zip://a::s3://b/c.zip')
+    """
+    return _ONE_SLASH.sub(r"\1\2://", os.fspath(path))
 
 
 def is_stored(source: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import DataError, ImageError
+from ...errors import DataError
 from ..base import ImageSource, LabelledImages, Rows, name_ids
-from ..folder import require_classes, warn_of_albums, warn_of_skipped
+from ..class_names import require_classes, warn_of_albums
+from ..folder import warn_of_skipped
 from ..labels import Labels
 from ..squares import Reduced
 from .address import open_storage
@@ -45,7 +46,7 @@ class RemoteImages:
     @property
     def threads(self) -> int:
         """How many images are best read at once; 0: as many as there are cores."""
-        return THREADS if any(place.container.far for place in self.places[:1]) else 0
+        return threads_for(self.places)
 
     def read_reduced(self, index: int, side: int) -> Reduced:
         """Return one image, decoded as small as a result of `side` pixels allows."""
@@ -65,14 +66,7 @@ class RemoteImages:
 
     def digest(self, index: int) -> bytes:
         """Return the sha256 of one image's content; empty bytes if it cannot be read."""
-        try:
-            return hashlib.sha256(self.places[index].read()).digest()
-        except ImageError:
-            return b""
-
-    def unchanged(self, index: int, digest: bytes) -> bool:
-        """Return whether the content that was read last has this sha256."""
-        return self.places[index].seen == digest
+        return self.places[index].digest()
 
     def update_digest(self, digest: Any) -> None:
         """Add address, size and version of every image to a digest."""
@@ -81,7 +75,20 @@ class RemoteImages:
             digest.update(text.encode("utf-8", "surrogateescape"))
 
 
-def read_images(source: Any, *, exclude: Sequence[str] = ()) -> ImageSource:
+def threads_for(items: Sequence[Any]) -> int:
+    """Return how many images are best read at once; 0: as many as there are cores.
+
+    Args:
+        items: Where the images are: places or local paths.
+
+    Returns:
+        The number of threads.
+    """
+    first = items[0] if len(items) else None
+    return THREADS if isinstance(first, Place) and first.container.far else 0
+
+
+def open_stored(source: Any, *, exclude: Sequence[str] = ()) -> ImageSource:
     """Open stored images.
 
     Args:
@@ -96,7 +103,7 @@ def read_images(source: Any, *, exclude: Sequence[str] = ()) -> ImageSource:
         UsageError: A package is missing, or the kind of address is unknown.
     """
     found = list_stored(source, exclude=exclude)
-    warn_of_skipped(found.root, found)
+    warn_of_skipped(found.root, found.left)
     return ImageSource(RemoteImages(found.places), name_ids(found.names))
 
 
@@ -112,24 +119,50 @@ def read_addresses(addresses: Sequence[str]) -> ImageSource:
     Raises:
         UsageError: A package is missing, or the kind of address is unknown.
     """
+    return ImageSource(RemoteImages(find_places(addresses)), name_ids(addresses))
+
+
+def find_places(addresses: Sequence[str]) -> list[Place]:
+    """Find images by their addresses, also those in .tar and .parquet files.
+
+    Args:
+        addresses: One address per image, as `Place.name` has them.
+
+    Returns:
+        Where they are; an image that does not exist is reported when it is read.
+
+    Raises:
+        UsageError: A package is missing, or the kind of address is unknown.
+    """
     containers: dict[int, FileContainer] = {}
+    shards = {each: _shard_of(each) for each in addresses}
+    known = {
+        place.name: place
+        for shard in dict.fromkeys(filter(None, shards.values()))
+        for place in list_stored(shard).places
+    }
 
     def locate(address: str) -> Place:
         storage = open_storage(address)
         container = FileContainer(storage.files, storage.far)
         container = containers.setdefault(id(storage.files), container)
-        return place_of(container, storage.path, address)
+        return known.get(address) or place_of(container, storage.path, address)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        places = list(pool.map(locate, addresses))
-    return ImageSource(RemoteImages(places), name_ids(addresses))
+        return list(pool.map(locate, addresses))
+
+
+def _shard_of(address: str) -> str | None:
+    """The .tar or .parquet file that holds an image."""
+    match = re.match(r".*?\.(tar|parquet)(?=/)", address, re.IGNORECASE)
+    return None if match is None else match[0]
 
 
 def read_stored(source: Any, *, exclude: Sequence[str] = ()) -> LabelledImages:
     """Open stored images with their labels.
 
     Args:
-        source: As for `read_images`.
+        source: As for `open_stored`.
         exclude: Patterns of names to leave out, as for a folder.
 
     Returns:
@@ -141,7 +174,7 @@ def read_stored(source: Any, *, exclude: Sequence[str] = ()) -> LabelledImages:
     """
     found = list_stored(source, exclude=exclude)
     labels, classes = _labels_of(found)
-    warn_of_skipped(found.root, found)
+    warn_of_skipped(found.root, found.left)
     images, ids = RemoteImages(found.places), name_ids(found.names)
     name = PurePosixPath(found.root).stem.rstrip("*-") or "images"
     return LabelledImages(images, ids, labels, classes, name).used_classes()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from ...errors import DataError, HadaHashError
-from ..folder import matches, no_images, skipped_notice
+from ..folder import Listing, matches, no_images
 from ..formats import image_suffixes
 from .address import SHARDS, Storage, has_wildcards, open_storage, unreadable
 from .place import FileContainer, Place, may_pass
@@ -34,9 +34,7 @@ class Found:
         labels: The labels of each image, from a column or from .cls files; None: there are none,
             and folders may be classes.
         classes: The names of all classes, in order, where they are stored.
-        others: Files without an image extension.
-        hidden: Number of files whose name, or that of a folder above, begins with a dot.
-        excluded: Number of files that match a pattern.
+        left: What is left out: hidden and excluded files, and those without an image extension.
     """
 
     root: str
@@ -44,14 +42,7 @@ class Found:
     places: list[Place]
     labels: list[tuple[str, ...]] | None = None
     classes: tuple[str, ...] | None = None
-    others: list[PurePosixPath] = field(default_factory=list)
-    hidden: int = 0
-    excluded: int = 0
-
-    @property
-    def skipped(self) -> str:
-        """One sentence about the files without an image extension; empty if there are none."""
-        return skipped_notice(self.others)
+    left: Listing = field(default_factory=Listing)
 
     def label_of(self, row: int) -> tuple[str, ...]:
         """Return the labels of an image; its top-level folder if no labels are stored."""
@@ -84,7 +75,7 @@ def list_stored(source: Any, *, exclude: Sequence[str] = ()) -> Found:
     except Exception as error:
         raise unreadable(storage.address, error) from error
     if not found.names:
-        raise no_images(storage.address, found)
+        raise no_images(storage.address, found.left)
     return found
 
 
@@ -170,9 +161,10 @@ def _found(
         places = [_place(storage, container, path, entries[path]) for path in images]
         found = Found(storage.address, [below[path] for path in images], places)
     taken = {*images, *(shards if found.names and not images else [])}
-    found.others.extend(PurePosixPath(path) for path in order if path not in taken)
-    counts = {"hidden": len(hidden), "excluded": len(left_out) + found.excluded}
-    return Found(**{**vars(found), **counts})
+    found.left.others += [Path(below[path]) for path in order if path not in taken]
+    found.left.hidden += len(hidden)
+    found.left.excluded += len(left_out)
+    return found
 
 
 def _place(storage: Storage, container: FileContainer, path: str, info: Mapping[str, Any]) -> Place:
@@ -218,7 +210,7 @@ def _of_shards(
         [places[row] for row in keep],
         None if labels is None else [labels[row] for row in keep],
         shards[0].classes if all(each.classes == shards[0].classes for each in shards) else None,
-        excluded=len(names) - len(keep),
+        left=Listing(excluded=len(names) - len(keep)),
     )
 
 

@@ -8,7 +8,7 @@ import time
 from pathlib import PurePosixPath
 from typing import Any, Protocol
 
-from ...errors import DataError, ImageTooLarge, UnreadableImage
+from ...errors import DataError, ImageError, ImageTooLarge, UnreadableImage
 from ..images import LIMITS
 from .address import reason_of
 from .cache import image_cache
@@ -126,6 +126,19 @@ class Place:
         data = self._content()
         self.seen = hashlib.sha256(data).digest()
         return data if size < 0 else data[:size]
+
+    def digest(self) -> bytes:
+        """Return the sha256 of the content; empty bytes if it cannot be read."""
+        try:
+            self.read()
+        except ImageError:
+            return b""
+        return self.seen
+
+    @property
+    def stamp(self) -> int:
+        """A number that changes with the version, as the time of a local file does."""
+        return int.from_bytes(hashlib.sha256(self.version.encode()).digest()[:7], "big")
 
     def _content(self) -> bytes:
         if self.size is not None and self.size > LIMITS.max_bytes:
