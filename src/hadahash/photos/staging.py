@@ -55,6 +55,10 @@ class Originals(Protocol):
         """Return the state of each item's original; `NO_STAT` if there is none."""
         ...
 
+    def digest(self, item: Item) -> bytes:
+        """Return the sha256 of the original of an item whose state was asked for last."""
+        ...
+
     def encode(self, items: Sequence[Item], model: HashModel, progress: Progress) -> Encoded:
         """Encode some of the items whose state was asked for last."""
         ...
@@ -79,6 +83,12 @@ class PhotoFiles:
             for item in items
         ]
 
+    def digest(self, item: Item) -> bytes:
+        """Return the sha256 of an image; empty if it cannot be read."""
+        from ..data.contents import file_digest
+
+        return file_digest(self._sources[item.id]) if item.id in self._sources else b""
+
     def encode(self, items: Sequence[Item], model: HashModel, progress: Progress) -> Encoded:
         """Read and encode images."""
         from ..data.base import ImageSource, name_ids
@@ -95,9 +105,9 @@ class PhotoFiles:
 
     def _find(self, items: Sequence[Item]) -> dict[Id, Path | Place]:
         """What to read for each item that has a path."""
-        from ..data.remote import find_places, is_address
+        from ..data.remote import find_places
 
-        far = {item.id: str(item.path) for item in items if is_address(item.path)}
+        far = {item.id: item.path for item in items if item.path and _is_inside(item.path)}
         places = find_places(list(far.values())) if far else []
         found: dict[Id, Path | Place] = dict(zip(far, places, strict=True))
         near = (item for item in items if item.path is not None and item.id not in found)
@@ -125,11 +135,24 @@ class Vectors:
         """Return a constant for each item; `NO_STAT` for one without an embedding."""
         return [FileStat(0, 0) if str(item.id) in self._rows else NO_STAT for item in items]
 
+    def digest(self, item: Item) -> bytes:
+        """Return no digest: embeddings are encoded again."""
+        return b""
+
     def encode(self, items: Sequence[Item], model: HashModel, progress: Progress) -> Encoded:
         """Encode embeddings."""
         part = self._source.take([self._rows[str(item.id)] for item in items])
         codes, failed = _with_ids(model.encode(part, progress=progress), items)
         return Encoded(codes, failed, {item.id: (FileStat(0, 0), b"") for item in items})
+
+
+def _is_inside(path: str) -> bool:
+    """Whether an image is no file: an address, or a member of an archive or a parquet file."""
+    from ..data.remote import is_address
+
+    if is_address(path):
+        return True
+    return not Path(path).exists() and any(each.is_file() for each in Path(path).parents)
 
 
 def _with_ids(codes: Codes, items: Sequence[Item]) -> tuple[Codes, dict[Id, str]]:
@@ -213,9 +236,17 @@ class Staging:
         """For each item whose original has not changed: why it has no code, or None."""
         pairs = zip(items, stats, strict=True)
         photos = ((Photo(str(item.id), Path(item.path or ""), ROOT), stat) for item, stat in pairs)
-        known = [each for each in self.catalog.compare(photos).known if each.same_stat]
+        by_id = {str(item.id): item for item in items}
+        known = [
+            each
+            for each in self.catalog.compare(photos).known
+            if each.same_stat or (each.digest and each.digest == self._digest(by_id[each.id]))
+        ]
         skipped = dict(self.catalog.skipped()) if any(not each.encoded for each in known) else {}
         return {each.id: skipped.get(each.id) for each in known}
+
+    def _digest(self, item: Item) -> bytes:
+        return self._originals.digest(item)
 
     def _encode(self, items: list[Item], advance: Progress) -> None:
         if not items:
