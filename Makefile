@@ -50,7 +50,9 @@ test: setup browser lint
 # bench/results/torture.jsonl. HADAHASH_TORTURE_SECONDS limits each of them; HADAHASH_TORTURE_SEED
 # repeats a run.
 torture: setup
-	HADAHASH_TORTURE=1 $(RUN)python -m pytest -m torture --timeout 0
+	HADAHASH_TORTURE=1 $(RUN)python -m pytest --timeout 0 tests/torture tests/fuzz
+	HADAHASH_TORTURE=1 $(RUN)python -m pytest --timeout 0 -m torture --ignore tests/torture --ignore tests/fuzz
+	$(RUN)python bench/reliability.py
 
 lint: setup
 	$(RUN)ruff check src tests bench examples tools

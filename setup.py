@@ -23,7 +23,9 @@ setup(
     ext_modules=[
         Extension(
             "hadahash.native._hamming",
-            sources=[f"{NATIVE}/{name}.c" for name in ("hamming", "search", "route", "ranked")],
+            sources=[
+                f"{NATIVE}/{name}.c" for name in ("hamming", "search", "route", "ranked", "resize")
+            ],
             depends=[f"{NATIVE}/{name}.h" for name in ("hamming", "search", "ranked")],
             extra_compile_args=["-O3", "-std=c99", "-ffp-contract=off"],
             export_symbols=[
@@ -35,6 +37,8 @@ setup(
                 "hadahash_scan_remaining",
                 "hadahash_ranked",
                 "hadahash_points",
+                "hadahash_average_rows",
+                "hadahash_average_columns",
             ],
             py_limited_api=True,
             optional=True,

@@ -105,3 +105,11 @@ def test_a_name_of_a_module_is_listed_and_imported_when_it_is_asked_for(tmp_path
     with pytest.raises(UsageError, match="already registered"):
         things.register("late")(type("Other", (), {}))
     assert things.get("late").__name__ == "Late"
+
+
+def test_errors_of_the_system_are_one_line():
+    """Some libraries raise an OSError with several lines and without a number."""
+    error = errors.from_os_error("read", "x.parquet", OSError("Invalid data\nin the header.\n"))
+    assert str(error) == (
+        "Cannot read x.parquet: Invalid data in the header. Check the path and try again."
+    )

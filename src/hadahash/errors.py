@@ -178,7 +178,8 @@ def from_os_error(action: str, path: object, error: OSError) -> StorageError:
     number = error.errno or 0
     remedies = _READ_REMEDIES if action in ("read", "open") else _WRITE_REMEDIES
     remedy = remedies.get(number) or _REMEDIES.get(number, "Check the path and try again.")
-    return StorageError(f"Cannot {action} {path}: {error.strerror or error}. {remedy}")
+    reason = " ".join(str(error.strerror or error).split()).removesuffix(".")
+    return StorageError(f"Cannot {action} {path}: {reason}. {remedy}")
 
 
 _MOST_COMPARED = 10_000  # names; the comparison with more takes longer than a second

@@ -11,6 +11,7 @@ import pytest
 from make_images import encode, picture, scan_bomb, turned
 from PIL import Image
 
+from hadahash import Hasher
 from hadahash.data import FileImages, LabelledImages, MemoryImages
 from hadahash.data import images as module
 from hadahash.data.decode import decode, in_memory, read_reduced
@@ -19,6 +20,7 @@ from hadahash.data.pixel_store import PixelStore
 from hadahash.data.preprocess import Preprocess
 from hadahash.data.squares import Reduced, enough_for, shrink_to_square
 from hadahash.errors import CorruptImage, ImageTooLarge
+from hadahash.native import resize
 from hadahash.photos.digests import DigestingImages
 from hadahash.serve.core import decode_worker
 
@@ -59,11 +61,11 @@ def small_square(data: bytes, fit: str = "crop") -> np.ndarray:
 @pytest.mark.parametrize(
     ("size", "decoded"),
     [
-        ((1023, 1400), 1023),  # small photos are decoded in full
-        ((1024, 1400), 512),
-        ((1400, 2047), 700),
+        ((1407, 1500), 1407),  # small photos are decoded in full
+        ((1408, 1500), 704),
         ((2047, 2100), 1024),
-        ((2050, 2048), 512),
+        ((2815, 2900), 1408),
+        ((2820, 2816), 704),
     ],
 )
 def test_the_decoded_side_is_once_to_twice_what_suffices(size, decoded):
@@ -73,7 +75,8 @@ def test_the_decoded_side_is_once_to_twice_what_suffices(size, decoded):
 
 
 def test_a_small_square_needs_no_less_than_a_usual_one():
-    assert [enough_for(side) for side in (4, 32, 112, 256, 257)] == [512, 512, 512, 512, 514]
+    assert [enough_for(side) for side in (4, 32, 112, 256, 260)] == [512, 512, 512, 704, 715]
+    assert [enough_for(side, preview=True) for side in (4, 256, 300)] == [512, 512, 600]
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}])
@@ -82,6 +85,59 @@ def test_the_square_is_nearly_that_of_a_full_decode(large, options):
     assert open_image(data, at_least=enough_for(SIDE)).shape == (800, 1050, 3)
     difference = np.abs(small_square(data) - full_square(data))
     assert difference.mean() < 0.25 and difference.max() <= 3
+
+
+@pytest.mark.parametrize("side", [1, 7, 64, 256])
+@pytest.mark.parametrize("box", [(0, 0, 301, 263), (20.25, 0.5, 280.75, 261), (1, 3, 300, 260)])
+def test_shrinking_rounds_once(monkeypatch, side, box):
+    image = np.random.default_rng(side).integers(0, 256, (263, 301, 3), dtype=np.uint8)
+    square = resize.shrink(image, side, box)
+    rows, columns = (triangle(n, *box[k::2], side) for n, k in ((263, 1), (301, 0)))
+    expected = np.einsum("iwc,jw->ijc", np.tensordot(rows, image, 1), columns)
+    assert np.abs(square - expected).max() < 0.52
+    monkeypatch.setenv("HADAHASH_NATIVE", "0")
+    assert np.array_equal(resize.shrink(image, side, box), square)
+
+
+def test_shrinking_keeps_extreme_values():
+    for value in (0, 255):
+        image = np.full((90, 70, 3), value, np.uint8)
+        assert (resize.shrink(image, 33, (0.3, 0.7, 69.9, 89.1)) == value).all()
+
+
+def triangle(length: int, start: float, stop: float, side: int) -> np.ndarray:
+    """Weights (side, length) of the pixels when start..stop of a row becomes `side`."""
+    step = (stop - start) / side
+    centers = start + (np.arange(side) + 0.5) * step
+    away = np.abs(np.arange(length) + 0.5 - centers[:, None]) / step
+    weights = np.maximum(0, 1 - away)
+    return weights / weights.sum(1, keepdims=True)
+
+
+def test_codes_are_nearly_those_of_a_full_decode():
+    """Fine detail beside large shapes; the reduction is the strongest that is allowed."""
+    files = [encode(detailed(seed), "JPEG", quality=90) for seed in range(12)]
+    assert {open_reduced(each, SIDE).pixels.shape[0] for each in files} == {704}
+    model = Hasher.pretrained("lite0", device="cpu").model_
+    assert model.preprocess.side == SIDE
+    full, reduced = (
+        model.encode([read(each).astype(np.uint8) for each in files])
+        for read in (full_square, small_square)
+    )
+    differing = np.unpackbits(full.packed ^ reduced.packed).mean()
+    assert differing <= 0.005
+
+
+def detailed(seed: int) -> np.ndarray:
+    """Shapes of all sizes in their own colors, and noise, 1408 pixels wide."""
+    rng = np.random.default_rng(seed)
+    image = np.full((1408, 1408, 3), rng.integers(0, 256, 3), np.int16)
+    for _ in range(400):
+        top, left = rng.integers(0, 1400, 2)
+        height, width = (4 + 500 * rng.random(2) ** 4).astype(int)
+        image[top : top + height, left : left + width] = rng.integers(0, 256, 3)
+    noise = rng.normal(0, 4, (1408, 1408, 1)).astype(np.int16)
+    return (image + noise).clip(0, 255).astype(np.uint8)
 
 
 @pytest.mark.parametrize("mode", ["CMYK", "L"])
@@ -95,13 +151,13 @@ def test_other_color_spaces_are_reduced_too(large, mode):
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_reduced_image_is_upright_and_shows_the_same_part(orientation, fit):
     """The sides are no multiples of 4, so the last pixels of the decoder reach beyond the image."""
-    image = photo(2053, 2609)
+    image = photo(2821, 2833)
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = encode(turned(image, orientation), "JPEG", quality=92, exif=exif.tobytes())
     reduced = open_reduced(data, SIDE)
-    assert image_size(data) == reduced.size == (2053, 2609)
-    assert reduced.pixels.shape == (514, 653, 3)
+    assert image_size(data) == reduced.size == (2821, 2833)
+    assert reduced.pixels.shape == (706, 709, 3)
     away = np.abs(small_square(data, fit) - full_square(data, fit))
     assert away.mean() < 0.25 and away.max() <= 3
 

@@ -17,6 +17,14 @@ from fastapi.testclient import TestClient
 from serving import Running, ToyCollection, opened, running
 
 
+@pytest.fixture(scope="package", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache folder for thumbnails, also of child processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def toy_collection(tmp_path_factory: pytest.TempPathFactory, fitted: Hasher) -> ToyCollection:
     """48 images of 4 classes, their model and index, and a secret file with links to it. Read-only."""

@@ -455,3 +455,36 @@ def test_the_page_uses_no_external_resource(client):
         .startswith(("text/javascript", "application/javascript"))
     )
     assert client.get("/docs").status_code == 200
+
+
+def test_the_response_of_a_search_has_the_described_form(client, two_part_client, toy_collection):
+    from hadahash.serve.http.schema import SearchAnswer
+
+    image = toy_collection.image("red/002.png")
+    for each in (client, two_part_client):
+        for answer in (
+            each.post("/v1/search", json={"id": "red/002.png", "k": 3}),
+            each.post("/v1/search", files={"image": image}),
+        ):
+            values = answer.json()
+            assert answer.headers["content-type"] == "application/json"
+            assert SearchAnswer.model_validate(values, strict=True).model_dump() == values
+
+
+def test_images_are_found_as_quickly_as_exactly(toy_collection):
+    """`has_image` agrees with `image_path`, which resolves every link."""
+    from types import SimpleNamespace
+
+    from hadahash.index import Item
+    from hadahash.serve.core.collection import Collection
+
+    photos = toy_collection.root / "photos"
+    collection = Collection(toy_collection.index, SimpleNamespace(), [photos])
+    names = ["red/002.png", "linked.png", "linked/secret.png", "../secret.png", "red", "red/..", ""]
+    names += ["nowhere/1.png", str(photos / "red/002.png"), str(toy_collection.root / "secret.png")]
+    names += ["a\0b", "x" * 5000, "red/../red/002.png"]
+    for name in names:
+        item = Item(name, name, ())
+        assert collection.has_image(item) == (collection.image_path(item) is not None), name
+    assert collection.has_image(Item("red/002.png", "/elsewhere/red/002.png", ()))
+    assert not collection.has_image(Item("red/002.png", None, ()))

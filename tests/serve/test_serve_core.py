@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from anyio import CapacityLimiter
 from hypothesis import given
 from hypothesis import strategies as st
 from make_images import encode, picture
@@ -24,9 +23,10 @@ from hadahash.data.squares import shrink_to_square
 from hadahash.errors import StorageError, UsageError
 from hadahash.queries import Queries
 from hadahash.serve.core import decode_pool
-from hadahash.serve.core.batcher import Batcher, admit
+from hadahash.serve.core.batcher import Batcher
 from hadahash.serve.core.collection import Collection, resolve_config
 from hadahash.serve.core.decode_pool import DecodePool
+from hadahash.serve.core.limits import Limit, Turns, client_name
 from hadahash.serve.core.names import from_json, parse_id, to_json
 from hadahash.serve.core.projection import project
 from hadahash.serve.core.query import parse_values, to_halves, values_text
@@ -174,20 +174,69 @@ def test_ids_are_parsed_strictly(value, id_type, expected):
 
 
 def test_no_more_requests_are_admitted_than_allowed():
-    async def check():
-        limiter = CapacityLimiter(1)
-        with admit(limiter):
-            with pytest.raises(Problem) as caught:
-                await asyncio.create_task(enter(limiter))
-            assert caught.value.status == 503 and caught.value.headers == {"Retry-After": "1"}
-        await asyncio.create_task(enter(limiter))
-        assert limiter.borrowed_tokens == 0
-
-    async def enter(limiter):
-        with admit(limiter):
+    limit = Limit(1)
+    with limit.admit():
+        with pytest.raises(Problem) as caught, limit.admit():
             pass
+        assert caught.value.status == 503 and caught.value.headers == {"Retry-After": "1"}
+    with pytest.raises(ZeroDivisionError), limit.admit():
+        raise ZeroDivisionError
+    assert limit.in_use == 0
+    with limit.admit():
+        assert limit.in_use == 1
 
-    asyncio.run(check())
+
+def test_one_client_can_hold_a_share_of_the_slots():
+    limit = Limit(8, 0.25)
+    with limit.admit("a"), limit.admit("a"), limit.admit("b"):
+        with pytest.raises(Problem, match="this client"), limit.admit("a"):
+            pass
+        with limit.admit("b"):
+            assert limit.in_use == 4
+    assert limit.in_use == 0 and not limit._held, "no client is remembered"
+    assert Limit(2, 0.25)._per_client == 1
+
+
+def test_programs_of_this_machine_are_told_apart_by_their_connections():
+    assert client_name(("127.0.0.1", 1)) != client_name(("127.0.0.1", 2))
+    assert client_name(("192.0.2.1", 1)) == client_name(("192.0.2.1", 2))
+
+
+def test_clients_take_turns():
+    async def run():
+        turns, served = Turns(["worker"]), []
+
+        async def work(client):
+            worker = await turns.get(client)
+            served.append(client)
+            await asyncio.sleep(0)
+            turns.put(worker)
+
+        heavy = [asyncio.create_task(work("heavy")) for _ in range(20)]
+        await asyncio.sleep(0)
+        others = [asyncio.create_task(work(name)) for name in ("one", "two")]
+        await asyncio.sleep(0)
+        heavy[5].cancel()
+        await asyncio.gather(*heavy, *others, return_exceptions=True)
+        return served, turns
+
+    served, turns = asyncio.run(run())
+    assert len(served) == 21 and max(map(served.index, ("one", "two"))) < 6
+    assert list(turns.free) == ["worker"] and not turns._waiting
+
+
+def test_a_worker_of_a_client_that_left_goes_to_the_next():
+    async def run():
+        turns = Turns(["worker"])
+        await turns.get()
+        gone = asyncio.create_task(turns.get("a"))
+        await asyncio.sleep(0)
+        turns.put("worker")
+        gone.cancel()  # after it got the worker, before it could use it
+        await asyncio.gather(gone, return_exceptions=True)
+        return await asyncio.wait_for(turns.get("b"), 10)
+
+    assert asyncio.run(run()) == "worker"
 
 
 def test_jobs_that_wait_run_together():

@@ -134,9 +134,7 @@ def test_images_with_a_very_long_side_are_refused(client):
 
 def test_uploads_do_not_wait_for_thumbnails(collection_copy):
     with opened(collection_copy) as client:
-        busy = client.app.state.service._stored._free
-        while not busy.empty():  # as if every decoder of thumbnails had an image
-            busy.get_nowait()
+        client.app.state.service._stored.turns.free.clear()  # as if each had an image
         image = encode(picture(), "PNG")
         assert client.post("/v1/search", files={"image": image}).status_code == 200
 
@@ -467,7 +465,7 @@ def test_writers_do_not_use_the_slots_of_searches(collection_copy):
 
         with ThreadPoolExecutor(2) as pool:
             waiting = [pool.submit(add, number) for number in range(2)]
-            wait_for(lambda: service.writes.borrowed_tokens == 2)
+            wait_for(lambda: service.writes.in_use == 2)
             assert error_code(add(3), 503) == "busy"
             searched = httpx.post(f"{address}/v1/search", json={"id": RED})
             assert searched.status_code == 200

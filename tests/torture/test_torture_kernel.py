@@ -35,7 +35,7 @@ def sanitized(tmp_path_factory):
     source = tmp_path_factory.mktemp("sanitized")
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(ROOT / "src" / "hadahash", source / "hadahash", ignore=ignored)
-    options = "-g -O1 -std=c99 -ffp-contract=off -fPIC -shared -fno-omit-frame-pointer"
+    options = "-g -O0 -std=c99 -ffp-contract=off -fPIC -shared -fno-omit-frame-pointer"
     command = [
         "gcc",
         *options.split(),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Optional
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from .._version import __version__
 from .failures import escaping
@@ -27,6 +28,7 @@ COMMANDS = {
     "evaluate": Lazy("Measure retrieval: mAP, precision and recall.", "evaluate:evaluate"),
     "report": Lazy("Compare evaluated runs on one HTML page.", "report:report"),
     "encode": Lazy("Turn images into codes.", "encode:encode"),
+    "export": Lazy("Write a model as ONNX, to run without torch.", "export:export"),
     "index": Lazy("Build, update and inspect an index of photos.", "index:app"),
     "search": Lazy("Find the images most similar to a query image.", "search:search"),
     "duplicates": Lazy("Find files that show the same photo.", "duplicates:duplicates"),
@@ -34,9 +36,13 @@ COMMANDS = {
     "reproduce": Lazy("Reproduce the paper's tables and figures.", "reproduce:reproduce"),
     "codebook": Lazy("Generate a codebook and measure its quality.", "codebook:codebook"),
     "settings": Lazy("List every setting with its default and range.", "settings:settings"),
-    "bench": Lazy("Measure search and evaluation speed on this machine.", "bench:bench"),
+    "bench": Lazy("Measure search and evaluation speed on this machine.", "bench:app"),
     "doctor": Lazy("Check the installation: cores, GPU, kernels, packages.", "doctor:doctor"),
 }
+
+
+# Commands that may encode images; build and add are those of `index`.
+_ENCODING = ("encode", "evaluate", "search", "duplicates", "serve", "build", "add")
 
 
 class LazyGroup(TyperGroup):
@@ -81,7 +87,31 @@ def load(name: str) -> Any:
         host.add_typer(loaded, name=name)
     else:
         host.command(name)(loaded)
-    return typer.main.get_group(host).commands[name]
+    command = typer.main.get_group(host).commands[name]
+    for each in (command, *getattr(command, "commands", {}).values()):
+        if each.name in _ENCODING and not getattr(each, "commands", None):
+            each.params.append(_runtime_option())
+    return command
+
+
+def _runtime_option() -> Any:
+    """The option --runtime, which every command that may encode images has."""
+    return TyperOption(
+        param_decls=["--runtime"],
+        metavar="torch|onnx",
+        help="What runs the model. Default: torch, if it is installed and the model has weights.",
+        expose_value=False,
+        callback=_choose_runtime,
+    )
+
+
+def _choose_runtime(context: Any, option: Any, value: str | None) -> None:
+    """Set the variable that models are loaded by; processes that are started inherit it."""
+    from ..runtime.choice import VARIABLE, requested
+
+    if value is not None:
+        requested(value)
+        os.environ[VARIABLE] = value
 
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""`hadahash bench`: measure search and evaluation speed on this machine."""
+"""`hadahash bench`: measure search and evaluation speed, or a million photos, on this machine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,20 @@ from ..evaluation import evaluate
 from ..index import Index
 from ..settings import require
 from . import options, output
+from .bench_scale import scale
 
 _CLASSES = 100  # number of codewords
 _FLIPPED = 0.05  # fraction of bits that differ from the codeword
 _K, _BATCH, _ROUNDS, _BLOCK = 10, 64, 20, 100_000
 
 
+app = typer.Typer(help="Measure search and evaluation speed on this machine.")
+app.command("scale")(scale)
+
+
+@app.callback(invoke_without_command=True)
 def bench(
+    context: typer.Context,
     codes: Annotated[int, typer.Option(help="Number of codes to search in.")] = 1_000_000,
     bits: options.Bits = 64,
     queries: Annotated[int, typer.Option(help="Number of queries to evaluate.")] = 1_000,
@@ -34,8 +41,12 @@ def bench(
 ) -> None:
     """Measure search and evaluation speed on random codes around 100 codewords.
 
+    `hadahash bench scale` measures the steps from a million photos to a search.
+
     Example: hadahash bench --codes 10000000 --bits 64
     """
+    if context.invoked_subcommand is not None:
+        return
     for option, value in (("--codes", codes), ("--bits", bits), ("--queries", queries)):
         require(value > 0, f"{option} must be >= 1, got {value}.")
     figures: dict[str, Any] = {"codes": codes, "bits": bits, "seed": seed}

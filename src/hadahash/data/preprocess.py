@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ImageError, UsageError
 from .base import ArrayImages, FileImages, Images, MemoryImages
@@ -74,6 +75,46 @@ def choose_preprocess(images: Images, backbone_size: int, config: InputConfig) -
     if size < 8 or side < 4:
         raise UsageError(f"size must be >= 8 and side >= 4, got size={size} and side={side}.")
     return Preprocess(side, size, train_size, crop, config.fit, config.mirror)
+
+
+def center_array(pixels: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[np.float32]:
+    """Resample the central part of each square, as `views.center_view` does, without torch.
+
+    Args:
+        pixels: uint8 (n, 3, side, side).
+        preprocess: Part of the square and size of the result.
+
+    Returns:
+        float32 (n, 3, size, size) in [0, 255].
+    """
+    matrix = view_matrix(preprocess).astype(np.float32)
+    chosen = matrix.argmax(1)
+    if np.allclose(matrix.max(1), 1, atol=1e-4):  # a plain crop
+        inner = slice(int(chosen[0]), int(chosen[-1]) + 1)
+        return pixels[:, :, inner, inner].astype(np.float32)
+    view: NDArray[np.float32] = matrix @ pixels.astype(np.float32) @ matrix.T
+    return view
+
+
+def view_matrix(preprocess: Preprocess) -> NDArray[np.float64]:
+    """The weights of bilinear sampling of the center of a square, along one axis.
+
+    Args:
+        preprocess: Part of the square and size of the result.
+
+    Returns:
+        float64 (size, side). Rows sum to 1.
+    """
+    side, size, crop = preprocess.side, preprocess.size, preprocess.crop
+    places = ((2 * np.arange(size) + 1) / size - 1) * crop  # in [-1, 1], centers of pixels
+    places = ((places + 1) * side - 1) / 2
+    places = np.clip(places, 0, side - 1)  # reflected at the border, which is between two pixels
+    low = np.minimum(np.floor(places).astype(np.int64), max(side - 2, 0))
+    matrix = np.zeros((size, side))
+    rows = np.arange(size)
+    matrix[rows, low] = 1 - (places - low)
+    matrix[rows, np.minimum(low + 1, side - 1)] += places - low
+    return matrix
 
 
 def _typical_side(images: Images) -> int:

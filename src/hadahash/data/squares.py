@@ -2,7 +2,7 @@
 
 A decoder that reduces a JPEG by 4 returns pixels of 4 x 4; the last row and column may reach beyond
 the image. `Reduced` knows where the image is, so its square shows the same part of the image as
-that of a full decode.
+that of a full decode. Its few pixels are averaged without rounding in between (`native.resize`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ..errors import UsageError, unknown
+from ..native.resize import shrink
 
-_SPARE = 2  # a JPEG is decoded at no less than this many times the side that is needed,
+_SPARE = 2.75  # a JPEG is decoded at no less than this many times the side of a square,
+_SPARE_PREVIEW = 2  # or of a picture that is only shown,
 _SMALL = 512  # and no smaller than this
 
 # EXIF orientations by what they do to the last column and row of a file, which may be incomplete.
@@ -89,6 +91,8 @@ class Reduced(NamedTuple):
             right, bottom = left + short, top + short
         (y, x), scale = self.start, self.scale
         box = (x + left / scale, y + top / scale, x + right / scale, y + bottom / scale)
+        if scale > 1 and right - left >= side * scale and bottom - top >= side * scale:
+            return shrink(self.pixels, side, box)
         image = Image.fromarray(self.pixels)
         return np.array(image.resize((side, side), Image.Resampling.BILINEAR, box=box))
 
@@ -113,20 +117,21 @@ def shrink_to_square(
     return Reduced(image, (image.shape[0], image.shape[1])).square(side, fit=fit)
 
 
-def enough_for(side: int) -> int:
+def enough_for(side: int, *, preview: bool = False) -> int:
     """How small a JPEG may be decoded for a result of `side` pixels.
 
-    It is twice `side`, and at least 512: a JPEG of which a side is shorter than 1,024 pixels is
-    always decoded in full.
+    It is 2.75 times `side`, or twice the side of a preview, and at least 512: a JPEG of which a
+    side is shorter than 1,024 pixels is always decoded in full.
 
     Args:
         side: Side of the result in pixels.
+        preview: Whether the result is shown to people, not to a network.
 
     Returns:
         Value for `at_least` of `open_image`.
 
     Example:
-        >>> enough_for(64), enough_for(256), enough_for(300)
-        (512, 512, 600)
+        >>> enough_for(64), enough_for(256), enough_for(300), enough_for(300, preview=True)
+        (512, 704, 825, 600)
     """
-    return max(_SPARE * side, _SMALL)
+    return max(round((_SPARE_PREVIEW if preview else _SPARE) * side), _SMALL)

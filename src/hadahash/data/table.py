@@ -243,7 +243,9 @@ def _parquet_records(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
                 for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     number += 1
                     yield number, record
-    except (pyarrow.ArrowException, UnicodeError, OverflowError) as error:
+    except (pyarrow.ArrowException, UnicodeError, OverflowError, OSError) as error:
+        if isinstance(error, OSError) and error.errno:  # without a number it is pyarrow's
+            raise
         reason = " ".join(str(error).split())
         raise DataError(f"{path} is not a parquet file, or is damaged ({reason}).") from error
 

@@ -1,8 +1,9 @@
 """The links that join nearly equal codes: a minimum spanning forest of all pairs up to a distance.
 
-With it, the groups at every smaller distance are known without another search. Pairs are never
-listed: each code is compared with its nearest neighbors, and where these are too many to be
-complete, with the codes outside of its group.
+With it, the groups at every smaller distance are known without another search. Pairs are found by
+parts of their bits (`duplicate_parts`). Where the codes are too few or too dense for that, each one
+is compared with its nearest neighbors, and where these are too many to be complete, with the codes
+outside of its group; pairs are never listed.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from numpy.typing import NDArray
 
 from ..native.search import nearest
 from ..native.tables import Rows, Table, bitmap
+from .duplicate_parts import PartialForest, links_by_parts
 from .engines.routed import arrange
-
-Links = NDArray[np.int64]  # (m, 3): two rows and their distance
+from .forest import Links, find, join
 
 _QUERIES_PER_STEP = 1024
 _NEIGHBORS_PER_QUERY = 64
@@ -38,60 +39,35 @@ def spanning_links(
     Returns:
         The links, the shortest first.
     """
-    table = arrange(rows, bits)
-    links, reached = _nearest_links(table, rows, radius, sizes, report)
-    parent, kept = np.arange(len(rows)), []
-    for distance in range(radius + 1):
+    done, total = 0, int(sizes.sum())
+
+    def report_fraction(fraction: float) -> None:
+        nonlocal done
+        report(int(fraction * total) - done)
+        done = int(fraction * total)
+
+    forest = links_by_parts(rows, bits, radius, report_fraction)
+    found = [forest.links]
+    if forest.radius < radius:
+        found.append(_links_by_neighbors(rows, bits, radius, forest))
+    report(total - done)
+    return np.concatenate(found)
+
+
+def _links_by_neighbors(rows: Rows, bits: int, radius: int, forest: PartialForest) -> Links:
+    """The links of a minimum spanning forest that are longer than those of a given one."""
+    table, parent, kept = arrange(rows, bits), forest.parent, []
+    links, reached = _nearest_links(table, rows, radius)
+    for distance in range(forest.radius + 1, radius + 1):
         kept.append(join(parent, links[links[:, 2] == distance]))
         # Codes whose list of neighbors ends at this distance may have further links.
         while len(queries := np.flatnonzero(reached <= distance)):
             found, reached[queries] = _outside_links(table, rows, queries, radius, parent)
-            report(int(sizes[queries[reached[queries] > radius]].sum()))
             kept.append(join(parent, found[found[:, 2] <= distance]))
     return np.concatenate([*kept, np.zeros((0, 3), np.int64)])
 
 
-def join(parent: NDArray[np.int64], links: Links) -> Links:
-    """Join the components of linked rows, the nearest first.
-
-    Args:
-        parent: The forest of components, which is changed.
-        links: Links in any order.
-
-    Returns:
-        The links that joined two components.
-    """
-    kept = []
-    for distance in np.unique(links[:, 2]):
-        level = links[links[:, 2] == distance]
-        while len(level):
-            roots = np.sort(find(parent, level[:, :2].ravel()).reshape(-1, 2), axis=1)
-            differ = roots[:, 0] != roots[:, 1]
-            level, roots = level[differ], roots[differ]
-            high, first = np.unique(roots[:, 1], return_index=True)
-            parent[high] = roots[first, 0]  # to a smaller root: there are no cycles
-            kept.append(level[first])
-    return np.concatenate([*kept, np.zeros((0, 3), np.int64)])
-
-
-def find(parent: NDArray[np.int64], nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The root of each node; paths are halved on the way."""
-    while True:
-        up = parent[nodes]
-        top = parent[up]
-        if np.array_equal(up, top):
-            return up
-        parent[nodes] = top
-        nodes = up
-
-
-def _nearest_links(
-    table: Table,
-    rows: Rows,
-    radius: int,
-    sizes: NDArray[np.int64],
-    report: Callable[[int], object],
-) -> tuple[Links, NDArray[np.int64]]:
+def _nearest_links(table: Table, rows: Rows, radius: int) -> tuple[Links, NDArray[np.int64]]:
     """Links to the nearest neighbors, and the distance from which on each code may have more."""
     parts, count = [np.zeros((0, 3), np.int64)], 0
     reached = np.full(len(rows), radius + 1)
@@ -101,7 +77,6 @@ def _nearest_links(
         links, last = _search(table, rows, queries, radius, k, None)
         if k < len(rows):
             reached[queries] = last
-        report(int(sizes[queries[reached[queries] > radius]].sum()))
         parts.append(links)
         count += len(links)
         if count > _LINKS_PER_STEP:

@@ -15,7 +15,8 @@ from ..native.tables import rows_of
 from .api import Index
 from .checks import whole_number
 from .dismissed import Dismissed
-from .duplicate_links import Links, find, join, spanning_links
+from .duplicate_links import spanning_links
+from .forest import Links, find, join
 from .items import Id, Ids, find_sorted, id_array, quote_ids
 
 _FEW = 32  # items of a group that are compared without looking for equal codes

@@ -8,21 +8,13 @@ used. K must be at most the number of features.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from ..settings import Checked, require, setting
+from ..projections import ITQSettings
+from ..settings import require
 from .base import METHODS, ShallowMethod, Task
 from .common import sign
-
-
-@dataclass(frozen=True)
-class ITQSettings(Checked):
-    """Settings of ITQ."""
-
-    itq_iterations: int = setting(50, "Alternating updates of codes and rotation.", ge=0)
 
 
 @METHODS.register("itq")

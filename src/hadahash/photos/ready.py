@@ -45,18 +45,32 @@ def fit_ready_model(
     Raises:
         DataError: The photos cannot be read.
     """
-    from ..hasher import Hasher
+    from ..ready_models import load_ready, without_torch
 
+    light = without_torch()
     if len(scan.photos) < LEAST_PHOTOS:
         info(f"Fewer than {LEAST_PHOTOS:,} photos: using the projection of the package.")
-        hasher = Hasher.pretrained("lite0", device=device)
-    else:
-        rows = np.random.default_rng(0).permutation(len(scan.photos))[:MOST_PHOTOS]
-        sample = _images([scan.photos[row] for row in sorted(rows)])
-        info(f"Learning {BITS}-bit codes from {len(sample):,} photos, without labels.")
-        hasher = Hasher("itq", bits=BITS, device=device)
-        hasher.fit(sample, progress=progress)
-    return hasher.model_
+        if light:
+            return load_ready(device)
+        from ..model import HashModel
+
+        return HashModel.pretrained("lite0", device=device)
+    rows = np.random.default_rng(0).permutation(len(scan.photos))[:MOST_PHOTOS]
+    sample = _images([scan.photos[row] for row in sorted(rows)])
+    info(f"Learning {BITS}-bit codes from {len(sample):,} photos, without labels.")
+    return _fit_light(sample, device) if light else _fit(sample, device, progress=progress)
+
+
+def _fit_light(sample: ImageSource, device: str) -> HashModel:
+    from ..ready_models import fit_photos
+
+    return fit_photos(sample, bits=BITS, device=device)
+
+
+def _fit(sample: ImageSource, device: str, *, progress: bool) -> HashModel:
+    from ..hasher import Hasher
+
+    return Hasher("itq", bits=BITS, device=device).fit(sample, progress=progress).model_
 
 
 def _images(photos: list[Photo]) -> ImageSource:

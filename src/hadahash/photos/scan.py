@@ -348,5 +348,8 @@ def _absolute(path: Path) -> Path:
 
 
 def _photo(path: Path, root: Path, prefix: str) -> Photo:
-    parts = path.relative_to(root).parts
-    return Photo(prefix + "/".join(parts), path, root, parts[:1] if len(parts) > 1 else ())
+    below = os.fspath(path)[len(os.path.join(root, "")) :]  # noqa: PTH118 - for every file
+    if os.sep != "/":
+        below = below.replace(os.sep, "/")
+    top, slash, _ = below.partition("/")
+    return Photo(prefix + below, path, root, (top,) if slash else ())

@@ -39,12 +39,16 @@ def fit_vector_model(source: ImageSource, *, device: str = "auto") -> HashModel:
         DataError: There are fewer than two usable rows.
         UsageError: The embeddings have fewer than 8 features.
     """
+    from ..ready_models import fit_embeddings, without_torch
+
+    width = getattr(source.images, "width", BITS)
+    bits = max(8, min(BITS, width // 8 * 8))
+    if without_torch():
+        return fit_embeddings(source, bits=bits)
     from ..building import make_config
     from ..data.sources import without_labels
     from ..fitting import fit_model
 
-    width = getattr(source.images, "width", BITS)
-    bits = max(8, min(BITS, width // 8 * 8))
     config = make_config("itq", bits=bits, device=device)
     return fit_model(config, without_labels(source), device=device).model
 
@@ -99,7 +103,7 @@ def build_vector_index(
     index.meta |= {
         "model": model.id,
         "run": MODEL if run is None else str(Path(run).resolve()),
-        "embeddings": model.network.backbone.features,
+        "embeddings": model.runtime.width,
     }
     index.save(out)
     if run is None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config import EMBEDDINGS
-from ..data.preprocess import Preprocess
+from ..data.preprocess import Preprocess, center_array
 from ..errors import MissingExtraError, UsageError
 from ..native import usable_cores
 from ..outputs import Floats
@@ -47,8 +47,8 @@ class LinearHead:
 
     def __call__(self, features: Floats, original: Floats | None, *, scores: bool) -> HeadValues:
         """Compute the values; there are neither content bits nor scores."""
-        values = (features - self.mean) @ self.directions
-        return HeadValues(np.subtract(values, self.threshold, dtype=np.float32))
+        values = (features - self.mean) @ self.directions - self.threshold
+        return HeadValues(values.astype(np.float32, copy=False))
 
 
 class OnnxNetwork:
@@ -131,7 +131,10 @@ class OnnxNetwork:
             float32 (n, d), and those of the original backbone if `has_original`.
         """
         names = ["features", *(["original_features"] if self.has_original else [])]
-        found = self._network.run(names, {"pixels": pixels})
+        given: dict[str, Any] = {"pixels": pixels}
+        if "view" in self.facts.graphs[NETWORK].inputs:
+            given = {"view": center_array(pixels, self.preprocess)}
+        found = self._network.run(names, given)
         return found[0], found[1] if self.has_original else None
 
     def head(self, features: Floats, original: Floats | None, *, scores: bool) -> HeadValues:

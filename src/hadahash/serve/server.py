@@ -10,17 +10,22 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
 from types import FrameType
 
 import h11
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import HadaHashError, UsageError
 from .core.collection import ServeConfig
 from .core.service import Service
+from .core.shared import Shared
 from .http.app import create_app
 from .settings import ServeSettings
+from .workers import Workers, report
 
 _ABORT_SECONDS = 5.0  # for a client to receive the remaining data when its connection is closed
 _UNROUTED = "192.0.2.1"  # an address for documentation; no packet is sent to it
@@ -39,16 +44,28 @@ def serve(config: ServeConfig, settings: ServeSettings, announce: Callable[[str]
         HadaHashError: If the service cannot start.
     """
     listener = _listen(settings)
-    service = Service(config, settings)
+    for line in _announcement(listener, config):
+        announce(line)
+    if settings.workers > 1:
+        Workers(_run_worker, config, settings, listener).run()
+    else:
+        _run(Service(config, settings), listener)
+
+
+def _run(service: Service, listener: socket.socket, *, load_first: bool = False) -> None:
+    """Answer requests in this process until it is stopped.
+
+    Raises:
+        HadaHashError: If the service cannot start.
+    """
     failures: list[HadaHashError] = []
 
     def on_failure(error: HadaHashError) -> None:
         failures.append(error)
         server.should_exit = True
 
-    server = _Server(_uvicorn_config(service, on_failure), service)
-    for line in _announcement(listener, config):
-        announce(line)
+    app = create_app(service, on_failure=on_failure, load_first=load_first)
+    server = _Server(_uvicorn_config(app, service.settings), service)
     signal.signal(signal.SIGTERM, _exit_quietly)
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
@@ -56,17 +73,32 @@ def serve(config: ServeConfig, settings: ServeSettings, announce: Callable[[str]
         raise failures[0]
 
 
-def _uvicorn_config(
-    service: Service, on_failure: Callable[[HadaHashError], object]
-) -> uvicorn.Config:
+def _run_worker(
+    config: ServeConfig,
+    settings: ServeSettings,
+    listener: socket.socket,
+    folder: Path,
+    errors: Connection,
+    load_first: bool,
+) -> None:
+    """The function of a worker process."""
+    try:
+        service = Service(config, settings, shared=Shared(folder))
+        _run(service, listener, load_first=load_first)
+    except HadaHashError as error:
+        report(errors, error)
+        sys.exit(1)
+
+
+def _uvicorn_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # errors of clients
     return uvicorn.Config(
-        create_app(service, on_failure=on_failure),
-        http=_protocol(service.settings),
+        app,
+        http=_protocol(settings),
         ws="none",
         server_header=False,
         log_level="warning",
-        timeout_graceful_shutdown=service.settings.drain_seconds,
+        timeout_graceful_shutdown=settings.drain_seconds,
         h11_max_incomplete_event_size=65_536,
     )
 

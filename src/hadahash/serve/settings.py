@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..settings import check_ranges, require, setting
 
@@ -24,6 +25,9 @@ class ServeSettings:
         None, "Bearer token required to change the index; without one it is read-only."
     )
     device: str = setting("auto", "Device of the model: auto, cpu or cuda.")
+    workers: int = setting(
+        1, "Worker processes; each loads the model, and has queues of its own.", gt=0, le=64
+    )
 
     max_bytes: int = setting(10_000_000, "Size of an uploaded image in bytes.", gt=0)
     max_pixels: int = setting(89_478_485, "Pixels of an image; as when it is indexed.", gt=0)
@@ -40,6 +44,12 @@ class ServeSettings:
     upload_memory: int = setting(256_000_000, "Bytes of all bodies being received.", gt=0)
     write_queue: int = setting(64, "Index changes running or waiting.", gt=0)
     image_queue: int = setting(256, "Images and thumbnails running or waiting.", gt=0)
+    client_share: float = setting(
+        0.25,
+        "Share of each queue that one client address can hold; loopback: each connection.",
+        gt=0,
+        le=1,
+    )
     batch: int = setting(32, "Queries encoded, searched or written together.", gt=0)
 
     decode_workers: int = setting(
@@ -57,6 +67,9 @@ class ServeSettings:
         15.0, "Time limit for receiving a body, and for a client to accept data.", gt=0
     )
     header_seconds: float = setting(10.0, "Time limit for receiving the request headers.", gt=0)
+    index_seconds: float = setting(
+        30.0, "Time limit for an answer of the index, for example of a Milvus server.", gt=0
+    )
     drain_seconds: int = setting(8, "Time for running requests to finish at shutdown.", gt=0)
     watch_seconds: float = setting(
         2.0, "Interval for checking whether the index on disk has changed; 0: never.", ge=0
@@ -65,6 +78,12 @@ class ServeSettings:
     thumbnail_side: int = setting(192, "Longer side of a thumbnail in pixels.", gt=0)
     image_side: int = setting(1600, "Longer side of an image in pixels.", gt=0)
     cache_bytes: int = setting(64_000_000, "Thumbnails kept in memory, in bytes.", gt=0)
+    thumbnail_folder: str = setting(
+        "", "Folder of thumbnails on disk; by default ~/.cache/hadahash/thumbnails."
+    )
+    thumbnail_disk_bytes: int = setting(
+        1_000_000_000, "Thumbnails kept on disk, in bytes; 0: none.", ge=0
+    )
     map_points: int = setting(4000, "Images on the map.", gt=0)
 
     def __post_init__(self) -> None:
@@ -106,6 +125,7 @@ def _cores() -> int:
     return usable_cores()
 
 
+@lru_cache(1000)
 def is_loopback(host: str) -> bool:
     """Return whether this host name or address cannot be reached from other machines.
 

@@ -97,7 +97,7 @@ def _show(file: ShownFile) -> _Picture:
     folder = "" if str(place.parent) == "." else str(place.parent)
     size = [] if file.size is None else [describe_size(file.size)]
     try:
-        image = open_reduced(place, _SIDE)
+        image = open_reduced(place, _SIDE, preview=True)
     except ImageError as error:
         return _Picture(place.name, folder, "".join(size), None, str(error))
     facts = [f"{image.size[1]} x {image.size[0]} pixels", *size]

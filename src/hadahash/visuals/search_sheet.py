@@ -142,7 +142,8 @@ def _picture(file: Path, *, labels: str = "", distance: str = "") -> SheetPictur
     folder = str(PurePath(file).parent)
     place = {"name": file.name, "folder": "" if folder == "." else folder}
     try:
-        source = data_uri(shrink(open_reduced(file, _SIDE).pixels, _SIDE), photo=True)
+        pixels = open_reduced(file, _SIDE, preview=True).pixels
+        source = data_uri(shrink(pixels, _SIDE), photo=True)
     except ImageError as error:
         return SheetPicture(
             **place, source=None, problem=str(error), labels=labels, distance=distance

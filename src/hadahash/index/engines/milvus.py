@@ -35,6 +35,7 @@ from ..items import (
     check_ids_exist,
     empty_ids,
     id_array,
+    id_type_of,
     missing_id,
 )
 from ..query import Hits, SearchRequest
@@ -342,7 +343,8 @@ class MilvusIndex(Index):
     def _nearest(self, request: SearchRequest, field: str) -> list[list[milvus_search.Candidate]]:
         """The k nearest items of each query in a vector field."""
         rows: list[list[milvus_search.Candidate]] = [[] for _ in request.packed]
-        if request.k and len(rows) and self._exists():
+        known = self._exists() and self._may_have(request.filter.ids)
+        if request.k and len(rows) and known:
             bits = self._layout.vectors[field]
             search = milvus_search.MilvusSearch(self.server, self.settings, bits, request, field)
             for where in expressions(request.filter):
@@ -356,9 +358,13 @@ class MilvusIndex(Index):
     # ---- calls -----------------------------------------------------------------------------------
 
     def _rows_of(self, ids: Ids, fields: list[str]) -> Iterator[dict[str, Any]]:
-        if self._exists():
+        if self._exists() and self._may_have(ids):
             for chunk in id_chunks(ids):
                 yield from self._query(id_in(chunk), fields)
+
+    def _may_have(self, ids: Ids | None) -> bool:
+        """Whether the ids are of the type of the collection; an empty one has neither."""
+        return ids is None or not len(ids) or id_type_of(ids) is self._stored_type
 
     def _query(self, where: str, fields: list[str], **options: Any) -> list[dict[str, Any]]:
         options["consistency_level"] = self.settings.consistency

@@ -48,6 +48,7 @@ from .manifest import (
     FileEntry,
     Manifest,
     SegmentEntry,
+    damaged,
     read_manifest,
 )
 from .segment_files import (
@@ -170,8 +171,10 @@ class IndexFolder:
         self, entry: SegmentEntry, manifest: Manifest, known: Sequence[Segment]
     ) -> Segment:
         for segment in known:
-            if segment.saved is not None and _same_items(segment.saved, entry, self.path.resolve()):
-                return self._with_deleted(segment, segment.saved, entry)
+            saved = segment.saved
+            if saved is not None and _same_items(saved, entry, self.path.resolve()):
+                _check_sizes(self.path, entry)
+                return self._with_deleted(segment, saved, entry)
         opened = open_files(self.path, entry)
         deleted = opened["deleted"].mask(entry.count) if "deleted" in opened else None
         return Segment(
@@ -342,6 +345,19 @@ def _same_items(saved: SavedSegment, entry: SegmentEntry, folder: Path) -> bool:
         for each in (saved.entry, entry)
     )
     return saved.folder == folder and mine == others and saved.entry.count == entry.count
+
+
+def _check_sizes(folder: Path, entry: SegmentEntry) -> None:
+    """Check that the files of a segment that is open are still there.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        StorageError: A file has another size.
+    """
+    for file in entry.files.values():
+        path = folder / file.name
+        if (size := path.stat().st_size) != file.size:
+            raise damaged(path, f"it has {size} bytes, not {file.size}")
 
 
 def _belongs_to_an_index(name: str) -> bool:

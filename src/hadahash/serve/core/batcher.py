@@ -4,37 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Generic, TypeVar
-
-from anyio import CapacityLimiter, WouldBlock
-
-from ..problem import busy
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
-
-
-@contextmanager
-def admit(limiter: CapacityLimiter) -> Iterator[None]:
-    """Hold one slot of the limiter.
-
-    Args:
-        limiter: Counts the requests in progress.
-
-    Raises:
-        Problem: 503, if no slot is free.
-    """
-    try:
-        limiter.acquire_nowait()
-    except WouldBlock:
-        raise busy() from None
-    try:
-        yield
-    finally:
-        limiter.release()
 
 
 class Batcher(Generic[Job, Result]):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+import os
+import stat
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +16,7 @@ from numpy.typing import NDArray
 from ...errors import UsageError
 from ...index import Index, Item, Neighbor
 from ...index.items import id_array
+from ...index.local import LocalIndex
 from ...photos import check_labels, check_model, image_folders, load_model_of, unknown_run
 from ..problem import unknown_label
 from . import names
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 Packed = NDArray[np.uint8]  # (ceil(bits / 8),)
 Ids = Sequence[Id] | NDArray[Any]
 _LOOKUP_ATTEMPTS = 5
+_LABEL_SECONDS = 300.0
+_FOLDER_SECONDS, _MOST_FOLDERS = 10.0, 10_000
 
 
 @dataclass(frozen=True)
@@ -81,10 +87,18 @@ class Collection:
     def __init__(self, index: Index, model: HashModel, roots: Sequence[Path]) -> None:
         self.index, self.model = index, model
         self._roots = [folder.resolve() for folder in roots]
-        self._labels: Set[Id] | None = None  # of the first search with labels, later ones missing
+        self._folders = [str(root) for root in self._roots]
+        self._inside: dict[str, tuple[float, bool]] = {}  # by folder: until when it holds
+        self._counts: tuple[float, dict[Id, int]] | None = None  # when, and the items per label
 
     @staticmethod
-    def open(config: ServeConfig, *, device: str, model: HashModel | None = None) -> Collection:
+    def open(
+        config: ServeConfig,
+        *,
+        device: str,
+        model: HashModel | None = None,
+        known: Collection | None = None,
+    ) -> Collection:
         """Open the index, and its model unless `model` made the index.
 
         Args:
@@ -92,6 +106,7 @@ class Collection:
             device: Device of the model.
             model: A model that is loaded already. If the index was upgraded to another one since,
                 that is loaded from the run that the index records.
+            known: The collection that is open: parts that did not change are shared with it.
 
         Returns:
             The open collection.
@@ -99,7 +114,7 @@ class Collection:
         Raises:
             HadaHashError: If the index or the model cannot be opened, or do not match.
         """
-        index = Index.open(config.index)
+        index = Index.open(config.index) if known is None else known.index.reopened(config.index)
         if model is None or not _fits(index, model, config.index):
             run = config.run if model is None else _run_after_upgrade(index, config)
             model = load_model_of(index, config.index, run, device=device)
@@ -121,12 +136,38 @@ class Collection:
         Raises:
             Problem: 404, if no item has one of them.
         """
-        if self._labels is None:
-            self._labels = self.index.label_counts().keys()
+        known = self.label_counts()
         try:
-            return tuple(check_labels(self.index, [*map(names.from_json, texts)], self._labels))
+            return tuple(check_labels(self.index, [*map(names.from_json, texts)], known))
         except UsageError as error:
             raise unknown_label(str(error)) from None
+
+    def require_labels(self, texts: Sequence[str]) -> None:
+        """Check labels whose search found nothing: other programs may have removed their items.
+
+        Raises:
+            Problem: 404, if no item has one of them.
+        """
+        try:
+            check_labels(self.index, [*map(names.from_json, texts)], ())
+        except UsageError:
+            self.forget_labels()
+            self.parse_labels(texts)  # names similar labels that exist
+
+    def label_counts(self) -> dict[Id, int]:
+        """Return the number of items per label. A Milvus server is asked every few minutes only."""
+        if self._counts is None or time.monotonic() - self._counts[0] > _LABEL_SECONDS:
+            self._counts = time.monotonic(), self.index.label_counts()
+        return self._counts[1]
+
+    def forget_labels(self) -> None:
+        """Count the labels again when they are needed: the index has changed."""
+        if isinstance(self.index, LocalIndex):  # for others this would read all items
+            self._counts = None
+
+    def has(self, item_id: Id) -> bool:
+        """Return whether the index has this id."""
+        return bool(self.index.has([item_id])[0])
 
     def find(self, given: Id) -> tuple[Item, Packed] | None:
         """Return the item with an id that a client sent, and its code; None if there is none."""
@@ -153,15 +194,45 @@ class Collection:
         the relative path. An item without a path has no image: clients can add such items, and no
         file is opened under a name that a client chose.
         """
-        candidates = () if item.path is None else (item.path, str(item.id))
-        paths = (_inside(root, name) for name in candidates for root in self._roots)
+        paths = (_inside(root, name) for name in _candidates(item) for root in self._roots)
         return next(filter(None, paths), None)
+
+    def has_image(self, item: Item | Neighbor) -> bool:
+        """Return whether `image_path` finds a file, with fewer calls of the system.
+
+        Folders are resolved once in a while only; before a file is opened, `image_path` is used.
+        """
+        for name in _candidates(item):
+            for root in self._folders:
+                path = os.path.join(root, name)  # noqa: PTH118 - as fast as possible
+                try:
+                    if not self._is_inside(os.path.dirname(path)):  # noqa: PTH120
+                        continue
+                    mode = os.lstat(path).st_mode
+                except (OSError, ValueError):
+                    continue
+                if stat.S_ISREG(mode):
+                    return True
+                if stat.S_ISLNK(mode) and self.image_path(item) is not None:
+                    return True
+        return False
+
+    def _is_inside(self, folder: str) -> bool:
+        """Whether a folder, links resolved, is in one of the image folders."""
+        known, now = self._inside.get(folder), time.monotonic()
+        if known is None or known[0] < now:
+            if len(self._inside) >= _MOST_FOLDERS:
+                self._inside.clear()
+            real = Path(os.path.realpath(folder))
+            known = now + _FOLDER_SECONDS, any(real.is_relative_to(root) for root in self._roots)
+            self._inside[folder] = known
+        return known[1]
 
 
 def display_name(item: Item | Neighbor) -> str:
     """Return the file name of an item, without folders, as JSON text."""
-    path = item.path or str(item.id)
-    return str(names.to_json(PurePosixPath(path).name or str(item.id)))
+    name = (item.path or str(item.id)).rstrip("/").rpartition("/")[2]
+    return str(names.to_json(name or str(item.id)))
 
 
 def stamp_of(folder: Path) -> object:
@@ -184,6 +255,11 @@ def _fits(index: Index, model: HashModel, folder: Path) -> bool:
 def _run_after_upgrade(index: Index, config: ServeConfig) -> Path | None:
     """None: the run that the index records; otherwise the one that was given."""
     return None if "run" in index.meta else config.run
+
+
+def _candidates(item: Item | Neighbor) -> tuple[str, ...]:
+    """Names under which the image of an item may be found in an image folder."""
+    return () if item.path is None else (item.path, str(item.id))
 
 
 def _inside(root: Path, name: str) -> Path | None:

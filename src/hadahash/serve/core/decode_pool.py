@@ -17,6 +17,7 @@ from ...data.preprocess import Preprocess
 from ..problem import Problem
 from ..settings import ServeSettings
 from .decode_worker import HEAD, message
+from .limits import Turns
 
 LOG = logging.getLogger(__name__)
 COMMAND = (sys.executable, "-m", "hadahash.serve.core.decode_worker")
@@ -50,7 +51,7 @@ class DecodePool:
         self._settings = settings
         command = (*COMMAND, str(settings.decode_memory), str(niceness))
         self._workers = [Worker(command, settings.start_seconds) for _ in range(workers)]
-        self._free: asyncio.Queue[Worker] = asyncio.Queue()
+        self.turns: Turns[Worker] = Turns()
         self.replaced = 0
 
     async def start(self) -> None:
@@ -60,19 +61,22 @@ class DecodePool:
             Problem: 503, if one does not start.
         """
         for worker in self._workers:
-            self._free.put_nowait(worker)
+            self.turns.put(worker)
         await asyncio.gather(*(worker.start() for worker in self._workers))
 
     async def close(self) -> None:
         """End all processes."""
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
-    async def decode_for_model(self, content: bytes, preprocess: Preprocess) -> NDArray[np.uint8]:
+    async def decode_for_model(
+        self, content: bytes, preprocess: Preprocess, client: str = ""
+    ) -> NDArray[np.uint8]:
         """Decode an uploaded image exactly as it is decoded for indexing.
 
         Args:
             content: The image file.
             preprocess: Preprocessing of the model.
+            client: Who sent it; clients take turns.
 
         Returns:
             uint8 (side, side, 3).
@@ -81,16 +85,18 @@ class DecodePool:
             Problem: If the image cannot be decoded.
         """
         side = preprocess.side
-        task = {"kind": "square", "side": side, "fit": preprocess.fit}
-        _, pixels = await self._perform(task | {"max_bytes": self._settings.max_bytes}, content)
+        task: dict[str, Any] = {"kind": "square", "side": side, "fit": preprocess.fit}
+        task["max_bytes"] = self._settings.max_bytes
+        _, pixels = await self._perform(task, content, client)
         return np.frombuffer(pixels, np.uint8).reshape(side, side, 3)
 
-    async def render_thumbnail(self, path: Path, side: int) -> EncodedImage:
+    async def render_thumbnail(self, path: Path, side: int, client: str = "") -> EncodedImage:
         """Decode a file of the collection and encode it again, at most `side` pixels wide and high.
 
         Args:
             path: The image file.
             side: Largest width and height.
+            client: Who asked for it; clients take turns.
 
         Returns:
             A JPEG or PNG without metadata.
@@ -99,15 +105,15 @@ class DecodePool:
             Problem: If the image cannot be decoded.
         """
         task = {"kind": "thumbnail", "path": str(path), "side": side, "max_bytes": _MAX_FILE_BYTES}
-        answer, content = await self._perform(task)
+        answer, content = await self._perform(task, b"", client)
         return EncodedImage(content, answer["type"])
 
     async def _perform(
-        self, task: dict[str, Any], content: bytes = b""
+        self, task: dict[str, Any], content: bytes, client: str
     ) -> tuple[dict[str, Any], bytes]:
         limits = {"max_pixels": self._settings.max_pixels, "max_side": self._settings.max_side}
         request = message(task | limits, content)
-        worker = await self._free.get()
+        worker = await self.turns.get(client)
         try:
             try:
                 answer, result = await self._attempt(worker, request)
@@ -118,7 +124,7 @@ class DecodePool:
         except (asyncio.IncompleteReadError, OSError):
             raise _undecodable("The image crashed the decoder.") from None
         finally:
-            self._free.put_nowait(worker)
+            self.turns.put(worker)
         if "error" in answer:
             status, code, hint = _PROBLEMS[answer["error"]]
             raise Problem(status, code, f"The image cannot be used: {answer['reason']}.", hint)

@@ -68,8 +68,9 @@ def perform(task: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes
     limits = ImageLimits(task["max_pixels"], task["max_bytes"], task["max_side"])
     side = task["side"]
     try:
-        image = open_reduced(source, side, limits=limits)
-        if task["kind"] == "square":
+        is_square = task["kind"] == "square"
+        image = open_reduced(source, side, limits=limits, preview=not is_square)
+        if is_square:
             return {}, image.square(side, fit=task["fit"]).tobytes()
         return render_thumbnail(image.pixels, side)
     except ImageError as error:

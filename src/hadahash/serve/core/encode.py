@@ -40,13 +40,16 @@ class Encoder:
             _encode_jobs, max_batch=max_batch, on_batch=on_batch
         )
 
-    async def encode(self, image: bytes, model: HashModel, timer: StageTimer) -> Queries:
+    async def encode(
+        self, image: bytes, model: HashModel, timer: StageTimer, client: str = ""
+    ) -> Queries:
         """Return the query of an image file.
 
         Args:
             image: The file.
             model: The model.
             timer: Records the stages "decode" and "encode".
+            client: Who sent it; clients take turns.
 
         Returns:
             One row, rounded to numbers of 16 bits.
@@ -55,7 +58,7 @@ class Encoder:
             Problem: If the image cannot be decoded.
         """
         timer.skip()
-        pixels = await self._pool.decode_for_model(image, model.preprocess)
+        pixels = await self._pool.decode_for_model(image, model.preprocess, client)
         timer.stage("decode")
         query = await self._batcher.submit(_EncodeJob(model, pixels))
         timer.stage("encode")

@@ -7,21 +7,26 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ...codes import Codes
-from ...errors import StorageError
+from ...errors import HadaHashError, StorageError
 from ...index import revisions
+from ...index.local import LocalIndex
 from ..problem import Problem, busy, invalid, model_changed, unknown_id
 from .batcher import Batcher
 from .collection import Collection, ServeConfig, stamp_of
 from .names import Id, from_json
+from .shared import Shared
 
 LOG = logging.getLogger(__name__)
-_WRITE_ATTEMPTS = 3  # of changes that another program was faster than
+T = TypeVar("T")
+_SAVE_ATTEMPTS = 10  # if other programs keep saving the same index
 _COUNT_SECONDS = 30.0  # lifetime of a cached count; other processes can change a Milvus collection
 
 
@@ -40,7 +45,7 @@ class Add(NamedTuple):
         item_id = collection.parse_id(self.id)
         if item_id is None:
             raise invalid("id: the ids of this index are integers.", "Send a 64-bit integer.")
-        if collection.lookup([item_id]):
+        if collection.has(item_id):
             hint = "Choose another id, or delete the item first."
             raise Problem(409, "known_id", "The index already has an item with this id.", hint)
         codes = replace(self.codes, ids=np.array([item_id]))
@@ -55,11 +60,11 @@ class Remove(NamedTuple):
 
     def apply(self, collection: Collection) -> Id:
         """Remove the item and return its id."""
-        found = collection.find(self.id)
-        if found is None:
+        item_id = collection.parse_id(self.id)
+        if item_id is None or not collection.has(item_id):
             raise unknown_id()
-        collection.index.remove([found[0].id])
-        return found[0].id
+        collection.index.remove([item_id])
+        return item_id
 
 
 class IndexHandle:
@@ -72,6 +77,7 @@ class IndexHandle:
         device: Device of the model.
         max_batch: Largest number of changes that are saved together.
         on_batch: Called with the size of every batch.
+        shared: What the worker processes of the service share, if there are several.
     """
 
     def __init__(
@@ -81,14 +87,17 @@ class IndexHandle:
         device: str,
         max_batch: int,
         on_batch: Callable[[int], object],
+        shared: Shared | None = None,
     ) -> None:
-        self._config, self._device = config, device
+        self._config, self._device, self._shared = config, device, shared
         self._collection: Collection | None = None
         self._stamp: object = None
         self._lock = threading.Lock()  # held while the index is opened or changed
         self._writer: Batcher[Add | Remove, Id] = Batcher(
             self._apply_batch, max_batch=max_batch, on_batch=on_batch
         )
+        self._opener = ThreadPoolExecutor(1)  # a server that does not respond blocks no others
+        self._seen = 0  # changes by all worker processes when the index was opened
         self.count, self._counted = 0, 0.0  # number of items, and when it was determined
 
     @property
@@ -102,13 +111,26 @@ class IndexHandle:
             raise busy("The service is starting.")
         return self._collection
 
+    async def fresh(self) -> Collection:
+        """Return the open collection with the changes that other worker processes made.
+
+        Raises:
+            Problem: 503, before the index is open.
+        """
+        if self._shared is not None and self._shared.changes != self._seen:
+            try:
+                await self.refresh()
+            except HadaHashError as error:  # the watcher reports it, too
+                LOG.error("A change by another worker process cannot be read: %s", error)
+        return self.current
+
     async def reload(self) -> int:
         """Open the index again and return its number of items. Running requests keep the old one.
 
         Raises:
             HadaHashError: If the index or its model cannot be opened; the old one stays.
         """
-        await asyncio.to_thread(self._reload)
+        await self._in_thread(self._reload)
         return self.count
 
     async def refresh(self) -> bool:
@@ -120,7 +142,7 @@ class IndexHandle:
         Raises:
             HadaHashError: If the index or its model cannot be opened; the old one stays.
         """
-        return await asyncio.to_thread(self._refresh)
+        return await self._in_thread(self._refresh)
 
     async def apply(self, change: Add | Remove) -> Id:
         """Make one change and save it.
@@ -140,60 +162,87 @@ class IndexHandle:
     def close(self) -> None:
         """Drop the changes that have not started."""
         self._writer.close()
+        self._opener.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._opener, function)
 
     def _reload(self) -> None:
         with self._lock:
-            self._open()
+            self._open(again=True)
 
     def _refresh(self) -> bool:
         with self._lock:
+            changes = self._changes
             stamp = stamp_of(self._config.index)
             if stamp is None:
                 raise StorageError(f"{self._config.index} no longer contains an index.")
             if stamp != self._stamp:
                 self._open()
                 return True
+            self._seen = changes
         if time.monotonic() - self._counted > _COUNT_SECONDS:
             self._set_count(len(self.current.index))
         return False
 
-    def _open(self) -> None:
-        stamp = stamp_of(
-            self._config.index
-        )  # read before opening, so that a change in between is detected
+    @property
+    def _changes(self) -> int:
+        return 0 if self._shared is None else self._shared.changes
+
+    def _open(self, *, again: bool = False) -> None:
+        """Open the index; with `again`, every file of it."""
+        # Both are read before opening, so that a change in between is detected.
+        changes, stamp = self._changes, stamp_of(self._config.index)
+        known = None if again else self._collection
         model = None if self._collection is None else self._collection.model
-        self._collection = Collection.open(self._config, device=self._device, model=model)
-        self._stamp = stamp
+        self._collection = Collection.open(
+            self._config, device=self._device, model=model, known=known
+        )
+        self._stamp, self._seen = stamp, changes
         self._set_count(len(self._collection.index))
 
     def _apply_batch(self, changes: list[Add | Remove]) -> list[Id | Exception]:
-        with self._lock:
-            for _ in range(_WRITE_ATTEMPTS):
-                results, again = self._try_batch(changes)
-                if not again:
+        others = nullcontext() if self._shared is None else self._shared.writing()
+        with self._lock, others:
+            for _ in range(_SAVE_ATTEMPTS):
+                if stamp_of(self._config.index) != self._stamp:
+                    self._open()
+                collection = self.current
+                results = [_attempt(change, collection) for change in changes]
+                if all(isinstance(result, Exception) for result in results):
+                    return results
+                error = self._save(collection)
+                if error is None:
+                    return results
+                if stamp_of(self._config.index) == self._stamp:
                     break
-            return results
-
-    def _try_batch(self, changes: list[Add | Remove]) -> tuple[list[Id | Exception], bool]:
-        """Make changes; also returns whether another program was faster, so that none was made."""
-        folder = self._config.index
-        if stamp_of(folder) != self._stamp:
-            self._open()
-        collection = self.current
-        results = [_attempt(change, collection) for change in changes]
-        if all(isinstance(result, Exception) for result in results):
-            return results, False
-        try:
-            collection.index.save(folder)
-        except Exception as error:  # raised again for each change
-            again = stamp_of(folder) != self._stamp
+                self._discard()  # another program saved in between: repeat the changes
             self._discard()
-            return [r if isinstance(r, Exception) else error for r in results], again
-        stamp = stamp_of(folder)
-        newest = revisions.opened_generation(collection.index) == revisions.generation(folder)
-        self._stamp = stamp if newest else None  # None: the next look opens the index again
+            return [each if isinstance(each, Exception) else error for each in results]
+
+    def _save(self, collection: Collection) -> Exception | None:
+        """Save the changes; returns the error, if there is one."""
+        collection.forget_labels()
+        if isinstance(collection.index, LocalIndex):  # others are changed where they are stored
+            try:
+                collection.index.save(self._config.index)
+            except Exception as error:  # raised again for each change
+                return error
+        self._stamp = self._stamp_of_saved(collection)
+        if self._shared is not None:
+            self._shared.count_change()
+            self._seen = self._shared.changes
         self._set_count(len(collection.index))
-        return results, False
+        return None
+
+    def _stamp_of_saved(self, collection: Collection) -> object:
+        """The stamp after a save; None if another program was faster, to open the index again."""
+        folder = self._config.index
+        stamp = stamp_of(folder)
+        if not isinstance(collection.index, LocalIndex):
+            return stamp
+        newest = revisions.opened_generation(collection.index) == revisions.generation(folder)
+        return stamp if newest else None
 
     def _set_count(self, count: int) -> None:
         self.count, self._counted = count, time.monotonic()
@@ -202,7 +251,7 @@ class IndexHandle:
         """Drop changes that could not be saved."""
         self._stamp = None
         try:
-            self._open()
+            self._open(again=True)
         except Exception:
             LOG.exception("The index cannot be opened again after a failed save.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,10 @@ from ..settings import ServeSettings
 from .collection import Collection
 from .decode_pool import DecodePool, EncodedImage
 from .names import Id
+from .thumbnail_files import ThumbnailFiles, default_folder
+from .timing import within
+
+_THREADS = 4
 
 
 class ImageFile(NamedTuple):
@@ -24,7 +29,7 @@ class ImageFile(NamedTuple):
 
 
 class Media:
-    """Renders images and caches thumbnails in memory.
+    """Renders images, and keeps thumbnails in memory and on disk.
 
     Args:
         pool: Decoder processes.
@@ -33,6 +38,10 @@ class Media:
 
     def __init__(self, pool: DecodePool, settings: ServeSettings) -> None:
         self._pool, self._settings = pool, settings
+        folder = Path(settings.thumbnail_folder) if settings.thumbnail_folder else default_folder()
+        self._files = ThumbnailFiles(folder, settings.thumbnail_disk_bytes)
+        self._threads = ThreadPoolExecutor(_THREADS)
+        self._rendering: dict[str, asyncio.Task[EncodedImage]] = {}
         self._thumbnails: LRUCache[str, EncodedImage] = LRUCache(
             settings.cache_bytes, getsizeof=lambda image: len(image.content)
         )
@@ -51,14 +60,17 @@ class Media:
         Raises:
             Problem: 404, if the item or its file does not exist.
         """
-        return await asyncio.to_thread(_locate, collection, given, self._side(thumbnail))
+        loop, side = asyncio.get_running_loop(), self._side(thumbnail)
+        finding = loop.run_in_executor(self._threads, _locate, collection, given, side)
+        return await within(finding, self._settings.index_seconds)
 
-    async def render(self, file: ImageFile, *, thumbnail: bool) -> EncodedImage:
+    async def render(self, file: ImageFile, *, thumbnail: bool, client: str = "") -> EncodedImage:
         """Return the image of a file without metadata.
 
         Args:
             file: The file.
             thumbnail: Whether to return the thumbnail instead of the image.
+            client: Who asked for it; clients take turns.
 
         Returns:
             A JPEG or PNG.
@@ -69,8 +81,31 @@ class Media:
         cached = self._thumbnails.get(file.tag)
         if cached is not None:
             return cached
-        image = await self._pool.render_thumbnail(file.path, self._side(thumbnail))
-        if thumbnail and len(image.content) <= self._thumbnails.maxsize:
+        if not thumbnail:
+            return await self._pool.render_thumbnail(file.path, self._side(thumbnail), client)
+        task = self._rendering.get(file.tag)
+        if task is None:  # requests for the same thumbnail wait for one another
+            task = self._rendering[file.tag] = asyncio.create_task(self._thumbnail(file, client))
+            task.add_done_callback(lambda done: self._rendered(file.tag, done))
+        return await asyncio.shield(task)
+
+    def _rendered(self, tag: str, task: asyncio.Task[EncodedImage]) -> None:
+        self._rendering.pop(tag, None)
+        if not task.cancelled():
+            task.exception()  # retrieved, also if no client waits any more
+
+    def close(self) -> None:
+        """Drop the lookups that have not started."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _thumbnail(self, file: ImageFile, client: str) -> EncodedImage:
+        """A thumbnail from the disk, or made and stored there."""
+        loop = asyncio.get_running_loop()
+        image = await loop.run_in_executor(self._threads, self._files.read, file.tag)
+        if image is None:
+            image = await self._pool.render_thumbnail(file.path, self._side(True), client)
+            await loop.run_in_executor(self._threads, self._files.write, file.tag, image)
+        if len(image.content) <= self._thumbnails.maxsize:
             self._thumbnails[file.tag] = image
         return image
 

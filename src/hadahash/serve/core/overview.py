@@ -30,7 +30,7 @@ class Overview:
     Attributes:
         labels: The most frequent labels with their counts.
         label_count: Number of distinct labels.
-        ids: Items on the map, spread evenly over all ids.
+        ids: Items on the map, a sample of all items.
         x: Horizontal position of each, -1 to 1.
         y: Vertical position of each, -1 to 1.
         label: First label of each, as a position in `map_labels`; -1: none.
@@ -63,10 +63,8 @@ def build_overview(collection: Collection, *, points: int, max_labels: int) -> O
     Returns:
         The overview.
     """
-    ids = collection.index.ids
-    counts = {str(to_json(label)): n for label, n in collection.index.label_counts().items()}
-    rows = np.linspace(0, len(ids) - 1, min(points, len(ids))).astype(np.int64)
-    sample = list(collection.lookup(ids[rows]).values())
+    counts = {str(to_json(label)): n for label, n in collection.label_counts().items()}
+    sample = list(collection.lookup(collection.index.sample_ids(points)).values())
     packed = np.array([code for _, code in sample], np.uint8).reshape(
         len(sample), -(-collection.bits // 8)
     )
@@ -83,7 +81,7 @@ def build_overview(collection: Collection, *, points: int, max_labels: int) -> O
         y=xy[:, 1].tolist(),
         label=[number[label] for label in first],
         map_labels=map_labels,
-        total=len(ids),
+        total=len(collection.index),
         images_checked=len(checked),
         images_found=sum(collection.image_path(item) is not None for item in checked),
     )

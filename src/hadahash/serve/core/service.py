@@ -9,8 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
-from anyio import CapacityLimiter
-
 from ...codes import Codes
 from ...errors import HadaHashError
 from ...index import Item, Neighbor
@@ -23,6 +21,7 @@ from .collection import Collection, ServeConfig
 from .decode_pool import DecodePool
 from .encode import Encoder
 from .handle import Add, IndexHandle, Remove
+from .limits import Limit
 from .media import Media
 from .metrics import Metrics
 from .names import Id
@@ -38,7 +37,8 @@ from .query import (
     vector_query,
 )
 from .search import SearchJob, run_jobs
-from .timing import StageTimer
+from .shared import Shared
+from .timing import StageTimer, within
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -48,6 +48,7 @@ _MODEL_ATTEMPTS = 3  # to encode a new item, while the index is upgraded
 _START_FAILED = "The service cannot start"
 _SEE_LOG = "See the log of the service."
 _RELOAD_FAILED = "The index on disk cannot be opened, the previous one is served"
+_NO_RESPONSE = "The index does not respond"
 
 
 class Found(NamedTuple):
@@ -68,10 +69,14 @@ class Service:
     Args:
         config: Locations of the index, its model and its images.
         settings: Limits.
+        shared: What the worker processes of the service share, if there are several.
     """
 
-    def __init__(self, config: ServeConfig, settings: ServeSettings) -> None:
+    def __init__(
+        self, config: ServeConfig, settings: ServeSettings, *, shared: Shared | None = None
+    ) -> None:
         self.config, self.settings, self.metrics = config, settings, Metrics()
+        self._shared = shared
         self.ready = False
         self.problem: str | None = None  # shown by /readyz; without paths
         self.started = time.monotonic()
@@ -81,10 +86,11 @@ class Service:
 
     def _create_limits(self) -> None:
         settings = self.settings
-        self.searches = CapacityLimiter(settings.queue)
-        self.uploads = CapacityLimiter(settings.upload_queue)
-        self.writes = CapacityLimiter(settings.write_queue)
-        self.images = CapacityLimiter(settings.image_queue)
+        share = settings.client_share
+        self.searches = Limit(settings.queue, share)
+        self.uploads = Limit(settings.upload_queue, share)
+        self.writes = Limit(settings.write_queue, share)
+        self.images = Limit(settings.image_queue, share)
         self.upload_bytes = 0  # bytes of request bodies in memory
 
     def _create_workers(self) -> None:
@@ -107,6 +113,7 @@ class Service:
             device=settings.device,
             max_batch=settings.batch,
             on_batch=batches.labels("write").observe,
+            shared=self._shared,
         )
         self._lookups = ThreadPoolExecutor(_LOOKUP_THREADS)
         self.overview = OverviewCache(
@@ -143,7 +150,11 @@ class Service:
         """Open the index again whenever another program changed it. Errors are logged."""
         while self.settings.watch_seconds:
             await asyncio.sleep(self.settings.watch_seconds)
-            await self.refresh()
+            check = asyncio.create_task(self.refresh())
+            await asyncio.wait([check], timeout=self.settings.index_seconds)
+            if not check.done():
+                self._fail(_NO_RESPONSE, TimeoutError(f"{self.settings.index_seconds:g} s"))
+            await check
 
     async def refresh(self, *, force: bool = False) -> None:
         """Open the index again if it changed. Errors are logged and shown by /readyz.
@@ -171,7 +182,7 @@ class Service:
     async def close(self) -> None:
         """End all processes and threads."""
         await asyncio.gather(self._uploaded.close(), self._stored.close())
-        for part in (self._encoder, self._searcher, self.handle, self.overview):
+        for part in (self._encoder, self._searcher, self.handle, self.overview, self.media):
             part.close()
         self._lookups.shutdown(wait=False, cancel_futures=True)
 
@@ -194,12 +205,15 @@ class Service:
 
     # ---- requests ------------------------------------------------------------------------------
 
-    async def encode(self, image: bytes, timer: StageTimer) -> tuple[Queries, str]:
+    async def encode(
+        self, image: bytes, timer: StageTimer, client: str = ""
+    ) -> tuple[Queries, str]:
         """Encode an uploaded image.
 
         Args:
             image: The image file.
             timer: Records the stages.
+            client: Who sent it; clients take turns.
 
         Returns:
             One row, and the id of the model.
@@ -208,15 +222,18 @@ class Service:
             Problem: If the image cannot be decoded.
         """
         model = self.handle.current.model
-        return await self._encoder.encode(image, model, timer), model.id
+        return await self._encoder.encode(image, model, timer, client), model.id
 
-    async def search(self, query: SearchQuery, image: bytes | None, timer: StageTimer) -> Found:
+    async def search(
+        self, query: SearchQuery, image: bytes | None, timer: StageTimer, client: str = ""
+    ) -> Found:
         """Find the most similar items.
 
         Args:
             query: What to search for.
             image: An uploaded image file.
             timer: Records the stages.
+            client: Who sent it; clients take turns.
 
         Returns:
             The resolved query and the results.
@@ -224,14 +241,14 @@ class Service:
         Raises:
             Problem: If the parameters are not valid, or the image cannot be decoded.
         """
-        collection = self.handle.current
+        collection = await self.handle.fresh()
         self._check(query, image, collection)
         labels = None
         if query.labels:
             labels = await self._in_thread(collection.parse_labels, query.labels)
         item = None
         if image is not None:
-            resolved = await self._encoder.encode(image, collection.model, timer)
+            resolved = await self._encoder.encode(image, collection.model, timer, client)
         elif query.values is not None:
             resolved = parse_values(query.values, collection)
         elif query.vector is not None:
@@ -244,7 +261,9 @@ class Service:
         rank, weight = choose_rank(query, resolved, collection)
         timer.skip()
         job = SearchJob(collection, resolved, query.k, query.radius, labels, rank, weight)
-        neighbors = await self._searcher.submit(job)
+        neighbors = await within(self._searcher.submit(job), self.settings.index_seconds)
+        if not neighbors and query.labels:
+            await self._in_thread(collection.require_labels, query.labels)
         shown = await self._in_thread(_with_images, collection, neighbors)
         timer.stage("search")
         real = item is None and query.code is None
@@ -255,6 +274,7 @@ class Service:
         new: NewItem,
         image: bytes | None,
         timer: StageTimer,
+        client: str = "",
     ) -> tuple[Id, Codes]:
         """Add an item and save the index. Only the code of an image is stored.
 
@@ -262,6 +282,7 @@ class Service:
             new: The item.
             image: An image file.
             timer: Records the stages.
+            client: Who sent it; clients take turns.
 
         Returns:
             The id as it is stored, and the code.
@@ -274,10 +295,10 @@ class Service:
             raise invalid("Give either an image or a code.", hint)
         for attempt in range(_MODEL_ATTEMPTS):
             collection = self.handle.current
-            codes = await self._codes_of(new, image, collection, timer)
+            codes = await self._codes_of(new, image, collection, timer, client)
             try:
                 change = Add(new.id, codes, new.labels, collection.model.id)
-                stored = await self.handle.apply(change)
+                stored = await within(self.handle.apply(change), self.settings.index_seconds)
                 break
             except Problem as problem:  # the index was upgraded after the image was encoded
                 last = image is None or attempt == _MODEL_ATTEMPTS - 1
@@ -287,12 +308,18 @@ class Service:
         return stored, codes
 
     async def _codes_of(
-        self, new: NewItem, image: bytes | None, collection: Collection, timer: StageTimer
+        self,
+        new: NewItem,
+        image: bytes | None,
+        collection: Collection,
+        timer: StageTimer,
+        client: str,
     ) -> Codes:
         """The code of a new item, by the model of this collection."""
         _check_takes(image, collection)
         if image is not None:
-            codes = (await self._encoder.encode(image, collection.model, timer)).codes()
+            encoded = await self._encoder.encode(image, collection.model, timer, client)
+            codes = encoded.codes()
         else:
             check_made(new.model, collection)
             codes = parse_codes(new.code or "", new.content, collection)
@@ -310,7 +337,7 @@ class Service:
         Raises:
             Problem: 404, if there is no such item.
         """
-        await self.handle.apply(Remove(given))
+        await within(self.handle.apply(Remove(given)), self.settings.index_seconds)
         self.overview.invalidate()
 
     async def reload(self) -> int:
@@ -332,7 +359,8 @@ class Service:
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._lookups, function, *arguments)
+        running = loop.run_in_executor(self._lookups, function, *arguments)
+        return await within(running, self.settings.index_seconds)
 
     def _check(self, query: SearchQuery, image: bytes | None, collection: Collection) -> None:
         settings, bits = self.settings, collection.bits
@@ -358,4 +386,4 @@ def _check_takes(image: bytes | None, collection: Collection) -> None:
 
 
 def _with_images(collection: Collection, neighbors: list[Neighbor]) -> list[tuple[Neighbor, bool]]:
-    return [(each, collection.image_path(each) is not None) for each in neighbors]
+    return [(each, collection.has_image(each)) for each in neighbors]

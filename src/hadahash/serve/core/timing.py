@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Awaitable
+from typing import TypeVar
 
+from ..problem import busy
 from .metrics import Metrics
+
+T = TypeVar("T")
+
+
+async def within(awaited: Awaitable[T], seconds: float) -> T:
+    """Wait for the index, but not for ever: Milvus may not respond.
+
+    Args:
+        awaited: Work in another thread. It is not interrupted.
+        seconds: Time limit.
+
+    Returns:
+        The result.
+
+    Raises:
+        Problem: 503, if it takes longer.
+    """
+    try:
+        return await asyncio.wait_for(awaited, seconds)
+    except asyncio.TimeoutError:
+        raise busy("The index does not respond.") from None
 
 
 class StageTimer:

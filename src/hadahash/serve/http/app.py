@@ -29,7 +29,10 @@ _PALETTE = "palette.css"  # one file for the page and for reports
 
 
 def create_app(
-    service: Service, *, on_failure: Callable[[HadaHashError], object] | None = None
+    service: Service,
+    *,
+    on_failure: Callable[[HadaHashError], object] | None = None,
+    load_first: bool = False,
 ) -> FastAPI:
     """Create the application.
 
@@ -38,6 +41,7 @@ def create_app(
     Args:
         service: Answers the requests.
         on_failure: Called if the service cannot start.
+        load_first: Accept requests when the model and the index are loaded, not before.
 
     Returns:
         The ASGI application.
@@ -49,6 +53,8 @@ def create_app(
             asyncio.create_task(_run_service(service, on_failure)),
             asyncio.create_task(service.overview.run()),
         ]
+        while load_first and not (service.ready or service.problem):
+            await asyncio.sleep(0.02)
         yield
         for task in tasks:
             task.cancel()

@@ -16,7 +16,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from ..core.batcher import admit
+from ..core.limits import client_name
 from ..core.service import Service
 from ..problem import Problem, busy
 
@@ -32,6 +32,11 @@ class ParsedRequest(Generic[P]):
 
     parameters: P
     image: bytes | None
+
+
+def client_of(request: Request) -> str:
+    """Return the name under which the requests of a client are counted."""
+    return client_name(request.client)
 
 
 async def parse_request(request: Request, model: type[P], service: Service) -> ParsedRequest[P]:
@@ -53,7 +58,7 @@ async def parse_request(request: Request, model: type[P], service: Service) -> P
     """
     media_type, charset = _content_type(request)
     settings = service.settings
-    with admit(service.uploads):
+    with service.uploads.admit(client_of(request)):
         if media_type == "application/json":
             body = await _read_body(request, settings.max_field_bytes, service)
             return ParsedRequest(model.model_validate(_parse_json(body)), None)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from ..core.batcher import admit
 from ..core.names import from_json, to_json
 from ..core.query import NewItem
 from ..core.service import Service
 from ..core.timing import StageTimer
 from . import schema
 from .auth import require_write_token
-from .body import parse_request
+from .body import client_of, parse_request
 from .openapi import BODY_ERRORS, IdInPath, errors, request_body
 from .schema import ItemParameters
 
@@ -39,10 +38,10 @@ def item_routes(service: Service) -> APIRouter:
         """Add an item by its image, of which only the code is stored, or by its code."""
         service.require_ready()
         parsed = await parse_request(request, ItemParameters, service)
-        with admit(service.writes):
+        with service.writes.admit(client_of(request)):
             timer, given = StageTimer(service.metrics), parsed.parameters
             new = NewItem(given.id, given.label, given.code, given.content, given.model)
-            stored, codes = await service.add(new, parsed.image, timer)
+            stored, codes = await service.add(new, parsed.image, timer, client_of(request))
             return schema.ItemAnswer(
                 id=to_json(stored),
                 labels=[to_json(from_json(label)) for label in given.label],
@@ -52,18 +51,18 @@ def item_routes(service: Service) -> APIRouter:
             )
 
     @router.delete("/items/{id:path}", status_code=204, responses=errors(404))
-    async def remove(id: IdInPath) -> Response:  # noqa: A002
+    async def remove(id: IdInPath, request: Request) -> Response:  # noqa: A002
         """Remove an item. Its image file is not deleted."""
         service.require_ready()
-        with admit(service.writes):
+        with service.writes.admit(client_of(request)):
             await service.remove(id)
         return Response(status_code=204)
 
     @router.post("/reload")
-    async def reload() -> schema.Reloaded:
+    async def reload(request: Request) -> schema.Reloaded:
         """Open the index again. Happens automatically when the index on disk changes."""
         service.require_ready()
-        with admit(service.writes):
+        with service.writes.admit(client_of(request)):
             return schema.Reloaded(items=await service.reload())
 
     return router

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from ..core.batcher import admit
 from ..core.service import Service
 from .auth import require_read_token
+from .body import client_of
 from .openapi import IdInPath, Responses, errors
 
 _IMAGE_ANSWER: Responses = {
@@ -43,11 +43,13 @@ def media_routes(service: Service) -> APIRouter:
 
 
 async def _respond(service: Service, given: str, request: Request, *, thumbnail: bool) -> Response:
-    collection = service.require_ready()
-    with admit(service.images):
+    service.require_ready()
+    client = client_of(request)
+    with service.images.admit(client):
+        collection = await service.handle.fresh()
         file = await service.media.locate(collection, given, thumbnail=thumbnail)
         headers = {"Cache-Control": "private, max-age=300", "ETag": f'"{file.tag}"'}
         if headers["ETag"] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        image = await service.media.render(file, thumbnail=thumbnail)
+        image = await service.media.render(file, thumbnail=thumbnail, client=client)
     return Response(image.content, media_type=image.type, headers=headers)

@@ -83,8 +83,8 @@ def _stats(service: Service, overview: Overview) -> schema.Stats:
             max_side=settings.max_side,
             max_k=settings.max_k,
         ),
-        waiting=service.searches.borrowed_tokens,
-        receiving=service.uploads.borrowed_tokens,
+        waiting=service.searches.in_use,
+        receiving=service.uploads.in_use,
         writable=settings.write_token is not None,
         uptime_seconds=round(time.monotonic() - service.started, 1),
     )
@@ -119,7 +119,7 @@ def health_routes(service: Service) -> APIRouter:
     )
     async def metrics() -> Response:
         """Metrics for Prometheus."""
-        service.metrics.waiting.set(service.searches.borrowed_tokens)
+        service.metrics.waiting.set(service.searches.in_use)
         service.metrics.replaced.set(service.decoders_replaced)
         service.metrics.items.set(service.handle.count)
         media_type = "text/plain; version=0.0.4; charset=utf-8"

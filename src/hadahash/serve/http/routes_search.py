@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 
 from ...index import Neighbor
 from ...queries import Queries
-from ..core.batcher import admit
 from ..core.collection import display_name
 from ..core.names import to_json
 from ..core.query import SearchQuery, values_text
@@ -17,9 +17,11 @@ from ..core.timing import StageTimer
 from ..problem import Problem
 from . import schema
 from .auth import require_read_token
-from .body import parse_request
+from .body import client_of, parse_request
 from .openapi import BODY_ERRORS, errors, request_body
 from .schema import NoParameters, SearchParameters
+
+_PLAIN = tuple(name for name in SearchParameters.model_fields if name != "label")
 
 
 def search_routes(service: Service) -> APIRouter:
@@ -36,18 +38,21 @@ def search_routes(service: Service) -> APIRouter:
 
     @router.post(
         "/search",
+        response_model=schema.SearchAnswer,
         responses=BODY_ERRORS | errors(404, 409),
         openapi_extra=request_body(SearchParameters),
     )
-    async def search(request: Request) -> schema.SearchAnswer:
+    async def search(request: Request) -> Response:
         """The most similar items of an uploaded image, of a code, or of an item of the index."""
         service.require_ready()
         parsed = await parse_request(request, SearchParameters, service)
-        with admit(service.searches):
+        client = client_of(request)
+        with service.searches.admit(client):
             timer, given = StageTimer(service.metrics), parsed.parameters
-            values = given.model_dump(exclude={"label"})
+            values = {name: getattr(given, name) for name in _PLAIN}
             query = SearchQuery(**values, labels=tuple(given.label))
-            return _answer(await service.search(query, parsed.image, timer), timer)
+            found = await service.search(query, parsed.image, timer, client)
+            return _JSONResponse(_answer(found, timer))
 
     @router.post("/encode", responses=BODY_ERRORS, openapi_extra=request_body(NoParameters))
     async def encode(request: Request) -> schema.EncodeAnswer:
@@ -57,9 +62,10 @@ def search_routes(service: Service) -> APIRouter:
         if parsed.image is None:
             hint = "Send it as the part 'image' of a form."
             raise Problem(415, "no_image_sent", "The request contains no image.", hint)
-        with admit(service.searches):
+        client = client_of(request)
+        with service.searches.admit(client):
             timer = StageTimer(service.metrics)
-            query, model = await service.encode(parsed.image, timer)
+            query, model = await service.encode(parsed.image, timer, client)
             took = schema.Took(**timer.elapsed())
             values = values_text(query, model)
             return schema.EncodeAnswer(**_code(query), values=values, model=model, took_ms=took)
@@ -67,24 +73,33 @@ def search_routes(service: Service) -> APIRouter:
     return router
 
 
-def _answer(found: Found, timer: StageTimer) -> schema.SearchAnswer:
+class _JSONResponse(Response):
+    """A response of plain values. A model per hit would take longer than the search."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _answer(found: Found, timer: StageTimer) -> dict[str, Any]:
+    """The values of a `schema.SearchAnswer`."""
     item = found.item
-    query = schema.Query(
-        id=None if item is None else to_json(item.id),
-        name=None if item is None else display_name(item),
-        labels=[] if item is None else [to_json(label) for label in item.labels],
-        values=values_text(found.query, found.model) if found.real else None,
-        model=found.model,
-        **_code(found.query),
-    )
-    return schema.SearchAnswer(
-        query=query,
-        rank=found.rank,
-        weight=found.weight,
-        hits=[_hit(*each) for each in found.neighbors],
-        exact=True,  # the service never limits the probes of a search
-        took_ms=schema.Took(**timer.elapsed()),
-    )
+    query = {
+        "id": None if item is None else to_json(item.id),
+        "name": None if item is None else display_name(item),
+        "labels": [] if item is None else [to_json(label) for label in item.labels],
+        "values": values_text(found.query, found.model) if found.real else None,
+        "model": found.model,
+    }
+    return {
+        "query": query | _code(found.query),
+        "rank": found.rank,
+        "weight": found.weight,
+        "hits": [_hit(*each) for each in found.neighbors],
+        "exact": True,  # the service never limits the probes of a search
+        "took_ms": timer.elapsed(),
+    }
 
 
 def _code(query: Queries) -> dict[str, Any]:
@@ -97,14 +112,15 @@ def _code(query: Queries) -> dict[str, Any]:
     }
 
 
-def _hit(neighbor: Neighbor, has_image: bool) -> schema.Hit:
-    return schema.Hit(
-        id=to_json(neighbor.id),
-        name=display_name(neighbor),
-        labels=[to_json(label) for label in neighbor.labels],
-        distance=neighbor.distance,
-        content_distance=neighbor.content_distance,
-        score=neighbor.score,
-        code=neighbor.code.tobytes().hex(),
-        has_image=has_image,
-    )
+def _hit(neighbor: Neighbor, has_image: bool) -> dict[str, Any]:
+    """The values of a `schema.Hit`."""
+    return {
+        "id": to_json(neighbor.id),
+        "name": display_name(neighbor),
+        "labels": [to_json(label) for label in neighbor.labels],
+        "distance": neighbor.distance,
+        "content_distance": neighbor.content_distance,
+        "score": neighbor.score,
+        "code": neighbor.code.tobytes().hex(),
+        "has_image": has_image,
+    }

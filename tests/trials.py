@@ -17,14 +17,15 @@ import platform
 import subprocess
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
+import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "torture.jsonl"
 MAX_FAILURES = 20  # then a test ends
 
@@ -142,6 +143,20 @@ class Trials:
             "machine": platform.machine(),
             "failures": self.failures,
         }
+
+
+@pytest.fixture
+def trials() -> Iterator[Callable[[str, str], Trials]]:
+    """trials(area, what): the trials of a test, stored and checked at its end."""
+    made: list[Trials] = []
+
+    def make(area: str, what: str) -> Trials:
+        made.append(Trials(area, what))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.finish()
 
 
 def _commit() -> str:

@@ -1,0 +1,1 @@
+from trials import trials  # noqa: F401 - a fixture
