@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from milvus_process import TOKEN
 from toys import make_toy, one_line, tiny_hasher, write_folder
 
 from hadahash import Index
 from hadahash.errors import UsageError
+from hadahash.index import revisions
 from hadahash.index.engines.milvus_alias import alias_target, switch_alias
 from hadahash.model import HashModel
 from hadahash.photos import BuildOptions, build_or_update
@@ -110,3 +114,25 @@ def test_the_alias_follows(real, build, saved, better):
     upgrade(index, better, options=CPU)
     assert alias_target(server, "album") == "album_v2" and discard_old(index)
     assert not server.call_any("has_collection", "first")
+
+
+def test_writes_at_the_moment_of_the_switch_are_taken_over(build, better, photos, monkeypatch):
+    """A service writes to the collection without saving the folder, so nothing announces it."""
+    index = build(collection="late")
+    path = photos / "red" / "002.png"
+    switch = revisions.switch
+
+    def write_and_switch(folder, expected):
+        live = Index.open(folder)
+        codes = replace(live.codes(["red/002.png"]), ids=np.array(["late.png"], object))
+        live.add(codes, [["red"]], [str(path)])
+        live.remove(["blue/000.png"])
+        return switch(folder, expected)
+
+    monkeypatch.setattr(revisions, "switch", write_and_switch)
+    upgrade(index, better, options=CPU)
+    opened = check(index, better)
+    ids = set(opened.ids.tolist())
+    assert "late.png" in ids and "blue/000.png" not in ids and len(ids) == 12
+    assert not (index / "upgrade.json").exists() and discard_old(index)
+    opened.drop()

@@ -175,13 +175,14 @@ class Staging:
     Attributes:
         missing: Items of the current revision that cannot be encoded, and the reasons.
         encoded: Number of items that were encoded.
+        switched: Whether it is the current revision now; then its manifest is not written.
     """
 
     def __init__(self, folder: Path, index: Index, model: HashModel, originals: Originals) -> None:
         self.folder, self.index, self.model = folder, index, model
         self.catalog = Catalog(folder / STAGE)
         self.missing: dict[Id, str] = {}
-        self.encoded = 0
+        self.encoded, self.switched = 0, False
         self._originals = originals
 
     def catch_up(self, live: Index, ids: Ids, advance: Progress = lambda count: None) -> None:
@@ -208,7 +209,7 @@ class Staging:
         known = ids[self._has(ids)]
         if len(known):
             self.index.remove(known)
-            self.index.save(self.folder, name=NEXT)
+            self._save()
             self.catalog.remove(known.tolist())
 
     def _sync(self, items: list[Item], advance: Progress) -> int:
@@ -257,7 +258,7 @@ class Staging:
         stale = id_array(list(done.failed)) if done.failed else None
         if stale is not None and self._has(stale).any():
             self.index.remove(stale[self._has(stale)])
-        self.index.save(self.folder, name=NEXT)
+        self._save()
         self.missing |= done.failed
         self.encoded += len(done.codes)
         rows = {
@@ -274,6 +275,10 @@ class Staging:
         if changed:
             codes = self.index.codes(id_array([item.id for item in changed]))
             self._put(codes, changed)
+            self._save()
+
+    def _save(self) -> None:
+        if not self.switched:
             self.index.save(self.folder, name=NEXT)
 
     def _put(self, codes: Codes, items: list[Item]) -> None:

@@ -326,8 +326,11 @@ class _Upgrade:
             self._check_missing(stage)
             replaced = elsewhere(self._folder, PREVIOUS)
             keep(self._folder, live, stage)
+            known = None if live.location is None else self._unchanged(stage, live)
             if revisions.switch(self._folder, revisions.opened_generation(live)):
                 clean(self._folder)
+                if known is not None:
+                    self._take_late(stage, known)
                 Index.open(self._folder).made_current()
                 for index in replaced:
                     index.drop()
@@ -341,6 +344,32 @@ class _Upgrade:
             f"{self._folder} keeps changing. Pause what writes to it and run the upgrade again: "
             "what was encoded is kept."
         )
+
+    def _unchanged(self, stage: Staging, live: Index) -> Ids:
+        """Catch up with a collection on a server, which has no generation; returns its ids."""
+        known = live.ids
+        there = stage.index.has(known) if stage.index.id_type is not None else np.zeros(0, bool)
+        stage.catch_up(live, known[~there] if len(there) else known)
+        self._remove_others(stage, live)
+        self._check_missing(stage)
+        return known
+
+    def _take_late(self, stage: Staging, known: Ids) -> None:
+        """Take over what was written to a collection on a server while it was switched.
+
+        Items that cannot be encoded stay in the previous revision, and are reported.
+        """
+        stage.switched = True
+        before = revisions.open_revision(self._folder, PREVIOUS)
+        now, missing = before.ids, len(stage.missing)
+        added = np.setdiff1d(now, known)
+        if len(added):
+            stage.catch_up(before, added)
+        removed = np.setdiff1d(known, now)
+        if len(removed):
+            stage.remove(removed)
+        if len(stage.missing) > missing and not self._options.drop_missing:
+            self._info(f"{len(stage.missing) - missing:,} items without files came too late.")
 
     def _check_missing(self, stage: Staging) -> None:
         if stage.missing and not self._options.drop_missing:
