@@ -1,4 +1,5 @@
 # The web service. Build: docker build -t hadahash .
+# Export the model of the index first: hadahash export runs/photos --onnx
 # Run (read-only root file system, no privileges, reachable from this machine only):
 #   docker run --rm --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges \
 #     -p 127.0.0.1:8000:8000 -e HADAHASH_READ_TOKEN \
@@ -11,11 +12,17 @@ RUN apt-get update \
 WORKDIR /source
 COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY src ./src
-# The service runs on the CPU; the CUDA libraries of the default wheels take 4 GB.
+# The service runs exported models with onnxruntime: neither torch nor CUDA is installed.
 RUN python -m venv /opt/hadahash \
-    && /opt/hadahash/bin/pip install --no-cache-dir --constraint constraints.txt \
+    && /opt/hadahash/bin/pip install --no-cache-dir --constraint constraints.txt '.[onnx,serve,milvus]'
+
+# Export the ready-made model once, where torch is installed; only its files are copied.
+FROM build AS model
+RUN python -m venv /opt/train \
+    && /opt/train/bin/pip install --no-cache-dir --constraint constraints.txt \
         --index-url https://download.pytorch.org/whl/cpu torch torchvision \
-    && /opt/hadahash/bin/pip install --no-cache-dir --constraint constraints.txt '.[serve,milvus]'
+    && /opt/train/bin/pip install --no-cache-dir --constraint constraints.txt '.[train,onnx,offline]' \
+    && /opt/train/bin/hadahash export lite0 /opt/lite0.onnx --onnx
 
 FROM python:3.12-slim
 RUN apt-get update \
@@ -23,6 +30,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin hadahash
 COPY --from=build /opt/hadahash /opt/hadahash
+COPY --from=model /opt/lite0.onnx /opt/hadahash/lib/python3.12/site-packages/hadahash/pretrained/lite0.onnx
 ENV PATH=/opt/hadahash/bin:$PATH \
     HOME=/tmp \
     OMP_WAIT_POLICY=PASSIVE \

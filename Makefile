@@ -12,7 +12,8 @@ setup: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/hadahash/native/*.c)
 	$(PYTHON) -m venv $(VENV)
-	$(RUN)pip install --quiet --constraint constraints.txt --editable '.[offline,serve,milvus,bench,dev]'
+	$(RUN)pip install --quiet --constraint constraints.txt --editable '.[train,onnx,offline,serve,milvus,bench,dev]'
+	$(RUN)hadahash export lite0 --onnx
 	$(RUN)python tools/bom.py --out $(VENV)/bom.cdx.json
 	touch $@
 

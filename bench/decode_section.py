@@ -18,8 +18,10 @@ def decode(result: Result) -> list[str]:
         "",
         *paragraph(
             "A JPEG is decoded at 1/2, 1/4 or 1/8 of its size while its short side stays at least",
-            "twice the side of the model's square, and at least 512 pixels; `squares.enough_for`",
-            "decides. Indexing, training, searches and pages decode alike. A JPEG with a side",
+            "2.75 times the side of the model's square, and at least 512 pixels;",
+            "`squares.enough_for` decides. The few pixels that are left are averaged without",
+            "rounding in between (`native.resize`). Indexing, training and searches decode alike;",
+            "pictures that are only shown are decoded at twice their side. A JPEG with a side",
             "below 1,024 pixels, any other format, and pixels in memory are not reduced: their",
             "codes are",
             "those of earlier versions to the bit. The id of a model does not change; an index of",
@@ -64,8 +66,8 @@ def by_reduction(result: Result) -> list[str]:
 
     lines = [
         *paragraph(
-            "Why twice the side: each reduction on the first photos of each case. *Side*: short",
-            "side after the reduction as a multiple of the side of the square.",
+            "Why 2.75 times the side: each reduction on the first photos of each case. *Side*:",
+            "short side after the reduction as a multiple of the side of the square.",
         ),
         "| JPEGs | reduction | side | ms | equal bits |",
         "|---|---|---|---|---|",

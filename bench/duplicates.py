@@ -26,9 +26,12 @@ import numpy as np
 from altered_copies import ALTERATIONS, write_copies
 
 import hadahash as hh
+from hadahash.data.appearance import appearance_bits
+from hadahash.data.images import open_reduced
 from hadahash.index.duplicates import find_duplicates
 
 THRESHOLDS = (0, 4, 8, 12, 16, 20, 24, 28, 32)  # of 128 content bits
+TOGETHER = (26, 28, 30, 32, 34, 36, 40)  # of 128 content bits and 64 bits of looks
 HASH_THRESHOLDS = (0, 2, 4, 6, 8, 10, 12, 14, 16)  # of 64 bits; imagededup's default is 10
 SIMILARITIES = (0.98, 0.95, 0.92, 0.9, 0.88, 0.85)  # imagededup's default is 0.9
 
@@ -46,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         result = common.begin(options)
         result["set"] = describe(folder, options)
-        result["methods"] = {"hadahash": ours(options.run, folder)}
+        result["methods"] = ours(options.run, folder)
         if options.imagededup:
             result["methods"] |= theirs(options.imagededup, folder, result)
     common.finish(result, options)
@@ -76,31 +79,60 @@ def describe(folder: Path, options: Any) -> dict[str, Any]:
 
 
 def ours(run: Path, folder: Path) -> dict[str, Any]:
-    """Content bits of a trained run."""
-    model = hh.HashModel.load(run)
+    """Content bits alone, and with looks: of a trained run, shipped, and fitted on the files."""
+    trained = hh.HashModel.load(run)
+    found = {"content bits": judge_codes(trained, folder, THRESHOLDS, looks=False)}
+    models = {
+        "trained on others": trained,
+        "lite0": hh.HashModel.pretrained("lite0"),
+        "fitted on the files": hh.Hasher("itq", bits=128).fit(folder).model_,
+    }
+    for name, model in models.items():
+        found[f"content bits ({name}) and looks"] = judge_codes(model, folder, TOGETHER, looks=True)
+    return found
+
+
+def judge_codes(
+    model: hh.HashModel, folder: Path, thresholds: Sequence[int], *, looks: bool
+) -> dict[str, Any]:
+    """Figures at several thresholds, and the time of encoding and comparing."""
     started = time.perf_counter()
     codes = model.encode(folder)
+    codes = codes.content_codes() if codes.content_bits else codes
+    codes = with_looks(codes, folder) if looks else codes
     encoded = time.perf_counter()
-    index = hh.Index.build(codes, ranking=model.ranking)
+    index = hh.Index.build(codes)
     built = time.perf_counter()
-    find_duplicates(index, max(THRESHOLDS))
+    find_duplicates(index, max(thresholds))
     compared = time.perf_counter()
-    near = hh.Index.build(codes.content_codes()).within(codes.content_codes(), max(THRESHOLDS))
+    return {
+        "bits": codes.bits,
+        "encode_seconds": encoded - started,
+        "compare_seconds": compared - built,
+        "thresholds": figures(codes, folder, thresholds),
+    }
+
+
+def with_looks(codes: hh.Codes, folder: Path) -> hh.Codes:
+    """Codes with the looks of their files, as `hadahash duplicates` compares them."""
+    looks = [appearance_bits(open_reduced(folder / str(name), 1)) for name in codes.ids.tolist()]
+    packed = np.frombuffer(b"".join(looks), np.uint8).reshape(len(codes), -1)
+    return hh.Codes(np.concatenate([codes.packed, packed], axis=1), codes.bits + 64, codes.ids)
+
+
+def figures(codes: hh.Codes, folder: Path, thresholds: Sequence[int]) -> list[dict[str, Any]]:
+    """Precision and recall at several thresholds."""
+    near = hh.Index.build(codes).within(codes, max(thresholds))
     pairs = [
         (str(name), str(hit.id), float(hit.distance))
         for row, name in enumerate(codes.ids.tolist())
         for hit in near[row]
         if str(name) < str(hit.id)
     ]
-    return {
-        "bits": model.content_bits,
-        "encode_seconds": encoded - started,
-        "compare_seconds": compared - built,
-        "thresholds": [
-            {"threshold": each, **measure([pair for pair in pairs if pair[2] <= each], folder)}
-            for each in THRESHOLDS
-        ],
-    }
+    return [
+        {"threshold": each, **measure([pair for pair in pairs if pair[2] <= each], folder)}
+        for each in thresholds
+    ]
 
 
 def theirs(python: Path, folder: Path, result: dict[str, Any]) -> dict[str, Any]:

@@ -358,16 +358,18 @@ def embeddings(result: Result) -> list[str]:
         "## Embeddings",
         "",
         *paragraph(
-            f"A file of {result['rows']:,} vectors of {result['width']} floats, memory-mapped.",
+            f"A file of {result['rows']:,} vectors of {result['width']} floats. A .npy file is",
+            "memory-mapped; a table is copied to a temporary file when it is opened.",
             "ITQ is fitted on a sample of its rows, all rows are encoded to a code file, and the",
             "index is searched for 10 results by Hamming distance (codes) and by real-valued",
             "queries (values). Peak: resident memory of the process up to the end of the step.",
         ),
-        "| type | bits | file | step | seconds | peak memory |",
-        "|---|---|---|---|---|---|",
+        "| format | type | bits | file | step | seconds | peak memory |",
+        "|---|---|---|---|---|---|---|",
     ]
     names = {
         "imports": "imports",
+        "open": "open",
         "fit": "fit on {fitted_on:,} rows",
         "encode": "encode",
         "index": "index and save",
@@ -376,9 +378,11 @@ def embeddings(result: Result) -> list[str]:
     }
     for case in result["cases"]:
         for step, name in names.items():
-            found = case["steps"][step]
+            if (found := case["steps"].get(step)) is None:
+                continue
+            form = case.get("format", "npy")
             lines.append(
-                f"| {case['type']} | {case['bits']} | {case['file_mb']:,} MB "
+                f"| {form} | {case['type']} | {case['bits']} | {case['file_mb']:,} MB "
                 f"| {name.format(**case)} | {found.get('seconds', '')} "
                 f"| {found['peak_mb']:,} MB |"
             )

@@ -16,16 +16,21 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from importlib.util import find_spec
+from collections.abc import Mapping
+from importlib import metadata
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 TOKEN = "root:Milvus"  # the user that a new server has
-_FASTER = {
-    "common.session.ttl": 10,  # seconds: the next server waits for the sessions of a killed one
+FASTER = {
     "proxy.timeTickInterval": 20,  # milliseconds: a read with strong consistency waits for a tick
     "queryCoord.checkInterval": 100,  # milliseconds until a collection is loaded
     "queryCoord.distPullInterval": 100,
 }
+# After a kill, the next server waits until the sessions of the old one have expired (seconds). A
+# server that is too slow to renew its own sessions stops itself.
+RESTARTED = FASTER | {"common.session.ttl": 10}
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 _ETCD = """name: default
 data-dir: {folder}/data/etcd.data
@@ -42,7 +47,20 @@ def why_not() -> str | None:
     """Why no server can be started here; None if it can."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return "the package milvus has a server for x86_64 Linux only"
-    return None if find_spec("milvus") else "the package milvus is not installed"
+    try:
+        metadata.version("milvus")
+    except metadata.PackageNotFoundError:
+        return "the package milvus is not installed"
+    return None
+
+
+def _package() -> Any:
+    """The package `milvus`, also where another module has this name."""
+    path = metadata.distribution("milvus").locate_file("milvus/__init__.py")
+    spec = spec_from_file_location("milvus_package", str(path))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class MilvusProcess:
@@ -53,15 +71,20 @@ class MilvusProcess:
         process: The child process, or None.
     """
 
-    def __init__(self, folder: Path, binaries: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        binaries: Path | None = None,
+        options: Mapping[str, int] = FASTER,
+    ) -> None:
         """Write the configuration; the server is not started yet.
 
         Args:
             folder: An empty folder, for the data and the logs.
             binaries: Folder of binaries that another server has unpacked; unpacked by default.
+            options: Settings of the server that differ from its defaults.
         """
-        import milvus
-
+        milvus = _package()
         self.folder, self.process = folder, None
         folder.mkdir(parents=True, exist_ok=True)
         if binaries is None:
@@ -74,7 +97,7 @@ class MilvusProcess:
         for name, port in zip(names, ports, strict=True):
             server.config.set(name, port)
         server.config.set("authorization_enabled", True)
-        for name, value in _FASTER.items():
+        for name, value in options.items():
             server.config.set(name, value)
         server.config.write_config()
         etcd = folder / "configs" / "etcd.yaml"
@@ -125,6 +148,14 @@ class MilvusProcess:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def usage(self) -> dict[str, float]:
+        """Most memory that the process has used and size of its data, in gigabytes."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        kilobytes = int(status.split("VmHWM:")[1].split()[0])
+        files = [each for each in (self.folder / "data").rglob("*") if each.is_file()]
+        size = sum(each.stat().st_size for each in files)
+        return {"peak_memory_gb": kilobytes / 1e6, "files_gb": size / 1e9}
 
     def pause(self) -> None:
         """Stop the process; its connections stay open (SIGSTOP)."""

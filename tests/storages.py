@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import tarfile
 import zipfile
 from collections import Counter
@@ -12,6 +14,8 @@ from typing import Any, ClassVar
 
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
+
+from hadahash.data.base import FileImages
 
 
 def image_files(folder: Path) -> dict[str, bytes]:
@@ -114,3 +118,27 @@ class FlakyFileSystem(MemoryFileSystem):
 
 
 fsspec.register_implementation("flaky", FlakyFileSystem, clobber=True)
+
+
+class DeadlyImages(FileImages):
+    """Images in files; reading one of them kills the process."""
+
+    def __init__(self, paths: Any, deadly: int, mark: Path, *, once: bool) -> None:
+        super().__init__(paths)
+        object.__setattr__(self, "rule", (str(paths[deadly]), mark, once))
+
+    def read_reduced(self, index: int, side: int) -> Any:
+        """Return one image, or end the process."""
+        path, mark, once = self.rule
+        if str(self.paths[index]) == path and not (once and mark.exists()):
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read_reduced(index, side)
+
+    def take(self, indices: Any) -> FileImages:
+        """Return the images with these indices, of which the same one kills."""
+        part = FileImages([self.paths[int(index)] for index in indices])
+        found = DeadlyImages.__new__(DeadlyImages)
+        object.__setattr__(found, "paths", part.paths)
+        object.__setattr__(found, "rule", self.rule)
+        return found

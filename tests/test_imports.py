@@ -66,6 +66,7 @@ ORDER = (
     "hasher",
     "runs",
     "photos",
+    "ray_encoding",
     "serve",
     "visuals",
     "testing",

@@ -126,7 +126,9 @@ def main() -> None:
     parser.add_argument("--index", default=INDEX, help="An index with PEP 503 pages.")
     given = parser.parse_args()
     pins, stored = read_pins(CONSTRAINTS), read_hashes()
-    known = {pin: stored[pin] for pin in pins if pin in stored}
+    digests = {(pin.name, pin.version): listed for pin, listed in stored.items()}
+    versions = [pin for pin in pins if (pin.name, pin.version) in digests]
+    known = {pin: digests[pin.name, pin.version] for pin in versions}  # markers may have changed
     if given.check:
         if set(stored) != set(pins):
             missing = sorted(f"{pin.name}=={pin.version}" for pin in set(pins) ^ set(stored))

@@ -27,14 +27,15 @@ from .data.decode import decode, to_skipped
 from .data.embeddings import Embeddings
 from .data.preprocess import Preprocess
 from .data.sources import ImageSource
+from .data.spool import allocate
 from .errors import DataError, StorageError, UsageError
 from .feature_cache import FeatureStore, default_store, group_key
 from .files import read_json, write_json
-from .outputs import Outputs, join_outputs, to_codes
+from .outputs import Outputs, fill_outputs, join_outputs, to_codes
 from .runtime.base import Runtime, runtime_of
 
 PART = 8192  # images per part of a long job
-_VERSION = 2  # of decoding; features of images that were decoded otherwise are not reused
+_VERSION = 3  # of decoding; features of images that were decoded otherwise are not reused
 
 Progress = Callable[[int], object]
 
@@ -60,7 +61,8 @@ class Encoder:
 
     def features(self, images: Images, progress: Progress | None = None) -> Outputs:
         """The backbone's features (n, d) of all images that can be decoded."""
-        return join_outputs(self._stream(images, progress), self._no_features())
+        parts = self._stream(images, progress)
+        return fill_outputs(parts, self._no_features(), len(images), allocate)
 
     def values(
         self, images: Images, progress: Progress | None = None, *, scores: bool = False
@@ -263,7 +265,7 @@ def encode_to_file(
     images = source if shard == (1, 1) else source.take(rows)
     folder = out.with_name(f"{out.name}.parts")
     job = {"model": model_id, "shard": list(shard), "part": part, "source": images.fingerprint()}
-    _resume_or_reset(folder, job)
+    resume_or_reset(folder, job)
     done = []
     for number, start in enumerate(range(0, len(rows), part)):
         path = folder / f"{number:06d}.npz"
@@ -300,7 +302,7 @@ def _load_part(path: Path) -> Codes | None:
         return None
 
 
-def _resume_or_reset(folder: Path, job: dict[str, Any]) -> None:
+def resume_or_reset(folder: Path, job: dict[str, Any]) -> None:
     """Keep the finished parts of the same job; remove those of another one."""
     path = folder / "job.json"
     try:

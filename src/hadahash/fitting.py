@@ -24,7 +24,7 @@ from .data.sources import as_images
 from .encoding import Encoder, FeatureCache, Progress
 from .environment import hardware
 from .errors import DataError
-from .messages import counts_text
+from .messages import counts_text, reading_bar
 from .methods import DeepMethod, ShallowMethod
 from .model import HashModel
 from .model_files import CHECKPOINT
@@ -32,7 +32,6 @@ from .networks.hash_network import HashNetwork
 from .preparing import backbone_of, prepare
 from .settings import require
 from .training import Checkpoint, Log, TrainingResult, TrainingSet, current_processes, train
-from .training.log import reading_bar
 from .training.loop import effective_precision
 
 LOG = "log.jsonl"

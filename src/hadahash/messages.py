@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 
 def counts_text(counts: Mapping[str, int], shown: int = 10) -> str:
@@ -22,3 +23,37 @@ def counts_text(counts: Mapping[str, int], shown: int = 10) -> str:
     largest = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:shown]
     more = [f"... ({len(counts):,} in all)"] if len(counts) > shown else []
     return ", ".join([*(f"{name} ({count:,})" for name, count in largest), *more]) or "none"
+
+
+@contextmanager
+def reading_bar(total: int, *, shown: bool) -> Iterator[Callable[[int], object]]:
+    """Show how many images have been read, and the time left, on stderr.
+
+    Args:
+        total: Number of images.
+        shown: Whether to show the bar.
+
+    Yields:
+        A function that advances the bar by a number of images.
+    """
+    from rich.console import Console  # light commands start faster
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    bar = Progress(
+        TextColumn("reading images"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not shown,
+    )
+    with bar:
+        task = bar.add_task("reading", total=total)
+        yield lambda count: bar.advance(task, count)

@@ -132,9 +132,7 @@ class HashModel:
     def weights_sha256(self) -> str:
         """sha256 of `weights`."""
         known = getattr(self.network, "weights_sha256", None)
-        if known is not None:
-            return cast(str, known)
-        return hashlib.sha256(self.weights).hexdigest()
+        return known or hashlib.sha256(self.weights).hexdigest()
 
     @cached_property
     def id(self) -> str:
@@ -310,17 +308,6 @@ class HashModel:
         skipped, softmax = to_skipped(values.failed, ids), not self.multilabel
         return to_queries(values, relaxed, ids[values.rows], skipped, softmax=softmax)
 
-    def relaxed(self, values: Outputs) -> NDArray[np.float16]:
-        """The continuous codes that the loss sees, for example after tanh.
-
-        Args:
-            values: Result of `values`.
-
-        Returns:
-            float16 (n, bits).
-        """
-        return self.runtime.relaxed(values.values).astype(np.float16)
-
     def encode_to_file(
         self,
         source: Any,
@@ -358,9 +345,8 @@ class HashModel:
     @property
     def fixed_backbone(self) -> bool:
         """Whether the backbone has its initial weights, so its features can be shared."""
-        recorded = getattr(self.network, "fixed_backbone", None)
-        if recorded is not None:
-            return bool(recorded)
+        if self.runtime.name == "onnx":
+            return bool(self.network.fixed_backbone)
         from .building import has_fixed_backbone
 
         return has_fixed_backbone(self.config, self.method)
@@ -388,9 +374,8 @@ class HashModel:
         Args:
             folder: The folder that `save`, `hadahash train` or `hadahash export` wrote.
             device: "auto", "cpu" or "cuda".
-            runtime: "torch", or "onnx" for a model that was exported. By default that of the
-                environment variable HADAHASH_RUNTIME; otherwise torch, if it is installed and the
-                folder has the weights.
+            runtime: "torch", or "onnx" for an exported model; by default HADAHASH_RUNTIME, else
+                torch if it is installed and the folder has the weights.
 
         Returns:
             The model.

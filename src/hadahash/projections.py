@@ -42,10 +42,23 @@ def fit_itq(
     mean = centered.mean(0)
     centered -= mean
     P = np.linalg.eigh(centered.T @ centered).eigenvectors[:, ::-1][:, :bits]
-    V = centered @ P
+    return mean, P @ find_rotation(centered @ P, iterations, start)
+
+
+def find_rotation(V: Doubles, iterations: int, start: Doubles) -> Doubles:
+    """Find a rotation that brings projected features close to their signs.
+
+    Args:
+        V: Projected features (n, K).
+        iterations: Number of updates.
+        start: Random (K, K); the first rotation is its left singular vectors.
+
+    Returns:
+        The rotation R (K, K).
+    """
     R = np.linalg.svd(start).U
     for _ in range(iterations):
         signs = np.where(V @ R >= 0, 1.0, -1.0)
         U, _, Zt = np.linalg.svd(signs.T @ V)
         R = Zt.T @ U.T
-    return mean, P @ R
+    return R

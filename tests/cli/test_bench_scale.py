@@ -7,12 +7,13 @@ import json
 import pytest
 
 from hadahash.cli.bench_scale import Step, _measure, steps
-from hadahash.cli.scale_steps import Options, random_codes
+from hadahash.cli.scale_steps import Options, Place, main, random_codes
 from hadahash.errors import StorageError
 from hadahash.index import Index
 from hadahash.index.duplicates import find_duplicates
 
 
+@pytest.mark.torture
 def test_all_steps_are_measured(run, tmp_path):
     arguments = ["--photos", "120", "--codes", "random", "--folder", str(tmp_path), "--json"]
     code, out, _ = run("bench", "scale", *arguments)
@@ -23,6 +24,23 @@ def test_all_steps_are_measured(run, tmp_path):
     assert all(each["seconds"] > 0 and each["peak_megabytes"] > 10 for each in found.values())
     assert found["scan the folder"]["found"] == found["read the table"]["rows"] == 120
     assert found["open the index, first search"]["items"] == 121  # with the photo that was added
+
+
+def test_photos_and_table_are_those_of_the_options(tmp_path, capsys):
+    asked = Options(120, seed=3)
+    for name in ("photos", "scan", "table written", "table"):
+        main([name, str(tmp_path), asked.to_text()])
+    _, scanned, _, table = map(json.loads, capsys.readouterr().out.splitlines())
+    assert scanned["found"] == table["rows"] == 120
+    assert len({path.read_bytes() for path in Place(tmp_path, asked).photos.rglob("*.jpg")}) == 120
+    titles = [step.title for step in steps(tmp_path, asked, train=False)]
+    assert "write the photos" not in titles and "scan the folder" in titles
+
+
+def test_a_step_is_measured_in_a_process_of_its_own():
+    code = "import json; x = bytearray(1 << 27); print(json.dumps({'seconds': 3, 'found': 7}))"
+    found = _measure(Step("x", ["-c", code]))
+    assert found["seconds"] == 3 and found["found"] == 7 and found["peak_megabytes"] > 128
 
 
 def test_the_build_and_the_training_are_those_of_the_commands(tmp_path):

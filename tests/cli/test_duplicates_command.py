@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def test_equal_files_and_copies_are_found(run, index, photos):
     assert code == 0 and "2 files, all equal\n" in out and "2 files, at most 0 bits apart\n" in out
     size = (photos / "green" / "again.bmp").stat().st_size / 1000
     assert f"{size:.0f} kB  green/again.bmp\n" in out
-    assert "groups within 0 of 32 bits" in err and "2 files are copies of others" in err
+    assert "groups within 0 of 96 bits" in err and "2 files are copies of others" in err
 
 
 def test_a_smaller_threshold_needs_no_search(run, index, monkeypatch):
@@ -165,3 +166,50 @@ def test_bad_arguments_are_refused_in_one_line(run, index, photos, tmp_path):
     ):
         code, out, err = run("duplicates", *arguments)
         assert code in (1, 2) and out == "" and words in err and err.count("\n") == 1
+
+
+def test_looks_are_stored_when_photos_are_indexed(run, index, photos):
+    found = PhotoDuplicates(index)
+    assert found.unread() == [] and found.default_threshold == 15  # 5/32 of 32 + 64 bits
+    looks = found._catalog.looks()
+    assert len(looks) == 18 and looks["green/001.png"] == looks["green/again.bmp"]
+
+
+def test_altered_copies_are_found_by_looks(run, index, two_part_run, photos):
+    with Image.open(photos / "green" / "001.png") as image:
+        image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(photos / "green" / "mirrored.png")
+    run("index", "build", two_part_run, photos, "--out", index, "--device", "cpu")
+    looks = PhotoDuplicates(index)._catalog.looks()
+    assert looks["green/mirrored.png"] == looks["green/001.png"]
+    assert any(group >= {*AGAIN, "green/mirrored.png"} for group in groups_of(run, index))
+
+
+def test_missing_looks_are_read_once(run, index, photos, monkeypatch):
+    before = groups_of(run, index)
+    with sqlite3.connect(index / "photos.sqlite") as connection:
+        connection.execute("DROP TABLE looks")
+    (index / "duplicates.json").unlink()
+    found = PhotoDuplicates(index)
+    assert len(found.unread()) == 17  # one of two equal files
+    assert groups_of(run, index) == before
+    assert PhotoDuplicates(index).unread() == []
+
+
+def test_photos_that_are_gone_are_left_out(run, index, photos):
+    with sqlite3.connect(index / "photos.sqlite") as connection:
+        connection.execute("DROP TABLE looks")
+    for name in ("green/001.png", "green/again.bmp"):
+        (photos / name).unlink()
+    code, _, err = run("duplicates", index, "--threshold", 0)
+    assert code == 0 and "2 photos cannot be read and are left out." in err
+    groups = groups_of(run, index, "--threshold", 0)
+    assert EQUAL in groups and not any(group & AGAIN for group in groups)
+
+
+def test_without_looks_content_bits_are_compared(run, index, photos):
+    with sqlite3.connect(index / "photos.sqlite") as connection:
+        connection.execute("DROP TABLE looks")
+    shutil.rmtree(photos)
+    found = PhotoDuplicates(index)
+    assert found.read(found.unread()) == 17 and found.default_threshold == 2
+    assert found.find(0).bits == 32 and EQUAL in map(set, found.find(0).ids)

@@ -145,3 +145,24 @@ def test_errors_have_one_line(command, run, saved, build, toy_folder, tmp_path):
     code, _, err = run(*arguments)
     assert code in (1, 2) and "Traceback" not in err
     assert "gcsfs" in err or "Cannot read gs://b/x" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--engine", "spark"), "Unknown engine of encode 'spark'. Known: ray."),
+        (("--workers", "2"), "--address and --workers need --engine ray."),
+        (("--engine", "ray", "--shard", "1/2"), "--engine ray takes images and no --shard."),
+        (
+            ("--engine", "ray", "--out", "x.csv"),
+            "--out must be a .npz or .parquet file, NAME.index",
+        ),
+        (("--engine", "ray", "--out", "."), "exists, and is no job of encode. Choose another"),
+        (("--out", "photos.index"), "Codes are saved as .npz or .parquet, got 'photos.index'."),
+    ],
+)
+def test_wrong_options_of_ray(arguments, text, run, saved, toy_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("encode", saved, toy_folder, "--device", "cpu", *arguments)
+    assert code == 2 and text in " ".join(err.split())
+    assert not list(tmp_path.glob("*.parts"))

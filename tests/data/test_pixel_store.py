@@ -12,7 +12,7 @@ import pytest
 import torch
 from toys import make_toy, one_line, write_folder
 
-from hadahash.data import as_labelled, pixel_store, read_folder
+from hadahash.data import as_labelled, pixel_store, read_folder, spool
 from hadahash.data.memory import available_memory
 from hadahash.data.pixel_store import PixelStore, Prefetcher
 from hadahash.data.preprocess import Preprocess
@@ -81,7 +81,7 @@ def test_the_size_is_stated_before_the_disk_is_touched(tmp_path, monkeypatch, da
 
 def test_the_space_of_the_file_is_reserved_before_it_is_filled(tmp_path):
     before = os.statvfs(tmp_path)
-    array = pixel_store._allocate(tmp_path, (64, 1 << 20))
+    array = spool.allocate_file(tmp_path, (64, 1 << 20), np.uint8, "pixels")
     after = os.statvfs(tmp_path)
     taken = (before.f_bfree - after.f_bfree) * before.f_frsize
     assert taken > 48 << 20, "a sparse file would take nothing yet"

@@ -159,11 +159,40 @@ def test_damage_never_stops_a_job(tmp_path: Path, toy_folder: Path) -> None:
     assert FlakyFileSystem.reads["/d/green/001.png"] == 3
 
 
+def test_a_damaged_row_group_costs_its_rows_only(tmp_path: Path, toy_folder: Path) -> None:
+    from pyarrow.parquet import ParquetFile
+
+    path, content = tmp_path / "a.parquet", bytearray(parquet_bytes(image_files(toy_folder)))
+    path.write_bytes(content)
+    column = ParquetFile(path).metadata.row_group(4).column(0)
+    start, size = column.dictionary_page_offset, column.total_compressed_size
+    content[start + 100 : start + size - 100] = bytes(size - 200)
+    path.write_bytes(content)
+    source = as_images(path)
+    expected = as_images(toy_folder)
+    parts = list(decode(source.images, Preprocess(side=32), batch_size=16))
+    failed = {row for part in parts for row, _ in part.failed}
+    assert failed == {12, 13, 14}
+    for row in set(range(48)) - failed:
+        assert np.array_equal(source.images[row], expected.images[row])
+
+
+def test_an_archive_that_became_shorter(tmp_path: Path, toy_folder: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(tar_bytes(image_files(toy_folder)))
+    source = as_images(path)
+    with path.open("r+b") as file:
+        file.truncate(30_000)
+    parts = list(decode(source.images, Preprocess(side=32), batch_size=48))
+    assert 0 < len(parts[0].failed) < 48
+    assert {reason for _, reason in parts[0].failed} <= {"the file has become shorter"}
+
+
 @pytest.mark.usefixtures("flaky")
 def test_a_storage_that_is_gone_stops_the_job(toy_folder: Path) -> None:
     source = as_images(put_folder("flaky://gone", image_files(toy_folder)))
     FlakyFileSystem.broken.update(FlakyFileSystem.store)
-    with pytest.raises(DataError, match=r"not reachable: 2\d images in a row .* again to continue"):
+    with pytest.raises(DataError, match=r"not reachable: \d+ images in a row .* again to continue"):
         list(decode(source.images, Preprocess(side=32), batch_size=64))
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from storages import image_files, parquet_bytes, tar_bytes, zip_bytes
-from toys import make_toy, write_folder
+from toys import make_toy, tiny_hasher, write_folder
 
+from hadahash import HashModel, Index
 from hadahash.data.sources import as_images, as_labelled
 from hadahash.errors import DataError
+from hadahash.photos import BuildOptions, build_or_update
 
 moto = pytest.importorskip("moto.server")
 s3fs = pytest.importorskip("s3fs")
@@ -88,3 +90,18 @@ def test_a_read_image_is_in_the_cache(bucket: str) -> None:
 def test_missing_buckets_are_named(bucket: str) -> None:
     with pytest.raises(DataError, match="Cannot read s3://no-such-bucket/x: it does not exist"):
         as_images("s3://no-such-bucket/x")
+
+
+def test_train_encode_and_index(bucket: str, folder: Path, saved: Path, tmp_path: Path) -> None:
+    address = f"{bucket}/folder"
+    hasher = tiny_hasher(epochs=1).fit(address)
+    assert hasher.model_.id == tiny_hasher(epochs=1).fit(folder).model_.id
+    expected = HashModel.load(saved, device="cpu").encode(folder)
+    options = BuildOptions(device="cpu")
+    build_or_update(address, tmp_path / "i", run=saved, options=options)
+    index = Index.open(tmp_path / "i")
+    assert np.array_equal(index.codes(expected.ids.tolist()).packed, expected.packed)
+    assert index.get(["red/002.png"])[0].path == f"{address}/red/002.png"
+    done: list[str] = []
+    build_or_update(address, tmp_path / "i", run=saved, options=options, info=done.append)
+    assert "0 encoded, 16 unchanged" in done[0]

@@ -23,7 +23,7 @@ from hadahash.data import (
     table_checks,
 )
 from hadahash.data.sources import as_images, as_labelled
-from hadahash.data.table import is_table, table_protocol
+from hadahash.data.table import is_table, read_paths, table_protocol
 from hadahash.data.table_checks import Problems, Row, warn_of_misspellings
 from hadahash.errors import DataError, HadaHashError, StorageError
 
@@ -438,3 +438,20 @@ def test_tables_that_are_not_regular_files_are_refused_at_once(tmp_path, suffix,
         with pytest.raises(HadaHashError, match="Cannot read") as error:
             use(str(path))
         one_line(error.value)
+
+
+def test_folders_of_many_rows_are_listed_once(tmp_path, monkeypatch):
+    from hadahash.data import table_checks
+
+    names = [f"a/{number}.png" for number in range(100)]
+    (tmp_path / "a").mkdir()
+    for name in names[:98]:
+        (tmp_path / name).touch()
+    (tmp_path / names[98]).mkdir()
+    asked: list[str] = []
+    monkeypatch.setattr(table_checks, "_is_file", lambda path: bool(asked.append(str(path))))
+    table = tmp_path / "table.csv"
+    table.write_text("path\n" + "\n".join(names))
+    with pytest.raises(DataError, match=r"98.png is a folder, not an image.*99.png does not exist"):
+        read_paths(table)
+    assert {Path(each).name for each in asked} == {"98.png", "99.png"}

@@ -9,9 +9,10 @@ import pytest
 
 from hadahash.codes import Codes, hamming
 from hadahash.errors import UsageError
-from hadahash.index import Index
+from hadahash.index import Index, duplicate_parts, forest
 from hadahash.index import duplicate_links as module
 from hadahash.index.duplicates import duplicate_groups
+from hadahash.native.tables import rows_of
 
 
 def components(codes, radius):
@@ -32,6 +33,7 @@ def components(codes, radius):
 @pytest.mark.parametrize("radius", [0, 1, 4, 9, 64])
 @pytest.mark.parametrize("flips", [0.02, 0.08, 0.5])
 def test_groups_equal_components(make, monkeypatch, radius, flips, neighbors):
+    monkeypatch.setattr(duplicate_parts, "_choose_masks", lambda *arguments: None)
     monkeypatch.setattr(module, "_NEIGHBORS_PER_QUERY", neighbors)
     monkeypatch.setattr(module, "_QUERIES_PER_STEP", 50)
     codes = make(400, flips=flips)
@@ -66,3 +68,75 @@ def test_a_radius_of_any_size_joins_all_items(make):
     index = Index.build(make(3))
     for radius in (index.bits, 10**30):
         assert duplicate_groups(index, radius) == [sorted(index.ids.tolist())]
+
+
+def all_links(packed, radius):
+    """A minimum spanning forest of all pairs."""
+    distances = hamming(packed, packed)
+    a, b = np.nonzero(np.triu(distances <= radius, 1))
+    links = np.stack([a, b, distances[a, b]], axis=1).astype(np.int64)
+    return forest.join(np.arange(len(packed)), links)
+
+
+@pytest.mark.parametrize("bits", [16, 33, 64, 128, 200])
+@pytest.mark.parametrize("flips", [0.01, 0.08, 0.5])
+@pytest.mark.parametrize("more", [1, 2, 3])
+def test_parts_find_the_links_of_all_pairs(monkeypatch, bits, flips, more):
+    monkeypatch.setattr(duplicate_parts, "_MORE_PARTS", more)
+    monkeypatch.setattr(duplicate_parts, "_TABLE_COST", 0)  # the most parts are the least work
+    monkeypatch.setattr(duplicate_parts, "_PAIRS_PER_STEP", 1000)
+    monkeypatch.setattr(duplicate_parts, "_LINKS_PER_STEP", 500)
+    rng = np.random.default_rng(bits)
+    centers = rng.integers(0, 2, (5, bits))
+    flipped = rng.random((250, bits)) < flips
+    packed = np.unique(np.packbits(centers[rng.integers(0, 5, 250)] ^ flipped, axis=1), axis=0)
+    for radius in (1, 2, 5, 9):
+        found = duplicate_parts.links_by_parts(rows_of(packed), bits, radius, lambda done: None)
+        expected = all_links(packed, radius)
+        assert found.radius == radius
+        assert sorted(found.links[:, 2].tolist()) == sorted(expected[:, 2].tolist())
+        a, b, distances = found.links.T
+        assert (np.bitwise_count(packed[a] ^ packed[b]).sum(1) == distances).all()
+
+
+def test_dense_codes_are_left_to_the_search_for_neighbors(monkeypatch):
+    monkeypatch.setattr(duplicate_parts._Stage, "compare", lambda self, mask: False)
+    packed = np.unique(np.random.default_rng(0).integers(0, 16, (300, 2), dtype=np.uint8), axis=0)
+    links = module.spanning_links(rows_of(packed), 16, 3, np.ones(len(packed), int), print)
+    expected = all_links(packed, 3)
+    assert sorted(links[:, 2].tolist()) == sorted(expected[:, 2].tolist())
+
+
+def test_few_pairs_of_random_codes_are_compared(monkeypatch):
+    """Uniformly random codes, where no code can be excluded by its distance to a centroid."""
+    rng, compared = np.random.default_rng(0), []
+    packed = rng.integers(0, 256, (50_000, 16), dtype=np.uint8)
+    packed[:100] = packed[100:200]
+    packed[:100, 3] ^= 5
+    ranges = duplicate_parts._ranges
+
+    def counted(begin, sizes):
+        compared.append(int(sizes.sum()))
+        return ranges(begin, sizes)
+
+    monkeypatch.setattr(duplicate_parts, "_ranges", counted)
+    groups = duplicate_groups(Index.build(Codes(packed=packed, bits=128)), 8)
+    assert groups == [[row, row + 100] for row in range(100)]
+    assert sum(compared) < 50_000**2 / 2 / 500
+
+
+def test_connected_codes_are_not_compared_again(monkeypatch):
+    """One dense group: small distances connect it, and larger ones find nothing to compare."""
+    rng, compared = np.random.default_rng(0), []
+    packed = np.unique(np.packbits(rng.random((20_000, 128)) < 0.008, axis=1), axis=0)
+    ranges = duplicate_parts._ranges
+
+    def counted(begin, sizes):
+        compared.append(int(sizes.sum()))
+        return ranges(begin, sizes)
+
+    monkeypatch.setattr(duplicate_parts, "_ranges", counted)
+    found = duplicate_parts.links_by_parts(rows_of(packed), 128, 8, lambda done: None)
+    assert found.radius == 8 and len(found.links) == len(packed) - 1
+    later = compared[3:]  # the tables after those of the smallest distances
+    assert len(later) > 8 and sum(later) < len(later) * len(packed) ** 2 / 2 / 40

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,6 +43,12 @@ def ends_in_time(match):
     assert time.monotonic() - started < LATEST
 
 
+def impatient(index):
+    """The index with a deadline of 2 seconds from now on."""
+    index.server.settings = replace(index.server.settings, deadline=2)
+    return index
+
+
 def same(index, codes):
     assert len(index) == len(codes)
     assert np.array_equal(index.codes().packed, codes.packed)
@@ -49,7 +56,7 @@ def same(index, codes):
 
 def test_a_cut_network_and_one_that_works_again(make, proxy):
     codes = make(100)
-    index = Index.build(codes, engine="milvus", deadline=2)
+    index = impatient(Index.build(codes, engine="milvus"))
     proxy.cut = True
     for call in (
         lambda: len(index),
@@ -63,12 +70,10 @@ def test_a_cut_network_and_one_that_works_again(make, proxy):
             call()
     proxy.cut = False
     proxy.reset()
-    patient = Index.build(
-        codes[:0], engine="milvus", collection=index.settings.collection, deadline=60
-    )
-    same(patient, codes)
+    index.server.settings = index.settings  # patient again
+    same(index, codes)
     index.update(codes)
-    same(patient, codes)
+    same(index, codes)
 
 
 def test_no_thread_waits_for_the_attempts_of_others(make, proxy):
@@ -153,19 +158,19 @@ def test_a_slow_network_gives_the_same_answers(make, proxy):
 
 def test_a_server_that_hangs(make, proxy, milvus_server):
     """As for `GET /metrics`: the number of items is asked for while the server stands still."""
-    index = Index.build(make(10), engine="milvus", deadline=2)
+    index = impatient(Index.build(make(10), engine="milvus"))
     milvus_server.pause()
     try:
         with ends_in_time(r"(is too slow|cannot be reached) \(\d attempts?, deadline 2 s\)"):
             len(index)
     finally:
         milvus_server.resume()
-    patient = Index.build(make(0), engine="milvus", collection=index.settings.collection)
-    assert len(patient) == 10
+    index.server.settings = index.settings
+    assert len(index) == 10
 
 
 def test_an_address_that_refuses_connections(make, proxy):
-    index = Index.build(make(10), engine="milvus", deadline=2)
+    index = impatient(Index.build(make(10), engine="milvus"))
     proxy.close()
     with ends_in_time(r"cannot be reached \(\d attempts?, deadline 2 s\)\. Check its address"):
         index.search(make(1), 3)

@@ -12,15 +12,17 @@ from brute_force import BruteForce, as_lists
 from milvus_process import TOKEN
 from toys import one_line
 
-from hadahash.codes import Codes
+from hadahash.codes import Codes, pack
 from hadahash.errors import StorageError, UsageError
 from hadahash.index import Index
 from hadahash.index._contract import engine_checks
 from hadahash.index.engines import milvus_client
 from hadahash.index.engines.milvus import MilvusIndex
 from hadahash.index.engines.milvus_client import MilvusServer
+from hadahash.ranking import Ranking
 
 CHECKS = engine_checks()
+QUICK = ("filters restrict a search", "rows are marked exact only if they are")
 
 
 @pytest.fixture
@@ -43,10 +45,20 @@ class InvertedIndex(MilvusIndex):
         return super()._create(bits, codewords, index_type="BIN_IVF_FLAT", lists=4, **options)
 
 
-@pytest.mark.parametrize("engine", [MilvusIndex, InvertedIndex], ids=["BIN_FLAT", "BIN_IVF_FLAT"])
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
-def test_contract(real, engine, check):
-    check(engine)
+def test_contract(real, check):
+    check(MilvusIndex)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(check, id=name, marks=() if name in QUICK else pytest.mark.torture)
+        for name, check in CHECKS.items()
+    ],
+)
+def test_contract_with_inverted_lists(real, check):
+    check(InvertedIndex)
 
 
 # ---- both kinds of index -------------------------------------------------------------------------
@@ -266,3 +278,27 @@ def test_an_empty_collection_for_ids_of_another_type(real, make):
     index.drop()
     index.add(make(1, 64, ["a"]))
     assert index.ids.tolist() == ["a"]
+
+
+# ---- prefixes, two-part codes and rankings -------------------------------------------------------
+
+
+def test_prefixes_of_two_part_codes_in_every_order(real, rng):
+    """Shorter codes, whose bits do not fill a byte, and their ranking; class and photo order."""
+    ranking = Ranking(np.random.default_rng(2).choice([-1, 1], (6, 64)), class_weight=3)
+    words = ranking.codewords[rng.integers(0, 6, 300)]
+    signs = words * rng.choice([1, -1], words.shape, p=[0.95, 0.05])
+    content = pack(rng.standard_normal((300, 20)))
+    whole = Codes(pack(signs), 64, None, (), content, 20)
+    for bits in (33, 64):
+        codes, order = whole.prefix(bits), ranking.prefix(bits)
+        options = {"ranking": order, "codewords": order.codewords}
+        index = Index.build(codes, engine="milvus", **options)
+        exact = Index.build(codes, **options)
+        assert index.content_bits == codes.content_bits
+        for rank in ("hamming", "class", "photo") if codes.content_bits else ("hamming", "class"):
+            one = index.search(codes[:3], 12, rank=rank)
+            other = exact.search(codes[:3], 12, rank=rank)
+            assert np.array_equal(one.ids, other.ids) and one.exact
+            assert np.array_equal(one.distances, other.distances)
+            assert rank == "hamming" or np.array_equal(one.scores, other.scores)

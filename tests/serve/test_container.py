@@ -42,6 +42,26 @@ def test_the_image_has_an_unprivileged_user_and_a_health_check():
     )
 
 
+def test_the_image_installs_less_than_500_mb_and_no_torch():
+    """The packages of the last stage, with hadahash and the ready-made model, as installed here."""
+    from importlib.metadata import distribution
+
+    from light_install import packages_of
+
+    text = (ROOT / "Dockerfile").read_text()
+    last = re.search(r"/opt/hadahash/bin/pip install .*'\.\[([a-z,]+)\]'", text)
+    assert last is not None and text.count("/opt/hadahash/bin/pip install") == 1
+    names = packages_of(last[1].split(","))
+    assert "onnxruntime" in names and not {"torch", "timm", "scipy"} & set(names)
+    files = [
+        Path(str(distribution(name).locate_file(file)))
+        for name in names
+        for file in distribution(name).files or ()
+    ]
+    files += list((ROOT / "src" / "hadahash").rglob("*"))
+    assert sum(path.stat().st_size for path in files if path.is_file()) < 500e6
+
+
 def test_compose_publishes_the_loopback_address_only():
     yaml = pytest.importorskip("yaml")
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]

@@ -473,6 +473,90 @@ def test_writers_do_not_use_the_slots_of_searches(collection_copy):
             assert [each.result().status_code for each in waiting] == [201, 201]
 
 
+def test_requests_do_not_wait_for_ever_for_an_index_that_hangs(collection_copy):
+    """As Milvus: 503 after `index_seconds`, and /readyz names the reason until it responds."""
+    limits = {"write_token": WRITE, "watch_seconds": 0.05, "index_seconds": 0.3}
+    with service_in_thread(collection_copy, **limits) as (address, service):
+        collection = service.handle.current
+        real, service.handle._counted = collection.index, float("-inf")
+        blocked = collection.index = Blocked(real)
+        requests = [
+            ("POST", "/v1/search", {"id": RED}),
+            ("POST", "/v1/search", {"code": "0000", "label": ["red"]}),
+            ("GET", f"/v1/thumbnails/{RED}", None),
+            ("POST", "/v1/items", {"id": "x", "code": "0000"}),
+        ]
+        for method, path, body in requests:
+            answer = httpx.request(method, address + path, json=body, headers=AUTH, timeout=60)
+            assert error_code(answer, 503) == "busy" and "does not respond" in answer.text
+        assert httpx.get(f"{address}/metrics").status_code == 200
+        (collection_copy.root / "photos.index" / "index.json").touch()  # noticed by the watcher
+        wait_for(lambda: "does not respond" in httpx.get(f"{address}/readyz").text)
+        blocked.release()
+        wait_for(lambda: httpx.get(f"{address}/readyz").json()["problem"] is None)
+        collection.index = real
+        assert httpx.post(f"{address}/v1/search", json={"id": RED}).status_code == 200
+
+
+def test_a_label_without_items_is_unknown(collection_copy):
+    """Also if this service removed the last of its items, or another program did."""
+    with opened(collection_copy, write_token=WRITE, watch_seconds=0) as client:
+        search = {"id": RED, "label": ["green", "rare"]}
+        assert error_code(client.post("/v1/search", json=search), 404) == "unknown_label"
+        sent = {"id": "new", "code": "0000", "label": ["rare"]}
+        assert client.post("/v1/items", json=sent, headers=AUTH).status_code == 201
+        assert client.post("/v1/search", json=search).status_code == 200
+        assert client.delete("/v1/items/new", headers=AUTH).status_code == 204
+        assert error_code(client.post("/v1/search", json=search), 404) == "unknown_label"
+        index = client.app.state.service.handle.current.index
+        green = [name for name in index.ids.tolist() if name.startswith("green")]
+        search = {"id": RED, "label": ["green"], "k": 3}
+        assert len(client.post("/v1/search", json=search).json()["hits"]) == 3
+        search["radius"] = 0
+        assert client.post("/v1/search", json=search).json()["hits"] == [], "none is so near"
+        index.remove(green)  # unknown to the service, as on a Milvus server
+        answer = client.post("/v1/search", json=search)
+        assert error_code(answer, 404) == "unknown_label" and "blue" in answer.text
+
+
+def test_a_program_that_keeps_saving_does_not_stop_changes(collection_copy, monkeypatch):
+    """Between opening and saving, another program saves twice."""
+    folder, conflicts = collection_copy.root / "photos.index", [1, 2]
+    with opened(collection_copy, write_token=WRITE, watch_seconds=0) as client:
+        kind = type(client.app.state.service.handle.current.index)
+        real = kind.save
+
+        def save(self, target):
+            if conflicts and threading.current_thread() is not threading.main_thread():
+                conflicts.pop()
+                other = Index.open(folder)
+                other.remove([other.ids[0]])
+                real(other, folder)
+            real(self, target)
+
+        monkeypatch.setattr(kind, "save", save)
+        sent = {"id": "new", "code": "0000"}
+        assert client.post("/v1/items", json=sent, headers=AUTH).status_code == 201
+    index = collection_copy.index
+    assert len(index) == 48 - 2 + 1 and index.has(["new"])[0] and not conflicts
+
+
+def test_one_address_cannot_fill_a_queue(collection_copy):
+    """The client of these tests is not on loopback, so that its address counts."""
+    with opened(collection_copy, queue=8, upload_queue=8, write_queue=8, image_queue=8) as client:
+        service = client.app.state.service
+        held = [service.searches.admit("testclient") for _ in range(2)]
+        for each in held:
+            each.__enter__()
+        answer = client.post("/v1/search", json={"id": RED})
+        assert error_code(answer, 503) == "busy" and "this client" in answer.text
+        with service.searches.admit("192.0.2.9"):
+            assert service.searches.in_use == 3
+        for each in held:
+            each.__exit__(None, None, None)
+        assert client.post("/v1/search", json={"id": RED}).status_code == 200
+
+
 # ---- unexpected errors -----------------------------------------------------------------------------------------------
 
 

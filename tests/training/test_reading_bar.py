@@ -8,7 +8,7 @@ import pytest
 from toys import make_toy, tiny_hasher
 
 from hadahash import fitting
-from hadahash.training.log import reading_bar
+from hadahash.messages import reading_bar
 
 
 @pytest.mark.parametrize("frozen", [True, False])

@@ -26,7 +26,7 @@ _FLIPPED = 0.05  # fraction of bits that differ from the codeword
 _K, _BATCH, _ROUNDS, _BLOCK = 10, 64, 20, 100_000
 
 
-app = typer.Typer(help="Measure search and evaluation speed on this machine.")
+app = typer.Typer()
 app.command("scale")(scale)
 
 

@@ -22,8 +22,8 @@ Source = Annotated[
 Threshold = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(
-        help="Two files are linked if at most this number of content bits differs. Default: "
-        "a sixteenth of the content bits."
+        help="Two files are linked if at most this number of bits differs: of the content bits "
+        "and of 64 bits that tell what a photo looks like. Default: 30 of 192."
     ),
 ]
 Dismiss = Annotated[
@@ -54,9 +54,9 @@ def duplicates(
 ) -> None:
     """Find groups of files that show the same photo: equal files and altered copies.
 
-    Content bits are compared, so photos of one class are not duplicates. The last search is kept in
-    the index: a smaller --threshold needs no new one. A group that was dismissed is shown again
-    when another file joins it.
+    Content bits and a perceptual hash are compared, so photos of one class are not duplicates. The
+    last search is kept in the index: a smaller --threshold needs no new one. A group that was
+    dismissed is shown again when another file joins it.
 
     Example: hadahash duplicates photos/ --html duplicates.html
     """
@@ -71,6 +71,7 @@ def duplicates(
             "This index has no content bits, so a group may be a whole class. Train with content "
             "bits (the default of `hadahash train`) and build the index again."
         )
+    _read(photos)
     with output.progress("comparing", len(photos.index)) as progress:
         found = photos.find(threshold, progress=progress)
     if dismiss:
@@ -85,6 +86,17 @@ def duplicates(
         _print(photos, found, page)
     if html is not None:
         output.info(f"wrote {html}")
+
+
+def _read(photos: PhotoDuplicates) -> None:
+    """Read photos that were not decoded when they were indexed."""
+    paths = photos.unread()
+    if not paths:
+        return
+    with output.progress("reading photos", len(paths)) as progress:
+        failed = photos.read(paths, progress)
+    if failed:
+        output.info(f"{failed:,} photos cannot be read and are left out. Build the index again.")
 
 
 def _dismiss(photos: PhotoDuplicates, found: Duplicates, numbers: list[int]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional, cast
 
 import typer
 
-from ..errors import UsageError
+from ..errors import UsageError, unknown
 from ..settings import require
 from . import options, output
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..codes import Codes
     from ..data.base import ImageSource
     from ..model import HashModel
+    from ..ray_encoding import RayOptions
 
 
 Images = Annotated[
@@ -36,6 +37,24 @@ CodeFile = Annotated[
     ),
 ]
 Shard = Annotated[str, typer.Option(help="Encode only the i-th of n equal parts, for example 1/4.")]
+Engine = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        help="ray: encode on a Ray cluster, or in several processes. --out may then also be "
+        "NAME.index, milvus:COLLECTION, or a folder for parquet parts.",
+    ),
+]
+Address = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help="With --engine ray: address of the cluster. Default: this machine."),
+]
+Workers = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        help="With --engine ray: number of workers. Default: one per GPU, or one per core.",
+        min=1,
+    ),
+]
 BatchSize = Annotated[Optional[int], typer.Option(help="Images per batch.", min=1)]  # noqa: UP045
 
 
@@ -51,6 +70,9 @@ def encode(
     out: CodeFile = Path("codes.npz"),
     shard: Shard = "1/1",
     exclude: options.Exclude = None,
+    engine: Engine = None,
+    address: Address = None,
+    workers: Workers = None,
     batch_size: BatchSize = None,
     device: options.Device = "auto",
 ) -> None:
@@ -62,14 +84,20 @@ def encode(
 
     Example: hadahash encode runs/photos photos/ --out photos.npz
     """
-    from ..codes import write_skipped
     from ..data.sources import open_embeddings
     from ..encoding import parse_shard, shard_rows
     from ..model import HashModel
+    from ..ray_encoding import RayOptions
 
     part = parse_shard(shard)
     if (images is None) == (embeddings is None) or (run is None and embeddings is None):
         raise UsageError("Give RUN and IMAGES, or --embeddings FILE, with RUN or without.")
+    if engine is not None:
+        require(shard == "1/1" and embeddings is None, "--engine ray takes images and no --shard.")
+        plan = RayOptions(address, workers, device, batch_size)
+        _on_ray(engine, cast(Path, run), cast(str, images), out, exclude, plan)
+        return
+    _check_without_ray(out, address, workers)
     if embeddings is not None:
         require(not exclude, "--exclude applies to a folder of images, not to --embeddings.")
         source = open_embeddings(embeddings, array=array, ids=ids)
@@ -81,12 +109,39 @@ def encode(
         codes = model.encode_to_file(
             source, out, shard=part, batch_size=batch_size, progress=advance
         )
-    name = "skipped.csv" if shard == "1/1" else f"{out.stem}-skipped.csv"
-    write_skipped(out.with_name(name), codes.skipped)
+    _report(codes, out, "skipped.csv" if shard == "1/1" else f"{out.stem}-skipped.csv")
+
+
+def _report(codes: Codes, out: Path, name: str) -> None:
+    """Write the list of skipped images, and say what was done."""
+    from ..codes import write_skipped
+
+    path = out.with_name(name)
+    write_skipped(path, codes.skipped)
     if codes.skipped:
-        count = len(codes.skipped)
-        output.info(f"{count:,} images could not be read: see {out.with_name(name)}")
+        output.info(f"{len(codes.skipped):,} images could not be read: see {path}")
     output.result(f"{len(codes):,} codes of {_length(codes)} in {out}")
+
+
+def _check_without_ray(out: Path, address: str | None, workers: int | None) -> None:
+    """Refuse what only Ray can do, before anything is encoded."""
+    require(address is None and workers is None, "--address and --workers need --engine ray.")
+    require(
+        out.suffix in (".npz", ".parquet"),
+        f"Codes are saved as .npz or .parquet, got '{out.name}'. With --engine ray, --out may also "
+        "be NAME.index, milvus:COLLECTION, or a folder.",
+    )
+
+
+def _on_ray(
+    engine: str, run: Path, images: str, out: Path, exclude: list[str] | None, plan: RayOptions
+) -> None:
+    from .encode_ray import Job, encode_job, goes_to_index
+
+    if engine != "ray":
+        raise unknown("engine of encode", engine, ("ray",))
+    source = None if goes_to_index(out) else _images(images, exclude)
+    encode_job(Job(run, images, out, exclude or [], plan), source)
 
 
 def _images(given: str, exclude: list[str] | None) -> ImageSource:

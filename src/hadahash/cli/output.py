@@ -49,7 +49,7 @@ def is_interactive() -> bool:
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
-    """Show a progress bar with the time left, on a terminal only.
+    """Show a progress bar with the speed and the time left, on a terminal only.
 
     Args:
         title: The text before the bar.
@@ -63,14 +63,24 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
+
+    class SpeedColumn(ProgressColumn):
+        """Steps per second, in the last seconds."""
+
+        def render(self, task: Task) -> Text:
+            return Text(speed_text(task.finished_speed or task.speed), style="progress.data.speed")
 
     bar = Progress(
         TextColumn(title),
         BarColumn(),
         MofNCompleteColumn(),
+        SpeedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
@@ -79,6 +89,24 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
     with bar:
         task = bar.add_task(title, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+def speed_text(speed: float | None) -> str:
+    """Describe a number of steps per second.
+
+    Args:
+        speed: Steps per second; None if it is not known yet.
+
+    Returns:
+        The text; empty if the speed is not known.
+
+    Example:
+        >>> speed_text(1234.5), speed_text(3.21), speed_text(None)
+        ('1,234/s', '3.2/s', '')
+    """
+    if speed is None:
+        return ""
+    return f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.1f}/s"
 
 
 def _printable(text: str) -> str:

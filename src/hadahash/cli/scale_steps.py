@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 Result = dict[str, Any]
 
-PER_FOLDER = 1000  # photos of one class folder
+_PER_FOLDER = 1000  # photos of one class folder; fewer if there are few photos
 SIDE = 24  # of a photo in pixels
 BITS, CONTENT_BITS = 64, 128
 _PART = 8192  # photos indexed between two saves
@@ -70,21 +71,22 @@ class Place:
         self.photos, self.one = folder / "photos", folder / "one.jpg"
         self.index, self.table = folder / "photos.index", folder / "photos.csv"
         self.trained = folder / "trained"
+        self.per_folder = min(_PER_FOLDER, options.photos // 4)
         self.run = Path(options.run) if options.run else folder / "run"
 
     def ids(self) -> Iterator[str]:
         """The id of each photo: class folder, and name."""
-        return map(_id, range(self.options.photos))
+        return (_id(number, self.per_folder) for number in range(self.options.photos))
 
 
 def make_photos(place: Place) -> Result:
     """Write the photos, and one more."""
     options, count = place.options, place.options.photos
-    starts = range(0, count, PER_FOLDER)
+    starts = range(0, count, place.per_folder)
     with ProcessPoolExecutor() as pool:
-        ends = [min(start + PER_FOLDER, count) for start in starts]
-        seeds = [options.seed] * len(starts)
-        for _ in pool.map(_write_folder, [place.photos] * len(starts), seeds, starts, ends):
+        ends = [min(start + place.per_folder, count) for start in starts]
+        write = partial(_write_folder, place.photos, place.per_folder, options.seed)
+        for _ in pool.map(write, starts, ends):
             pass
     place.one.write_bytes(_jpeg(np.full((2, 2, 3), (7, 99, 200), np.uint8)))
     return {"folders": len(starts)}
@@ -242,19 +244,19 @@ def _digest(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
-def _write_folder(photos: Path, seed: int, start: int, end: int) -> None:
+def _write_folder(photos: Path, per_folder: int, seed: int, start: int, end: int) -> None:
     corners = np.random.default_rng((seed, start)).integers(
         0, 256, (end - start, 2, 2, 3), dtype=np.uint8
     )
     for number, each in zip(range(start, end), corners, strict=True):
-        path = photos / _id(number)
+        path = photos / _id(number, per_folder)
         if number == start:
             path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_jpeg(each))
 
 
-def _id(number: int) -> str:
-    return f"class{number // PER_FOLDER:04d}/IMG_{number:08d}.jpg"
+def _id(number: int, per_folder: int) -> str:
+    return f"class{number // per_folder:04d}/IMG_{number:08d}.jpg"
 
 
 def _jpeg(corners: NDArray[np.uint8]) -> bytes:

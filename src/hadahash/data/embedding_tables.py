@@ -118,7 +118,7 @@ class _Table:
     def _open(self) -> Any:
         if self._is_parquet:
             return self.pa.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=1 << 22)
-        source = self.pa.memory_map(str(self.path))
+        source = self.pa.OSFile(str(self.path))  # mapped, all of the file would count as memory
         try:
             return self.pa.ipc.open_file(source)
         except self.pa.ArrowInvalid:

@@ -6,10 +6,6 @@ memory. Images that cannot be decoded are skipped and listed.
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .. import files
 from ..codes import Skipped
 from .base import LabelledImages
 from .datasets.locations import cache_folder
 from .decode import decode, to_skipped
 from .memory import available_memory
 from .preprocess import Preprocess
+from .spool import allocate_file, size_text
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -83,10 +79,12 @@ class PixelStore:
         location = cache_folder() if folder is None else Path(folder)
         if not in_memory or _nbytes(shape) >= _STATED:
             where = "memory" if in_memory else str(location)
-            info(
-                f"Storing {len(data):,} images of {preprocess.side} px: {_size(shape)} in {where}."
-            )
-        array = np.empty(shape, np.uint8) if in_memory else _allocate(location, shape)
+            size = size_text(_nbytes(shape))
+            info(f"Storing {len(data):,} images of {preprocess.side} px: {size} in {where}.")
+        if in_memory:
+            array = np.empty(shape, np.uint8)
+        else:
+            array = allocate_file(location, shape, np.uint8, "decoded images")
         filled, rows, failed = 0, [np.empty(0, np.int64)], list[tuple[int, str]]()
         for part in decode(data.images, preprocess, batch_size=256):
             array[filled : filled + len(part.rows)] = part.pixels
@@ -132,29 +130,3 @@ class Prefetcher(Generic[K, V]):
 
 def _nbytes(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape, dtype=np.int64))
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    amount = _nbytes(shape)
-    return f"{amount / 1e9:,.1f} GB" if amount >= 1e9 else f"{amount / 1e6:,.1f} MB"
-
-
-def _allocate(folder: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Map an unnamed file whose space is reserved: a full disk is an error here, not later."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(prefix=".pixels-", dir=folder) as file:
-            _reserve(file.fileno(), _nbytes(shape), folder)
-            return np.memmap(file.name, np.uint8, "r+", shape=shape)
-    except OSError as error:
-        action = f"store {_size(shape)} of decoded images in"
-        raise files.storage_error(action, folder, error) from error
-
-
-def _reserve(handle: int, size: int, folder: Path) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(handle, 0, size)
-    elif shutil.disk_usage(folder).free < size:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    else:
-        os.truncate(handle, size)

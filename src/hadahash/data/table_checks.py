@@ -119,8 +119,8 @@ def check_paths(rows: Sequence[Row], problems: Problems) -> list[Path]:
     for row, path in zip(rows, paths, strict=True):
         place = os.path.abspath(path)  # noqa: PTH100 (Path.resolve reads the disk)
         if row.path and place in first:
-            known = f"{problems.unit} {first[place]}"
-            text = f"{row.path} is already in {known}: put all its labels into one row"
+            other = f"{problems.unit} {first[place]}"
+            text = f"{row.path} is already in {other}: put all its labels into one row"
             problems.add(row.number, text)
         first.setdefault(place, row.number)
     return paths

@@ -62,7 +62,7 @@ def links_by_parts(
         The forest. Its radius is smaller than asked for where comparing all codes costs less.
     """
     words = np.ascontiguousarray(rows, np.uint64)
-    parent, kept, reached = np.arange(len(words)), [], 0
+    parent, kept, reached = np.arange(len(words)), list[Links](), 0
     for low, high in pairwise(_stages(radius)):
         masks = _choose_masks(words, bits, high)
         if masks is None:
@@ -203,7 +203,7 @@ def _choose_masks(words: Words, bits: int, radius: int) -> list[Words] | None:
             break
         masks = _masks(words.shape[1], bits, parts, 1 + more, rng)
         agree = np.mean([~(sample & mask).any(axis=1) for mask in masks[:16]])
-        work = tables * size * (_TABLE_COST + agree * size / 2)
+        work = float(tables * size * (_TABLE_COST + agree * size / 2))
         if work < least:
             best, least = masks, work
     return best

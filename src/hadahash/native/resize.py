@@ -55,7 +55,7 @@ def shrink(pixels: Pixels, side: int, box: tuple[float, float, float, float]) ->
     part = pixels[:, begin:end]
     across = across._replace(first=across.first - np.int32(begin))
     library = _library()
-    if hasattr(library, "hadahash_average_rows"):
+    if library is not None and hasattr(library, "hadahash_average_rows"):
         return _shrink_compiled(library, np.ascontiguousarray(part), down, across)
     return _shrink_in_numpy(part, down, across)
 

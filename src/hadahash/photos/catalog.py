@@ -32,6 +32,13 @@ CREATE TABLE IF NOT EXISTS photos (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS photos_skipped ON photos (id, reason) WHERE reason IS NOT NULL;
 """
+_LOOKS = """
+CREATE TABLE IF NOT EXISTS looks (digest BLOB PRIMARY KEY, bits BLOB) WITHOUT ROWID;
+"""
+_WITHOUT_LOOKS = """
+SELECT id, digest FROM photos WHERE reason IS NULL AND length(digest) > 0
+AND digest NOT IN (SELECT digest FROM looks)
+"""
 _FOUND = "CREATE TEMP TABLE found (id BLOB PRIMARY KEY, root BLOB, size INTEGER, mtime_ns INTEGER)"
 _NEW = """
 SELECT found.id FROM found LEFT JOIN photos ON photos.id = found.id
@@ -252,6 +259,36 @@ class Catalog:
             if root is not None:
                 target.execute("UPDATE photos SET root = ?", (os.fsencode(root),))
         return other
+
+    def write_looks(self, looks: dict[bytes, bytes]) -> None:
+        """Store what photos look like.
+
+        Args:
+            looks: 8 bytes by the digest of a file.
+        """
+        if not looks:
+            return
+        with self._open() as connection:
+            connection.execute(_LOOKS)
+            connection.executemany("INSERT OR REPLACE INTO looks VALUES (?, ?)", looks.items())
+
+    def looks(self) -> dict[str, bytes]:
+        """Return what the photos look like, 8 bytes by id, as far as it is stored."""
+        if not self.path.exists():
+            return {}
+        with self._open() as connection:
+            connection.execute(_LOOKS)
+            rows = connection.execute("SELECT id, bits FROM photos JOIN looks USING (digest)")
+            return {os.fsdecode(each): bits for each, bits in rows}
+
+    def without_looks(self) -> list[tuple[str, bytes]]:
+        """Return id and digest of each photo for which `looks` has nothing."""
+        if not self.path.exists():
+            return []
+        with self._open() as connection:
+            connection.execute(_LOOKS)
+            rows = connection.execute(_WITHOUT_LOOKS)
+            return [(os.fsdecode(each), digest) for each, digest in rows]
 
     def count_skipped(self) -> int:
         """Return the number of files that have no code; 0 if there is no catalog."""

@@ -33,11 +33,13 @@ class DigestingImages:
     Attributes:
         paths: One file, or place, per image.
         records: Size and time (taken before reading) and sha256 of each file that was read.
+        looks: What each decoded image looks like, by sha256; see `hadahash.data.appearance`.
     """
 
     def __init__(self, paths: Sequence[Path | Place]) -> None:
         self.paths = paths
         self.records: dict[Path | Place, tuple[FileStat, bytes]] = {}
+        self.looks: dict[bytes, bytes] = {}
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -56,9 +58,14 @@ class DigestingImages:
 
     def read_reduced(self, index: int, side: int) -> Reduced:
         """Return one image, decoded as small as a result of `side` pixels allows."""
+        from ..data.appearance import appearance_bits
         from ..data.images import open_reduced
 
-        return self._open(index, lambda source: open_reduced(source, side))
+        image = self._open(index, lambda source: open_reduced(source, side))
+        digest = self.records[self.paths[index]][1]
+        if digest:
+            self.looks[digest] = appearance_bits(image)
+        return image
 
     def _open(self, index: int, decode: Callable[[Any], T]) -> T:
         """Decode an image and record its digest."""
@@ -94,7 +101,7 @@ class DigestingImages:
     def take(self, indices: NDArray[Any]) -> DigestingImages:
         """Return the images with these indices, which share the records."""
         part = DigestingImages([self.paths[int(index)] for index in indices])
-        part.records = self.records
+        part.records, part.looks = self.records, self.looks
         return part
 
 

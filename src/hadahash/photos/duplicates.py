@@ -1,8 +1,13 @@
 """Groups of files that show the same photo, with a memory of what the user has dismissed.
 
-Two files are linked if their content bits differ in at most `threshold` bits, or if the files are
-equal. In the folder of the index, duplicates.json keeps the last search, so that a smaller
-threshold needs no new one, and dismissed.json the groups that are not shown again.
+Two files are linked if they are equal, or if at most `threshold` bits differ: the content bits and
+the 64 bits of what the photos look like (`looks.py`), counted together. Content bits alone confuse
+photos of the same thing in the same pose, looks alone miss crops. Photos without looks, because
+their files are gone, are left out; if none has looks, content bits alone are compared, with a
+smaller threshold.
+
+In the folder of the index, duplicates.json keeps the last search, so that a smaller threshold needs
+no new one, and dismissed.json the groups that are not shown again.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +24,18 @@ from ..errors import StorageError, UsageError
 from ..index import Dismissed, DuplicateGroup, Duplicates, Index, find_duplicates
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog
+from .looks import codes_with_looks, read_photos, unread_photos
 from .search import is_label_free
 
 if TYPE_CHECKING:
+    from ..codes import Codes
     from ..index.items import Id
 
 LAST_SEARCH = "duplicates.json"
 DISMISSED = "dismissed.json"
-_SAME_PHOTO = 0.0625  # fraction of the content bits, chosen in docs/ranking.md
+# Fractions of the bits that may differ between copies of a photo, chosen in docs/ranking.md: of
+# content bits and looks, and of content bits alone.
+_WITH_LOOKS, _WITHOUT_LOOKS = 5 / 32, 1 / 16
 
 Progress = Callable[[int], object]
 
@@ -58,7 +68,7 @@ def default_threshold(bits: int) -> int:
         >>> default_threshold(128), default_threshold(64)
         (8, 4)
     """
-    return int(_SAME_PHOTO * bits)
+    return int(_WITHOUT_LOOKS * bits)
 
 
 def same_photo_threshold(index: Index) -> int | None:
@@ -105,10 +115,40 @@ class PhotoDuplicates:
     @property
     def default_threshold(self) -> int:
         """The threshold of a search where none is given; 0 if only classes are told apart."""
-        return same_photo_threshold(self.index) or 0
+        if not self.compares_content or self._codes is None:
+            return same_photo_threshold(self.index) or 0
+        return int(_WITH_LOOKS * self._codes.content_bits)
+
+    def unread(self) -> list[Path]:
+        """The photos that `read` has to read before a search."""
+        try:
+            return unread_photos(self.index, self._catalog) if self.compares_content else []
+        except StorageError:  # a read-only folder of an earlier version
+            return []
+
+    def read(self, photos: list[Path], progress: Progress | None = None) -> int:
+        """Read what photos look like and store it, once for each photo.
+
+        Args:
+            photos: The result of `unread`.
+            progress: Called with the number of photos read since the last call.
+
+        Returns:
+            Number of photos that could not be read.
+        """
+        self.__dict__.pop("_codes", None)
+        return read_photos(self._catalog, photos, progress)
+
+    @cached_property
+    def _codes(self) -> Codes | None:
+        """Content bits and looks; None if only the content bits are compared."""
+        try:
+            return codes_with_looks(self.index, self._catalog) if self.compares_content else None
+        except StorageError:
+            return None
 
     def find(self, threshold: int | None = None, *, progress: Progress | None = None) -> Duplicates:
-        """Find the groups that were not dismissed.
+        """Find the groups that were not dismissed. Call `read` first.
 
         Args:
             threshold: Maximum distance of two linked files.
@@ -123,10 +163,11 @@ class PhotoDuplicates:
         threshold = self.default_threshold if threshold is None else threshold
         last = self._last_search()
         if last is None or not 0 <= threshold <= last.threshold:
+            compared = self.index if self._codes is None else Index.build(self._codes)
             last = find_duplicates(
-                self.index,
+                compared,
                 threshold,
-                same=self._equal_files(),
+                same=self._equal_files(compared),
                 dismissed=self.dismissed,
                 progress=progress,
             )
@@ -161,12 +202,12 @@ class PhotoDuplicates:
         """Whether all files of a group have the same content."""
         return len(self._catalog.digests(group.ids)) == 1
 
-    def _equal_files(self) -> list[list[str]]:
-        if self.index.id_type is not str:
+    def _equal_files(self, index: Index) -> list[list[str]]:
+        if index.id_type is not str:
             return []
         groups = self._catalog.equal_files()
         flat = [each for group in groups for each in group]
-        known = dict(zip(flat, self.index.has(flat).tolist(), strict=True)) if flat else {}
+        known = dict(zip(flat, index.has(flat).tolist(), strict=True)) if flat else {}
         kept = ([each for each in group if known[each]] for group in groups)
         return [group for group in kept if len(group) > 1]
 
@@ -183,10 +224,17 @@ class PhotoDuplicates:
         try:
             stored = files.read_json(path)
             if stored["state"] == state:
-                return Duplicates.from_dict(stored["duplicates"], self.dismissed)
+                last = Duplicates.from_dict(stored["duplicates"], self.dismissed)
+                return last if last.bits == self._compared_bits else None
         except (KeyError, TypeError, StorageError, UsageError):  # damaged: search again
             pass
         return None
+
+    @property
+    def _compared_bits(self) -> int:
+        if self._codes is not None:
+            return self._codes.content_bits
+        return self.index.content_bits or self.index.bits
 
     def _remember(self, found: Duplicates) -> None:
         if (state := self._state()) is None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..codes import Codes
 from ..errors import UsageError
 from ..index.storage.manifest import MANIFEST
 
@@ -108,3 +111,20 @@ def shorten_for(model: HashModel, folder: str | Path, bits: int | None) -> HashM
 
         bits = min(model.bits, Index.open(folder).bits)
     return model if bits is None else model.prefix(bits)
+
+
+def no_codes(model: HashModel) -> Codes:
+    """Return codes of no image, with the lengths of a model's codes.
+
+    Args:
+        model: The model.
+
+    Returns:
+        Codes without rows.
+    """
+    packed, content = (
+        np.zeros((0, -(-bits // 8)), np.uint8) for bits in (model.bits, model.content_bits)
+    )
+    if not model.content_bits:
+        return Codes(packed, model.bits)
+    return Codes(packed, model.bits, content=content, content_bits=model.content_bits)

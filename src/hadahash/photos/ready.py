@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .scan import Photo, Scan
+from .scan import Scan, source_of
 
 if TYPE_CHECKING:
     from ..data.base import ImageSource
@@ -56,28 +56,21 @@ def fit_ready_model(
 
         return HashModel.pretrained("lite0", device=device)
     rows = np.random.default_rng(0).permutation(len(scan.photos))[:MOST_PHOTOS]
-    sample = _images([scan.photos[row] for row in sorted(rows)])
+    sample = source_of([scan.photos[row] for row in sorted(rows)])
     info(f"Learning {BITS}-bit codes from {len(sample):,} photos, without labels.")
-    return _fit_light(sample, device) if light else _fit(sample, device, progress=progress)
+    fit = _fit_light if light else _fit
+    return fit(sample, device, progress=progress)
 
 
-def _fit_light(sample: ImageSource, device: str) -> HashModel:
+def _fit_light(sample: ImageSource, device: str, *, progress: bool) -> HashModel:
+    from ..messages import reading_bar
     from ..ready_models import fit_photos
 
-    return fit_photos(sample, bits=BITS, device=device)
+    with reading_bar(len(sample), shown=progress) as advance:
+        return fit_photos(sample, bits=BITS, device=device, progress=advance)
 
 
 def _fit(sample: ImageSource, device: str, *, progress: bool) -> HashModel:
     from ..hasher import Hasher
 
     return Hasher("itq", bits=BITS, device=device).fit(sample, progress=progress).model_
-
-
-def _images(photos: list[Photo]) -> ImageSource:
-    """The photos as a source of images."""
-    from ..data.base import FileImages, ImageSource, name_ids
-    from ..data.remote import RemoteImages
-
-    places = [photo.place for photo in photos if photo.place is not None]
-    images = RemoteImages(places) if places else FileImages([photo.path for photo in photos])
-    return ImageSource(images, name_ids(photo.id for photo in photos))

@@ -12,7 +12,7 @@ from .. import files
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from ..data.base import LabelledImages
+    from ..data.base import ImageSource, LabelledImages
     from ..data.folder import Listing
     from ..data.remote import Place
 
@@ -134,6 +134,23 @@ def outermost(folders: Iterable[Path]) -> list[Path]:
         if not kept or not folder.is_relative_to(kept[-1]):
             kept.append(folder)
     return kept if len(kept) <= _MANY_FOLDERS else [Path(os.path.commonpath(kept))]
+
+
+def source_of(photos: list[Photo]) -> ImageSource:
+    """Return photos as a source of images.
+
+    Args:
+        photos: Local files, or images that are all elsewhere.
+
+    Returns:
+        The images, with the ids of the photos.
+    """
+    from ..data.base import FileImages, ImageSource, name_ids
+    from ..data.remote import RemoteImages
+
+    places = [photo.place for photo in photos if photo.place is not None]
+    images = RemoteImages(places) if places else FileImages([photo.path for photo in photos])
+    return ImageSource(images, name_ids(photo.id for photo in photos))
 
 
 def scan_source(

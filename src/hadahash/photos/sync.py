@@ -23,7 +23,7 @@ from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog, CatalogRow, Comparison, DeletedFile, FileStat
 from .digests import DigestingImages, file_stat
 from .meta import home_path, recorded, shown
-from .models import check_model
+from .models import check_model, no_codes
 from .plan import SyncPlan, SyncSummary
 from .ready import MODEL
 from .scan import Photo, Scan
@@ -235,7 +235,7 @@ class PhotoIndex:
             encoded += self._encode(plan.encode[start : start + PART], model, progress)
         removed = self.remove(plan.deleted) if plan.deleted else 0
         self.catalog.update_stats(plan.mtime_only)
-        self._record(plan)
+        self.record(plan)
         skipped = self.catalog.skipped()
         write_skipped(self.folder / SKIPPED, skipped)
         return SyncSummary(
@@ -272,7 +272,7 @@ class PhotoIndex:
         codes = model.encode(ImageSource(images, ids), progress=progress)
         by_id = {photo.id: photo for photo in photos}
         encoded = [by_id[each] for each in codes.ids.tolist()]
-        self._update(codes, encoded)
+        self.update(codes, encoded)
         failed = dict(codes.skipped)
         stale = set(failed) - self._missing_ids(list(failed))
         if stale:
@@ -281,6 +281,7 @@ class PhotoIndex:
         self.catalog.write(
             {p.id: CatalogRow(p.root, *images.records[p.file], failed.get(p.id)) for p in photos}
         )
+        self.catalog.write_looks(images.looks)
         return len(codes)
 
     def _find_renamed(
@@ -313,7 +314,7 @@ class PhotoIndex:
         photos = list(renamed.values())
         new_ids = [photo.id for photo in photos]
         codes = self.index.codes(list(renamed))
-        self._update(replace(codes, ids=np.array(new_ids, object)), photos)
+        self.update(replace(codes, ids=np.array(new_ids, object)), photos)
         old = sorted(set(renamed) - set(new_ids))
         if old:
             self.index.remove(old)
@@ -336,14 +337,25 @@ class PhotoIndex:
     def _relabel(self, photos: list[Photo]) -> None:
         """Store the labels of files whose codes are kept."""
         if photos:
-            self._update(self.index.codes([photo.id for photo in photos]), photos)
+            self.update(self.index.codes([photo.id for photo in photos]), photos)
             self.index.save(self.folder)
 
-    def _update(self, codes: Codes, photos: list[Photo]) -> None:
+    def update(self, codes: Codes, photos: list[Photo]) -> None:
+        """Put codes of photos into the index, in memory; `index.save` keeps them.
+
+        Args:
+            codes: The codes.
+            photos: The photo of each.
+        """
         labels = [list(photo.labels) for photo in photos]
         self.index.update(codes, labels, [shown(photo.path) for photo in photos])
 
-    def _record(self, plan: SyncPlan) -> None:
+    def record(self, plan: SyncPlan) -> None:
+        """Note in the index where its photos are.
+
+        Args:
+            plan: What was done.
+        """
         meta = recorded(self.index.meta, plan)
         if meta != self.index.meta:
             self.index.meta.update(meta)
@@ -373,20 +385,3 @@ def _file_digest(path: Path | Place) -> bytes:
     from ..data.contents import file_digest  # commands that read no photo start faster
 
     return file_digest(path)
-
-
-def no_codes(model: HashModel) -> Codes:
-    """Return codes of no image, with the lengths of a model's codes.
-
-    Args:
-        model: The model.
-
-    Returns:
-        Codes without rows.
-    """
-    packed, content = (
-        np.zeros((0, -(-bits // 8)), np.uint8) for bits in (model.bits, model.content_bits)
-    )
-    if not model.content_bits:
-        return Codes(packed, model.bits)
-    return Codes(packed, model.bits, content=content, content_bits=model.content_bits)

@@ -25,10 +25,10 @@ from ..index.revisions import NEXT, PREVIOUS
 from .catalog import Catalog
 from .kept import KEPT, clean, discard, dropped, elsewhere, keep, kept_catalog
 from .meta import image_folders
-from .models import load_model_of
+from .models import load_model_of, no_codes
 from .ready import MODEL
 from .staging import ROOT, STAGE, Originals, PhotoFiles, Staging, Vectors
-from .sync import Progress, no_codes
+from .sync import Progress
 
 if TYPE_CHECKING:
     from ..model import HashModel

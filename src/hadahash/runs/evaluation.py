@@ -105,8 +105,9 @@ def evaluate_run(
         map_by_training=_by_training(report, labels["query"], dataset.labels.take(split.train)),
     )
     facts = {"model_id": model.id, "split_sha256": split.sha256, **digests}
+    relaxed = model.runtime.relaxed(values.values).astype(np.float16)
     with folder.locked(), folder.new_evaluation() as staged:
-        _write_evaluation(staged, codes, labels, dataset.classes, model.relaxed(values))
+        _write_evaluation(staged, codes, labels, dataset.classes, relaxed)
         files.write_json(staged / "report.json", report.to_dict() | facts)
         write_skipped(staged / "skipped.csv", [s for part in codes.values() for s in part.skipped])
     return report

@@ -17,14 +17,17 @@ from torch import Tensor, nn
 
 from ..config import EMBEDDINGS
 from ..data.preprocess import Preprocess, view_matrix
-from ..errors import MissingExtraError
+from ..errors import MissingExtraError, UsageError
 from ..networks.hash_network import HashNetwork
 from ..packing import pack
+from .choice import is_installed
 from .files import ACTIVATION, HEAD, NETWORK, Graph, GraphFacts, write_facts, write_graph
+from .onnx import open_session
 from .torch import TorchRuntime
 
 OPSET = 18
 _PACKAGES = ("torch", "onnx")
+_TOLERANCE = 1e-3  # of values, relative to the largest one
 
 
 class Squares(nn.Module):
@@ -145,7 +148,7 @@ def packed(values: Tensor) -> Tensor:
     bits = (values >= 0).to(values.dtype)
     bits = nn.functional.pad(bits, (0, -bits.shape[1] % 8))
     weights = 2.0 ** torch.arange(7, -1, -1, dtype=values.dtype)
-    rows: Tensor = bits.reshape(len(bits), -1, 8) @ weights
+    rows: Tensor = bits.reshape(-1, bits.shape[1] // 8, 8) @ weights
     return rows.to(torch.uint8)
 
 
@@ -176,6 +179,7 @@ def export_network(
 
     Raises:
         MissingExtraError: onnx is not installed.
+        UsageError: onnxruntime cannot run the graph, or its results differ from those of torch.
         StorageError: A file cannot be written.
     """
     runtime = TorchRuntime(network, preprocess)
@@ -262,9 +266,32 @@ def _write(
     with torch.no_grad():
         outputs = module.eval()(*inputs.values())
     content = to_onnx(module, inputs, list(outputs), {"hadahash": json.dumps(about)})
+    if is_installed("onnx"):
+        _verify(name, module, content, {key: each[[0, 1, 0]] for key, each in inputs.items()})
     return write_graph(
         folder, name, content, inputs=_described(inputs), outputs=_described(outputs)
     )
+
+
+def _verify(name: str, module: nn.Module, content: bytes, inputs: Mapping[str, Tensor]) -> None:
+    """Run a graph on another number of rows than it was traced with, and compare."""
+    given = {key: each.numpy() for key, each in inputs.items()}
+    with torch.no_grad():
+        expected = module(*inputs.values())
+    try:
+        found = open_session(content).run(list(expected), given)
+    except Exception as error:  # onnxruntime raises types of its own
+        reason = " ".join(str(error).split())[:200]
+        raise UsageError(
+            f"The {name} of this model cannot be run by onnxruntime: {reason}"
+        ) from error
+    for (key, own), other in zip(expected.items(), found, strict=True):
+        limit = _TOLERANCE * (1 + float(own.abs().max()))
+        if own.dtype == torch.float32 and float(np.abs(own.numpy() - other).max()) > limit:
+            raise UsageError(
+                f"The exported {name} gives other {key} than torch. The method or the backbone "
+                "uses operations that cannot be exported."
+            )
 
 
 def _described(tensors: Mapping[str, Tensor]) -> dict[str, str]:

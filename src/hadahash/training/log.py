@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,38 +10,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeRemainingColumn,
 )
 
 from ..files import storage_error, write_text
-
-
-@contextmanager
-def reading_bar(total: int, *, shown: bool) -> Iterator[Callable[[int], object]]:
-    """Show how many images have been read, and the time left, on stderr.
-
-    Args:
-        total: Number of images.
-        shown: Whether to show the bar.
-
-    Yields:
-        A function that advances the bar by a number of images.
-    """
-    bar = Progress(
-        TextColumn("reading images"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not shown,
-    )
-    with bar:
-        task = bar.add_task("reading", total=total)
-        yield lambda count: bar.advance(task, count)
 
 
 class Log:

@@ -154,14 +154,14 @@ class Place:
         return data
 
     def _fetch(self) -> bytes:
-        """The content, from its container; errors that may pass are repeated."""
+        """The content, from its container; errors of a network that may pass are repeated."""
         for pause in (*_PAUSES, None):
             try:
                 data = self.container.fetch(self.key)
             except MemoryError:
                 raise ImageTooLarge(self.name, "out of memory while reading") from None
             except Exception as error:
-                if not may_pass(error):
+                if not (self.container.far and may_pass(error)):
                     self.container.health.succeeded()
                     raise UnreadableImage(self.name, reason_of(error)) from error
                 if pause is None:

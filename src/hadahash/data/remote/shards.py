@@ -59,7 +59,7 @@ class TarShard:
         """Return the bytes of one member, by its place and size."""
         content: bytes = self.files.cat_file(self.path, start=key[0], end=key[0] + key[1])
         if len(content) != key[1]:
-            raise EOFError("the file has become shorter")
+            raise ValueError("the file has become shorter")
         return content
 
 
@@ -159,11 +159,20 @@ class ParquetShard:
                 return self._groups[number]
             if self._file is None:
                 self._file = open_parquet(self.files, self.path)
-            column = self._file.read_row_group(number, columns=[self.column]).column(0)
+            column = self._read(number)
             self._groups[number] = column
             while len(self._groups) > 1 and self._kept() > _GROUPS_BYTES:
                 self._groups.popitem(last=False)
             return column
+
+    def _read(self, number: int) -> Any:
+        try:
+            return self._file.read_row_group(number, columns=[self.column]).column(0)
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            # Arrow's own: the content is damaged, not the connection.
+            raise ValueError(f"damaged row group ({error})") from error
 
     def _kept(self) -> int:
         return sum(column.nbytes for column in self._groups.values())

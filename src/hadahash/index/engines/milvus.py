@@ -371,31 +371,15 @@ class MilvusIndex(Index):
         return list(self.server.call("query", filter=where, output_fields=fields, **options))
 
     def _pages(self, fields: list[str]) -> Iterator[dict[str, Any]]:
-        """All rows, in the order of ids as the server stores them."""
-        pages: Any = None
-        last: Id | None = None
+        """All rows, in the order of ids as the server stores them.
 
-        def read(client: Any, seconds: float) -> list[dict[str, Any]]:
-            nonlocal pages
-            if pages is None:  # the first, or the connection of the last attempt is lost
-                where = "" if last is None else id_after(last)
-                pages = client.query_iterator(
-                    self.server.collection,
-                    batch_size=milvus_search.PAGE,
-                    filter=where,
-                    output_fields=fields,
-                    consistency_level=self.settings.consistency,
-                    timeout=seconds,
-                )
-            try:
-                return list(pages.next())
-            except BaseException:
-                pages = None
-                raise
-
-        while self._exists() and (page := self.server.attempt(read)):
+        This is what `query_iterator` of pymilvus does, with a time-out for every call.
+        """
+        options = {"limit": milvus_search.PAGE, "iterator": "True", "reduce_stop_for_best": "True"}
+        where = ""
+        while self._exists() and (page := self._query(where, fields, **options)):
             yield from page
-            last = decode_id(page[-1]["id"])
+            where = id_after(decode_id(page[-1]["id"]))
 
     def _all(self, fields: list[str]) -> list[dict[str, Any]]:
         """All rows in the order of ids."""

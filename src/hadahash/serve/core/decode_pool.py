@@ -8,16 +8,18 @@ import logging
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...data.preprocess import Preprocess
 from ..problem import Problem
 from ..settings import ServeSettings
 from .decode_worker import HEAD, message
 from .limits import Turns
+
+if TYPE_CHECKING:
+    from ...data.preprocess import Preprocess
 
 LOG = logging.getLogger(__name__)
 COMMAND = (sys.executable, "-m", "hadahash.serve.core.decode_worker")

@@ -204,6 +204,7 @@ class IndexHandle:
     def _apply_batch(self, changes: list[Add | Remove]) -> list[Id | Exception]:
         others = nullcontext() if self._shared is None else self._shared.writing()
         with self._lock, others:
+            failed: list[Id | Exception] = []
             for _ in range(_SAVE_ATTEMPTS):
                 if stamp_of(self._config.index) != self._stamp:
                     self._open()
@@ -214,11 +215,12 @@ class IndexHandle:
                 error = self._save(collection)
                 if error is None:
                     return results
+                failed = [each if isinstance(each, Exception) else error for each in results]
                 if stamp_of(self._config.index) == self._stamp:
                     break
                 self._discard()  # another program saved in between: repeat the changes
             self._discard()
-            return [each if isinstance(each, Exception) else error for each in results]
+            return failed
 
     def _save(self, collection: Collection) -> Exception | None:
         """Save the changes; returns the error, if there is one."""

@@ -68,13 +68,13 @@ class NewItem:
 
 
 def choose_rank(
-    query: SearchQuery, resolved: Queries, collection: Collection
+    query: SearchQuery, content: bool, collection: Collection
 ) -> tuple[Rank, float | None]:
     """Choose the ranking of a search.
 
     Args:
         query: What the client sent.
-        resolved: The query.
+        content: Whether the query has content bits.
         collection: The collection.
 
     Returns:
@@ -84,8 +84,8 @@ def choose_rank(
         Problem: 422, if index or query cannot be ranked like that.
     """
     index = collection.index
-    possible = available_ranks(index, content=resolved.content is not None)
-    rank = query.rank or default_rank(index, content=resolved.content is not None)
+    possible = available_ranks(index, content=content)
+    rank = query.rank or default_rank(index, content=content)
     if rank not in possible:
         if "photo" in available_ranks(index):
             hint = "Send `content` with the code, or search from an image or an id."
@@ -165,11 +165,12 @@ def stored_query(collection: Collection, given: Id | None) -> tuple[Item, Querie
     Raises:
         Problem: 404, if there is no such item.
     """
-    found = collection.find("" if given is None else given)
+    item_id = collection.parse_id("" if given is None else given)
     try:
-        if found is not None:
-            return found[0], Queries.from_codes(collection.index.codes([found[0].id]))
-    except UsageError:  # removed after it was found
+        if item_id is not None:
+            (item,) = collection.index.get([item_id])
+            return item, Queries.from_codes(collection.index.codes([item_id]))
+    except UsageError:  # unknown, or removed after it was found
         pass
     raise unknown_id()
 

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import UsageError
-from ...index import Neighbor
+from ...index import Item, Neighbor
 from ...queries import Queries
 from .collection import Collection
 from .names import Id
+from .query import stored_query
 
 _ATTEMPTS = 5
 
@@ -33,6 +34,71 @@ class SearchJob(NamedTuple):
         binary = bool((np.abs(query.values) == 1).all())  # such queries are ranked differently
         parts = (binary, query.content is None, query.probabilities is None)
         return (id(self.collection), self.radius, self.labels, self.rank, self.weight, *parts)
+
+
+class Options(NamedTuple):
+    """The options of a search, as `SearchJob` has them."""
+
+    k: int
+    radius: int | None
+    labels: tuple[Id, ...] | None
+    rank: str
+    weight: float | None
+
+
+class IdJob(NamedTuple):
+    """A search from an item of the index. Its code is looked up in the thread of the search."""
+
+    collection: Collection
+    given: Id  # as the client sent it
+    options: Options
+
+
+class Result(NamedTuple):
+    """The result of a search.
+
+    Attributes:
+        item: The item that was searched from, if the client sent an id.
+        query: The query.
+        neighbors: The neighbors, best first.
+    """
+
+    item: Item | None
+    query: Queries
+    neighbors: list[Neighbor]
+
+
+def run_searches(jobs: Sequence[SearchJob | IdJob]) -> list[Result | Exception]:
+    """Look up the items that are searched from, and run all searches.
+
+    Args:
+        jobs: The searches.
+
+    Returns:
+        The result of each, or its exception.
+    """
+    resolved = [_resolve(job) for job in jobs]
+    ready = [each for each in resolved if not isinstance(each, Exception)]
+    found = iter(run_jobs([job for _, job in ready]))
+    return [
+        each if isinstance(each, Exception) else _result(*each, next(found)) for each in resolved
+    ]
+
+
+def _resolve(job: SearchJob | IdJob) -> tuple[Item | None, SearchJob] | Exception:
+    if isinstance(job, SearchJob):
+        return None, job
+    try:
+        item, query = stored_query(job.collection, job.given)
+        return item, SearchJob(job.collection, query, *job.options)
+    except Exception as error:  # raised again for this job
+        return error
+
+
+def _result(
+    item: Item | None, job: SearchJob, found: list[Neighbor] | Exception
+) -> Result | Exception:
+    return found if isinstance(found, Exception) else Result(item, job.query, found)
 
 
 def run_jobs(jobs: Sequence[SearchJob]) -> list[list[Neighbor] | Exception]:

@@ -33,10 +33,9 @@ from .query import (
     choose_rank,
     parse_codes,
     parse_values,
-    stored_query,
     vector_query,
 )
-from .search import SearchJob, run_jobs
+from .search import IdJob, Options, Result, SearchJob, run_searches
 from .shared import Shared
 from .timing import StageTimer, within
 
@@ -44,7 +43,7 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 _LOOKUP_THREADS = 4
 _THUMBNAIL_NICENESS = 5
-_MODEL_ATTEMPTS = 3  # to encode a new item, while the index is upgraded
+_MODEL_ATTEMPTS = 2  # to encode a new item, while the index is upgraded
 _START_FAILED = "The service cannot start"
 _SEE_LOG = "See the log of the service."
 _RELOAD_FAILED = "The index on disk cannot be opened, the previous one is served"
@@ -105,8 +104,8 @@ class Service:
             max_batch=settings.batch,
             on_batch=batches.labels("encode").observe,
         )
-        self._searcher: Batcher[SearchJob, list[Neighbor]] = Batcher(
-            run_jobs, max_batch=settings.batch, on_batch=batches.labels("search").observe
+        self._searcher: Batcher[SearchJob | IdJob, Result] = Batcher(
+            run_searches, max_batch=settings.batch, on_batch=batches.labels("search").observe
         )
         self.handle = IndexHandle(
             self.config,
@@ -246,7 +245,7 @@ class Service:
         labels = None
         if query.labels:
             labels = await self._in_thread(collection.parse_labels, query.labels)
-        item = None
+        resolved: Queries | None = None
         if image is not None:
             resolved = await self._encoder.encode(image, collection.model, timer, client)
         elif query.values is not None:
@@ -256,18 +255,31 @@ class Service:
         elif query.code is not None:
             check_made(query.model, collection)
             resolved = Queries.from_codes(parse_codes(query.code, query.content, collection))
+        if resolved is None:
+            content = collection.index.content_bits > 0
         else:
-            item, resolved = await self._in_thread(stored_query, collection, query.id)
-        rank, weight = choose_rank(query, resolved, collection)
+            content = resolved.content is not None
+        rank, weight = choose_rank(query, content, collection)
         timer.skip()
-        job = SearchJob(collection, resolved, query.k, query.radius, labels, rank, weight)
-        neighbors = await within(self._searcher.submit(job), self.settings.index_seconds)
-        if not neighbors and query.labels:
+        options = Options(query.k, query.radius, labels, rank, weight)
+        result = await self._run(collection, query.id, resolved, options)
+        if not result.neighbors and query.labels:
             await self._in_thread(collection.require_labels, query.labels)
-        shown = await self._in_thread(_with_images, collection, neighbors)
+        shown = await self._in_thread(_with_images, collection, result.neighbors)
         timer.stage("search")
-        real = item is None and query.code is None
-        return Found(item, resolved, real, rank, weight, shown, collection.model.id)
+        real = result.item is None and query.code is None
+        return Found(result.item, result.query, real, rank, weight, shown, collection.model.id)
+
+    async def _run(
+        self, collection: Collection, given: Id | None, query: Queries | None, options: Options
+    ) -> Result:
+        """Search from a query, or from the item with this id."""
+        job: SearchJob | IdJob
+        if query is None:
+            job = IdJob(collection, "" if given is None else given, options)
+        else:
+            job = SearchJob(collection, query, *options)
+        return await within(self._searcher.submit(job), self.settings.index_seconds)
 
     async def add(
         self,
@@ -297,12 +309,11 @@ class Service:
             collection = self.handle.current
             codes = await self._codes_of(new, image, collection, timer, client)
             try:
-                change = Add(new.id, codes, new.labels, collection.model.id)
-                stored = await within(self.handle.apply(change), self.settings.index_seconds)
+                add = Add(new.id, codes, new.labels, collection.model.id)
+                stored = await within(self.handle.apply(add), self.settings.index_seconds)
                 break
             except Problem as problem:  # the index was upgraded after the image was encoded
-                last = image is None or attempt == _MODEL_ATTEMPTS - 1
-                if problem.code != "model_changed" or last:
+                if problem.code != "model_changed" or image is None or attempt:
                     raise
         self.overview.invalidate()
         return stored, codes
@@ -318,8 +329,7 @@ class Service:
         """The code of a new item, by the model of this collection."""
         _check_takes(image, collection)
         if image is not None:
-            encoded = await self._encoder.encode(image, collection.model, timer, client)
-            codes = encoded.codes()
+            codes = (await self._encoder.encode(image, collection.model, timer, client)).codes()
         else:
             check_made(new.model, collection)
             codes = parse_codes(new.code or "", new.content, collection)

@@ -1,0 +1,239 @@
+"""Both runtimes on one CPU: install size, start, speed, equal bits, and int8.
+
+    python bench/runtime.py --photos VOC2012/JPEGImages
+
+Rounds of the runtimes alternate, with as many threads each. On a busy machine compare the CPU time,
+which other processes change little.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import distribution
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import common
+import numpy as np
+from numpy.typing import NDArray
+
+sys.path.append(str(common.ROOT / "tests"))
+
+from light_install import packages_of
+
+from hadahash.data.decode import decode
+from hadahash.data.preprocess import Preprocess, center_array
+from hadahash.data.sources import as_images
+from hadahash.model import HashModel
+from hadahash.onnx_files import export_onnx, make_ready
+from hadahash.ready_models import load_ready, ready_folder
+from hadahash.runtime.onnx import LinearHead, open_session
+
+Pixels = NDArray[np.uint8]
+SETS = {"torch": ("train", "serve", "offline"), "onnx": ("onnx", "serve")}
+START = """
+import os, sys
+import numpy as np
+from hadahash.model import HashModel
+model = HashModel.load(sys.argv[1], device="cpu", runtime=sys.argv[2])
+model.encode(np.zeros((1, 256, 256, 3), np.uint8))
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and write the result."""
+    parser = common.make_parser("runtime", __doc__)
+    parser.add_argument("--photos", type=Path, required=True, help="folder of photographs")
+    parser.add_argument("--count", type=int, default=256, help="number of photos")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    options = common.parse(parser, arguments)
+    versions = {name: distribution(name).version for name in ("onnx", "onnxruntime")}
+    result = common.begin(options, versions)
+    result["install"] = {name: install_size(extras) for name, extras in SETS.items()}
+    if not (ready_folder() / "model.json").exists():
+        make_ready()
+    pixels = read(options.photos, options.count)
+    result["photos"], result["threads"] = len(pixels), options.threads
+    result |= compare(pixels, options.rounds, options.threads)
+    result["start"] = {name: start(name, options.rounds) for name in SETS}
+    common.finish(result, options)
+
+
+def install_size(extras: Sequence[str]) -> dict[str, Any]:
+    """Packages and bytes that an installation takes, hadahash itself included."""
+    sizes = {name: _size(name) for name in packages_of(extras)}
+    own = sum(
+        path.stat().st_size
+        for path in (common.ROOT / "src" / "hadahash").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+    largest = dict(sorted(sizes.items(), key=lambda entry: -entry[1])[:6])
+    return {
+        "extras": list(extras),
+        "packages": len(sizes) + 1,
+        "bytes": sum(sizes.values()) + own,
+        "hadahash_bytes": own,
+        "largest": largest,
+    }
+
+
+def _size(name: str) -> int:
+    package = distribution(name)
+    paths = (Path(str(package.locate_file(file))) for file in package.files or ())
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def start(runtime: str, rounds: int) -> dict[str, Any]:
+    """A new process that loads the ready-made model and encodes one image."""
+    command = [sys.executable, "-c", START, str(ready_folder()), runtime]
+    wall, cpu, memory = [], [], []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        process = subprocess.Popen(command)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"{runtime} does not start.")
+        wall.append(time.perf_counter() - began)
+        cpu.append(usage.ru_utime + usage.ru_stime)
+        memory.append(usage.ru_maxrss * 1024)
+    return {
+        "seconds": median(wall),
+        "seconds_quartiles": common.quartiles(wall),
+        "cpu_seconds": median(cpu),
+        "cpu_seconds_quartiles": common.quartiles(cpu),
+        "peak_bytes": int(median(memory)),
+    }
+
+
+def read(folder: Path, count: int) -> Pixels:
+    """Squares of some photos, evenly spaced by name."""
+    paths = sorted(folder.rglob("*.jpg"))
+    chosen = [paths[row] for row in np.linspace(0, len(paths) - 1, count).astype(int)]
+    parts = decode(as_images(chosen).images, Preprocess(), batch_size=count)
+    return np.concatenate([part.pixels for part in parts])
+
+
+def compare(pixels: Pixels, rounds: int, threads: int) -> dict[str, Any]:
+    """Speed and bits of torch, onnxruntime, and onnxruntime with int8."""
+    import torch
+
+    torch.set_num_threads(threads)
+    model = HashModel.pretrained(device="cpu")
+    linear = load_ready("cpu").network.linear
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        whole, _ = export_onnx(model, folder / "whole.onnx")
+        network = ready_folder() / load_ready("cpu").network.facts.graphs["network"].file
+        sessions = {
+            "onnx": open_session(network.read_bytes(), "cpu", threads),
+            "onnx, whole graph": open_session(whole.read_bytes(), "cpu", threads),
+            **{
+                name: open_session(path.read_bytes(), "cpu", threads)
+                for name, path in quantized(network, folder, pixels[:32]).items()
+            },
+        }
+        ways = {"torch": lambda batch: model.runtime.features(batch)[0]}
+        ways |= {name: _runner(session) for name, session in sessions.items()}
+        found = {name: run(pixels) for name, run in ways.items()}
+        bits = {name: agreement(found["torch"], own, linear) for name, own in found.items()}
+        print(bits, file=sys.stderr, flush=True)
+        speed = {f"batch {size}": timed(ways, pixels[:size], rounds) for size in (1, 32)}
+    return {"bits": bits, "speed": speed}
+
+
+def quantized(network: Path, folder: Path, sample: Pixels) -> dict[str, Path]:
+    """The network with weights of 8 bits, and with weights and activations of 8 bits."""
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_dynamic,
+        quantize_static,
+    )
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            views = center_array(sample, Preprocess())
+            self.rows = iter({"view": views[row : row + 8]} for row in range(0, len(views), 8))
+
+        def get_next(self) -> Any:
+            return next(self.rows, None)
+
+    ready, static, dynamic = (folder / f"{name}.onnx" for name in ("ready", "static", "dynamic"))
+    quant_pre_process(str(network), str(ready), skip_symbolic_shape=True)
+    quantize_static(
+        str(ready),
+        str(static),
+        Reader(),
+        quant_format=QuantFormat.QDQ,
+        per_channel=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )
+    quantize_dynamic(str(ready), str(dynamic), weight_type=QuantType.QUInt8)
+    return {"int8, static": static, "int8, dynamic": dynamic}
+
+
+def _runner(session: Any) -> Callable[[Pixels], Any]:
+    name = session.get_inputs()[0].name
+
+    def run(batch: Pixels) -> Any:
+        given = center_array(batch, Preprocess()) if name == "view" else batch
+        parts = [given[start : start + 64] for start in range(0, len(given), 64)]
+        return np.concatenate([session.run(["features"], {name: part})[0] for part in parts])
+
+    return run
+
+
+def timed(ways: dict[str, Callable[[Pixels], Any]], batch: Pixels, rounds: int) -> dict[str, Any]:
+    """Wall and CPU time per image, in alternating rounds."""
+    wall: dict[str, list[float]] = {name: [] for name in ways}
+    cpu: dict[str, list[float]] = {name: [] for name in ways}
+    repeat = max(1, 8 // len(batch))
+    for number in range(rounds + 1):
+        for name, run in ways.items():
+            began, used = time.perf_counter(), _cpu()
+            for _ in range(repeat):
+                run(batch)
+            if number:  # the first round is a warm-up
+                wall[name].append((time.perf_counter() - began) / repeat / len(batch))
+                cpu[name].append((_cpu() - used) / repeat / len(batch))
+    return {
+        name: {
+            "milliseconds_per_image": 1000 * median(wall[name]),
+            "quartiles": [1000 * value for value in common.quartiles(wall[name])],
+            "cpu_milliseconds_per_image": 1000 * median(cpu[name]),
+            "cpu_quartiles": [1000 * value for value in common.quartiles(cpu[name])],
+            "cpu_against_torch": median(cpu["torch"]) / median(cpu[name]),
+            "against_torch": median(wall["torch"]) / median(wall[name]),
+        }
+        for name in ways
+    }
+
+
+def _cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def agreement(expected: Any, found: Any, head: LinearHead) -> dict[str, float]:
+    """Share of equal bits of the ready-made projection."""
+    one, other = (head(each, None, scores=False).values >= 0 for each in (expected, found))
+    return {
+        "equal": float((one == other).mean()),
+        "images_with_all_equal": float((one == other).all(axis=1).mean()),
+    }
+
+
+if __name__ == "__main__":
+    main()
