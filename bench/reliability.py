@@ -47,22 +47,24 @@ def page(old: str, rows: list[dict[str, Any]]) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """One line per kind of trial: the sums of all runs, and the last one."""
+    """One line per kind of trial: its last run, and how often it was tried in all runs."""
     kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         kinds.setdefault((row["area"], row["what"]), []).append(row)
     lines = [
-        "| area | what | runs | tried | survived | lost | wrong | crashed | last run |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+        "| area | what | tried | survived | lost | wrong | crashed | last run | all runs |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | ---: |",
     ]
     for (area, what), runs in sorted(kinds.items(), key=_order):
-        sums = " | ".join(f"{sum(row[name] for row in runs):,}" for name in OUTCOMES)
-        last = max(runs, key=lambda row: str(row["date"]))
-        lines.append(
-            f"| {area} | {what} | {len(runs)} | {sums} | {last['date']}, {last['commit']} |"
-        )
-    total = " | ".join(f"**{sum(row[name] for row in rows):,}**" for name in OUTCOMES)
-    lines.append(f"| **all** |  | {len(rows)} | {total} |  |")
+        counts = " | ".join(f"{runs[-1][name]:,}" for name in OUTCOMES)
+        total = f"{sum(row['tried'] for row in runs):,} in {len(runs)}"
+        when = f"{runs[-1]['date']}, {runs[-1]['commit']}"
+        lines.append(f"| {area} | {what} | {counts} | {when} | {total} |")
+    failed = [row for row in rows if row["failures"]]
+    lines += ["", f"Runs in which a trial was not survived: {len(failed)} of {len(rows)}."]
+    for row in failed:
+        counts = ", ".join(f"{row[name]:,} {name}" for name in OUTCOMES if row[name])
+        lines.append(f"- {row['date']}, {row['commit']}, {row['what']}: {counts}.")
     return "\n".join(lines)
 
 

@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--count", type=int, default=256, help="number of photos")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--int8", action="store_true", help="also measure quantized networks")
     options = common.parse(parser, arguments)
     versions = {name: distribution(name).version for name in ("onnx", "onnxruntime")}
     result = common.begin(options, versions)
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         make_ready()
     pixels = read(options.photos, options.count)
     result["photos"], result["threads"] = len(pixels), options.threads
-    result |= compare(pixels, options.rounds, options.threads)
+    result |= compare(pixels, options.rounds, options.threads, int8=options.int8)
     result["start"] = {name: start(name, options.rounds) for name in SETS}
     common.finish(result, options)
 
@@ -122,7 +123,7 @@ def read(folder: Path, count: int) -> Pixels:
     return np.concatenate([part.pixels for part in parts])
 
 
-def compare(pixels: Pixels, rounds: int, threads: int) -> dict[str, Any]:
+def compare(pixels: Pixels, rounds: int, threads: int, *, int8: bool) -> dict[str, Any]:
     """Speed and bits of torch, onnxruntime, and onnxruntime with int8."""
     import torch
 
@@ -136,18 +137,20 @@ def compare(pixels: Pixels, rounds: int, threads: int) -> dict[str, Any]:
         sessions = {
             "onnx": open_session(network.read_bytes(), "cpu", threads),
             "onnx, whole graph": open_session(whole.read_bytes(), "cpu", threads),
-            **{
-                name: open_session(path.read_bytes(), "cpu", threads)
-                for name, path in quantized(network, folder, pixels[:32]).items()
-            },
+            **({} if not int8 else _sessions(quantized(network, folder, pixels[:16]), threads)),
         }
         ways = {"torch": lambda batch: model.runtime.features(batch)[0]}
         ways |= {name: _runner(session) for name, session in sessions.items()}
         found = {name: run(pixels) for name, run in ways.items()}
         bits = {name: agreement(found["torch"], own, linear) for name, own in found.items()}
         print(bits, file=sys.stderr, flush=True)
+        print("speed", file=sys.stderr, flush=True)
         speed = {f"batch {size}": timed(ways, pixels[:size], rounds) for size in (1, 32)}
     return {"bits": bits, "speed": speed}
+
+
+def _sessions(paths: dict[str, Path], threads: int) -> dict[str, Any]:
+    return {name: open_session(path.read_bytes(), "cpu", threads) for name, path in paths.items()}
 
 
 def quantized(network: Path, folder: Path, sample: Pixels) -> dict[str, Path]:
@@ -164,7 +167,7 @@ def quantized(network: Path, folder: Path, sample: Pixels) -> dict[str, Path]:
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
             views = center_array(sample, Preprocess())
-            self.rows = iter({"view": views[row : row + 8]} for row in range(0, len(views), 8))
+            self.rows = iter({"view": views[row : row + 1]} for row in range(len(views)))
 
         def get_next(self) -> Any:
             return next(self.rows, None)

@@ -23,6 +23,7 @@ MEASURED = {
     "ranking": ("queries.py", "ranking", *_CODES),
     "search": ("index", *_CODES),
     "serve": ("data", "encoding.py", "index", "model.py", "networks", "photos", "serve", *_CODES),
+    "serve_million": ("index", "serve", *_CODES),
     "trained": ("index", *_CODES),
 }
 

@@ -144,8 +144,10 @@ def test_a_killed_worker_changes_nothing(saved: Path, toy_folder: Path, tmp_path
 @pytest.mark.torture
 @pytest.mark.usefixtures("small", "cluster")
 def test_an_image_that_kills_every_worker_is_skipped(
-    saved: Path, toy_folder: Path, tmp_path: Path
+    saved: Path, toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "_RETRIES", 0)
+    monkeypatch.setattr(module, "_SMALLER", (8, 1))
     model, source = HashModel.load(saved, device="cpu"), as_images(toy_folder)
     deadly = DeadlyImages(source.images.paths, 21, tmp_path / "died", once=False)
     paths = encode_on_ray(model, replace(source, images=deadly), tmp_path / "parts")

@@ -195,7 +195,7 @@ def _write_schema(index: Index, table: str, file: TextIO) -> None:
     second = ", content" if index.content_bits else ""
     kind = "bigint" if index.id_type is int else "text"
     file.write(  # the name of the table has been checked
-        f"-- {len(index):,} codes of {index.bits} bits, written by hadahash index export.\n"  # noqa: S608
+        f"-- {len(index):,} codes of {index.bits} bits, by hadahash index export.\n"  # noqa: S608
         f"-- The ten nearest items: SELECT id FROM {table} ORDER BY code <~> B'0101...' LIMIT 10;\n"
         "\\set ON_ERROR_STOP on\n"
         "SET client_min_messages = warning;\n"

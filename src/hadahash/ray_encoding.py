@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import re
 import tempfile
 from collections import Counter
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .codes import Codes, Skipped
 from .data.base import FileImages, ImageSource
@@ -135,24 +135,17 @@ def _run(
     import pyarrow as pa
 
     ray = _ray()
-    table = pa.table(
-        {
-            "start": [piece.start for piece in pieces],
-            "stop": [piece.stop for piece in pieces],
-            "images": pa.array(
-                [pickle.dumps(source.take(np.arange(*piece))) for piece in pieces], pa.binary()
-            ),
-        }
-    )
+    starts, stops = zip(*pieces, strict=True)
+    table = pa.table({"start": starts, "stop": stops})
     blocks = [table.slice(row, 1).combine_chunks() for row in range(len(table))]
     found = ray.data.from_arrow(blocks).map_batches(
         _Worker,
         batch_size=1,
-        batch_format="pyarrow",
-        zero_copy_batch=True,
+        batch_format="numpy",
         compute=ray.data.ActorPoolStrategy(size=_count_workers(options, len(pieces))),
         fn_constructor_kwargs={
             "model": ray.put(_model_files(model)),
+            "source": ray.put(source),
             "device": "cuda" if _uses_gpus(options) else "cpu",
             "batch_size": options.batch_size,
             "attempts": ray.remote(num_cpus=0)(_Attempts).remote(1 + _RETRIES),
@@ -160,13 +153,12 @@ def _run(
         **({"num_gpus": 1} if _uses_gpus(options) else {"num_cpus": 1}),
     )
     try:
-        for batch in found.iter_batches(batch_size=1, batch_format="pyarrow"):
-            (row,) = batch.to_pylist()
-            result = pickle.loads(row["result"])  # noqa: S301 (made by a worker of this job)
+        for batch in found.iter_batches(batch_size=1, batch_format="numpy"):
+            (result,) = batch["result"]
             if isinstance(result, HadaHashError):
                 raise result
             if result is not None:
-                yield Piece(row["start"], row["stop"]), result
+                yield Piece(int(batch["start"][0]), int(batch["stop"][0])), result
     except ray.exceptions.RayError as error:
         if not _is_death(error):
             raise DataError(f"A worker failed: {_last_line(error)}.") from error
@@ -187,38 +179,33 @@ class _Attempts:
 class _Worker:
     """Encodes pieces, in a process of Ray."""
 
-    def __init__(self, model: Any, device: str, batch_size: int | None, attempts: Any) -> None:
+    def __init__(
+        self, model: Any, source: Any, device: str, batch_size: int | None, attempts: Any
+    ) -> None:
         from .model import HashModel
 
         with tempfile.TemporaryDirectory(prefix="hadahash-") as folder:
             for name, content in _ray().get(model).items():
                 (Path(folder) / name).write_bytes(content)
             self._model = HashModel.load(folder, device=device)
+        self._source: ImageSource = _ray().get(source)
         self._batch_size, self._attempts = batch_size, attempts
 
-    def _encode(self, start: int, content: bytes) -> Codes | HadaHashError | None:
+    def _encode(self, start: int, stop: int) -> Codes | HadaHashError | None:
         """The codes of a piece; None if workers died of it too often."""
         if not _ray().get(self._attempts.begin.remote(start)):
             return None
-        source = pickle.loads(content)  # noqa: S301 (made by the process of this job)
+        source = self._source.take(np.arange(start, stop))
         try:
             return self._model.encoder(self._batch_size).encode(source)
         except HadaHashError as error:  # would be the same in any other worker
             return error
 
-    def __call__(self, batch: Any) -> Any:
-        import pyarrow as pa
-
-        results = [
-            pickle.dumps(self._encode(row["start"], row["images"])) for row in batch.to_pylist()
-        ]
-        return pa.table(
-            {
-                "start": batch.column("start"),
-                "stop": batch.column("stop"),
-                "result": pa.array(results, pa.binary()),
-            }
-        )
+    def __call__(self, batch: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        results = np.empty(len(batch["start"]), object)
+        for row, (start, stop) in enumerate(zip(batch["start"], batch["stop"], strict=True)):
+            results[row] = self._encode(int(start), int(stop))
+        return {**batch, "result": results}
 
 
 class _cluster:  # noqa: N801 (a context)

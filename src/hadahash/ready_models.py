@@ -127,7 +127,8 @@ def fit_embeddings(source: ImageSource, *, bits: int, seed: int = 0) -> HashMode
     if len(images) < 2:
         raise UsageError(f"Fitting needs at least 2 embeddings, got n_samples = {len(images)}.")
     rows = sample_rows(len(images), FIT_ROWS, seed)
-    parts = [part.vectors for part in source.take(rows).images.batches(None)]  # type: ignore[attr-defined]
+    sample = source.take(rows).images
+    parts = [part.vectors for part in sample.batches(None)]  # type: ignore[attr-defined]
     vectors = np.concatenate(parts).astype(np.float32)
     if bits > vectors.shape[1]:
         raise UsageError(

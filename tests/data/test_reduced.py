@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ SIDE = 256
 PREPROCESS = Preprocess(side=SIDE)
 
 
+@cache
 def photo(height: int, width: int) -> np.ndarray:
     """Detail at many scales, as photographs have it."""
     rng = np.random.default_rng(0)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import time
+import zlib
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -244,3 +247,46 @@ def test_deeply_nested_json(folder, make, depth):
         index.meta = {"x": index.meta}
     with pytest.raises(UsageError, match="meta"):
         index.save(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM items WHERE rowid = 0",
+        "UPDATE items SET id = 'text' WHERE rowid = 0",
+        "UPDATE items SET id = 1.5 WHERE rowid = 0",
+        "UPDATE items SET path = 7",
+        "UPDATE label_sets SET labels = 'x'",
+        "UPDATE label_sets SET labels = '[1.5]'",
+        "UPDATE label_sets SET labels = x'ff'",
+        "UPDATE items SET label_set = 99",
+    ],
+)
+def test_items_that_are_not_valid_are_damage_also_with_a_right_checksum(make, tmp_path, change):
+    folder = tmp_path / "i"
+    Index.build(make(5), np.arange(5) % 2, list("abcde")).save(folder)
+    path = next(folder.glob("*.items"))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(change)
+        connection.commit()
+    manifest = json.loads((folder / MANIFEST).read_text())
+    content = path.read_bytes()
+    file = manifest["segments"][0]["files"]["items"]
+    file |= {"bytes": len(content), "crc32": zlib.crc32(content)}
+    manifest["segments"][0]["label_counts"] = None
+    manifest["crc32"] = checksum(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    for use in (
+        lambda index: index.get([0, 1]),
+        lambda index: index.get(index.ids),
+        lambda index: (index.search(index.codes(), 5), index.label_counts()),
+    ):
+        try:
+            use(Index.open(folder))
+        except HadaHashError as error:
+            assert "\n" not in str(error)
+    with pytest.raises(HadaHashError):
+        index = Index.open(folder)
+        index.label_counts()
+        index._segments[0].items.table()
+        Index.open(folder).get([0, 1])

@@ -136,7 +136,17 @@ def test_there_is_no_cors(client):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8000", "192.168.0.9", "127.0.0.1.evil.example", ""]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "192.168.0.9",
+        "127.0.0.1.evil.example",
+        "",
+        "[::1].x",
+        "[::1",
+        "localhost:x",
+    ],
 )
 def test_other_host_names_are_refused(client, host):
     response = client.get("/v1/stats", headers={"Host": host})

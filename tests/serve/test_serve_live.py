@@ -284,7 +284,11 @@ def test_the_index_is_reloaded_without_a_dropped_request(collection_copy):
 def test_ready_only_when_loaded(toy_collection, monkeypatch):
     loaded = threading.Event()
     real = IndexHandle._open
-    monkeypatch.setattr(IndexHandle, "_open", lambda handle: loaded.wait(30) and real(handle))
+    monkeypatch.setattr(
+        IndexHandle,
+        "_open",
+        lambda handle, **options: loaded.wait(30) and real(handle, **options),
+    )
     service = Service(toy_collection.config, ServeSettings())
     with TestClient(create_app(service), base_url="http://127.0.0.1") as client:
         assert client.get("/healthz").status_code == 200

@@ -19,12 +19,15 @@ def test_the_page_has_the_stored_rows(bench):
     assert bench.page(text, bench.read_rows()) == text, "run bench/reliability.py"
 
 
-def test_rows_of_one_kind_are_summed(bench):
-    row = {"area": "index", "what": "kills", "tried": 5, "survived": 4, "lost": 1, "wrong": 0,
-           "crashed": 0, "date": "2026-01-01 10:00", "commit": "abc"}  # fmt: skip
-    later = row | {"tried": 2000, "survived": 2000, "lost": 0, "date": "2026-01-02 10:00"}
-    lines = bench.table([row, later]).splitlines()
-    assert "| index | kills | 2 | 2,005 | 2,004 | 1 | 0 | 0 | 2026-01-02 10:00, abc |" in lines
+def test_the_last_run_of_each_kind_and_earlier_failures(bench):
+    row = dict.fromkeys(("lost", "wrong", "crashed"), 0) | {"area": "index", "what": "kills"}
+    row |= {"tried": 2000, "survived": 2000, "date": "2026-01-02 10:00", "commit": "abc"}
+    earlier = row | {"tried": 5, "survived": 4, "lost": 1, "date": "2026-01-01 10:00"}
+    lines = bench.table([earlier | {"failures": ["x"]}, row | {"failures": []}]).splitlines()
+    assert lines[2] == (
+        "| index | kills | 2,000 | 2,000 | 0 | 0 | 0 | 2026-01-02 10:00, abc | 2,005 in 2 |"
+    )
+    assert "- 2026-01-01 10:00, abc, kills: 5 tried, 4 survived, 1 lost." in lines
 
 
 def test_outcomes_of_trials(monkeypatch):

@@ -95,7 +95,13 @@ def test_the_sanitizers_are_at_work(sanitized):
 def test_the_tests_of_the_kernels_pass(trials, sanitized):
     tried = trials("C kernel", "tests of the kernels with address and undefined sanitizers")
     for path in TESTS:
-        options = ["-o", f"pythonpath={sanitized} {ROOT / 'tests'}", "-p", "no:cacheprovider"]
+        options = [
+            "-o",
+            f"pythonpath={sanitized} {ROOT / 'tests'}",
+            "-p",
+            "no:cacheprovider",
+            "--capture=sys",
+        ]
         done = run(sanitized, "-m", "pytest", "-q", "-k", LEFT_OUT, *options, path)
         last = done.stdout.strip().splitlines()[-1:]
         reported = "Sanitizer" in done.stderr or "runtime error" in done.stderr

@@ -57,7 +57,6 @@ def train(
     Example: hadahash train photos/ --bits 64 --out runs/photos
     """
     from ..building import make_config
-    from ..runs import DataSpec
 
     if (data is None) == (embeddings is None):
         raise UsageError("Give either DATA or --embeddings FILE.")
@@ -74,13 +73,19 @@ def train(
         device=device,
         settings=settings,
     )
-    root = str(data_root) if data_root else None
-    patterns = tuple(exclude or ())
-    spec = DataSpec(str(data or embeddings), root, protocol, validation, labels, array, patterns)
+    more = {"protocol": protocol, "validation": validation, "labels": labels, "array": array}
+    spec = _data_spec(str(data or embeddings), data_root, exclude, **more)
     dataset = _embeddings(spec, ids) if embeddings else _photos(spec, configuration)
     notes = _notes(configuration, settings) if embeddings is None else []
     handling: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": device}
     _fit(configuration, spec, dataset, out, notes, **handling)
+
+
+def _data_spec(data: str, root: Path | None, exclude: list[str] | None, **more: Any) -> DataSpec:
+    """Where the data are, and how they are split."""
+    from ..runs import DataSpec
+
+    return DataSpec(data, str(root) if root else None, exclude=tuple(exclude or ()), **more)
 
 
 def _notes(config: Config, settings: dict[str, Any]) -> list[str]:

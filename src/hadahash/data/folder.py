@@ -299,7 +299,8 @@ class _Rules:
             return True
         if os.path.isdir(entry.path):  # noqa: PTH112 - its files are listed where they are
             return False
-        return os.path.realpath(entry.path).startswith(os.path.join(self._inside, ""))  # noqa: PTH118
+        folder = os.path.join(self._inside, "")  # noqa: PTH118
+        return os.path.realpath(entry.path).startswith(folder)
 
 
 def _walk(root: Path, rules: _Rules, listing: Listing) -> Iterator[Path]:

@@ -113,8 +113,8 @@ def check_paths(rows: Sequence[Row], problems: Problems) -> list[Path]:
     Returns:
         The image file of each row.
     """
-    known = _known_files(rows, problems.table.parent)
-    paths = [_check_path(row, problems, known) for row in rows]
+    listed = _listed_files(rows, problems.table.parent)
+    paths = [_check_path(row, problems, listed) for row in rows]
     first: dict[str, int] = {}
     for row, path in zip(rows, paths, strict=True):
         place = os.path.abspath(path)  # noqa: PTH100 (Path.resolve reads the disk)
@@ -194,20 +194,20 @@ def _warn(text: str) -> None:
     warnings.warn(text, DoubtfulLabelWarning, stacklevel=4)
 
 
-def _known_files(rows: Sequence[Row], parent: Path) -> dict[str, set[str]]:
+def _listed_files(rows: Sequence[Row], parent: Path) -> dict[str, set[str]]:
     """Names of the files in folders of many rows: listing them is faster than asking for each."""
-    counts = Counter(row.path.rpartition("/")[0] for row in rows)
-    known = {}
+    counts = Counter(row.path[: row.path.rfind("/") + 1] for row in rows)
+    listed = {}
     for folder in (folder for folder, count in counts.items() if count >= _MANY):
         with suppress(OSError, ValueError), os.scandir(parent / folder) as entries:
-            known[folder] = {entry.name for entry in entries if entry.is_file()}
-    return known
+            listed[folder] = {entry.name for entry in entries if entry.is_file()}
+    return listed
 
 
-def _check_path(row: Row, problems: Problems, known: dict[str, set[str]]) -> Path:
+def _check_path(row: Row, problems: Problems, listed: dict[str, set[str]]) -> Path:
     path = problems.table.parent / row.path
-    folder, _, name = row.path.rpartition("/")
-    if name in known.get(folder, ()):
+    start = row.path.rfind("/") + 1
+    if row.path[start:] in listed.get(row.path[:start], ()):
         return path
     if not _is_file(path) and "\\" in row.path:
         path = problems.table.parent / row.path.replace("\\", "/")  # as Windows writes it

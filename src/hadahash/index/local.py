@@ -124,7 +124,7 @@ class LocalIndex(Index):
         if count >= total:
             return self.ids
         parts, before = [], 0
-        for segment in segments:  # each has its share of the sample
+        for segment in segments:  # each has its part of the sample
             after = before + segment.live_count
             share = count * after // total - count * before // total
             rows = np.linspace(0, segment.live_count - 1, share).astype(np.int64)

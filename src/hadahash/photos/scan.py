@@ -264,7 +264,8 @@ def _scan(
 ) -> Scan:
     found: dict[str, Photo] = {}
     for photo in (photo for part in parts for photo in part):
-        if found.setdefault(photo.id, photo).path != photo.path:
+        first = found.setdefault(photo.id, photo)
+        if first is not photo and first.path != photo.path:  # comparing paths is slow
             raise UsageError(
                 f"Two files would get the id '{photo.id}': {found[photo.id].path} and "
                 f"{photo.path}. Add them one at a time, with different prefixes."

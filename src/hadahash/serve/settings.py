@@ -46,7 +46,7 @@ class ServeSettings:
     image_queue: int = setting(256, "Images and thumbnails running or waiting.", gt=0)
     client_share: float = setting(
         0.25,
-        "Share of each queue that one client address can hold; loopback: each connection.",
+        "Fraction of each queue that one client address can hold; loopback: each connection.",
         gt=0,
         le=1,
     )

@@ -196,7 +196,7 @@ class MilvusIndex(Index):
         return self._stored_type is not None
 
     def _use(self, found: Found) -> None:
-        """Take up an existing collection, as it was created, and load it."""
+        """Use an existing collection, as it was created, and load it."""
         check_bits(self.server, found, self.bits, self.content_bits)
         check_same_model(self.server, found, self.meta.get("model"))
         self.server.collection = found.name

@@ -163,7 +163,7 @@ class MilvusServer:
     def _seconds(self, end: float) -> float:
         """The time-out of an attempt that ends in time.
 
-        pymilvus may pause and try again just before its time-out, so an attempt takes up to twice
+        pymilvus may pause and try again just before its time-out, so an attempt lasts up to twice
         that and a pause.
         """
         left = max(end - time.monotonic(), 0.01)

@@ -11,7 +11,7 @@ import errno
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock, RLock
 from typing import Any
@@ -85,7 +85,8 @@ class StoredItems:
         if self._is_many(len(distinct)):
             return self.all_ids()[ordinals]
         found = dict(self._rows("SELECT rowid, id FROM items WHERE rowid IN", distinct.tolist()))
-        return self._id_array([found[each] for each in distinct.tolist()])[inverse]
+        with self._checked():
+            return self._id_array([found[each] for each in distinct.tolist()])[inverse]
 
     def ordinals_of(self, ids: Ids) -> Ordinals:
         """Ordinals of these ids; -1 for unknown ids."""
@@ -102,7 +103,8 @@ class StoredItems:
                 self._sets = tuple(labels for labels, _ in self._counts)
             elif self._sets is None:
                 rows = self._rows("SELECT labels FROM label_sets ORDER BY number")
-                self._sets = tuple(tuple(json.loads(labels)) for (labels,) in rows)
+                with self._checked():
+                    self._sets = tuple(_labels(labels) for (labels,) in rows)
             return self._sets
 
     def set_numbers(self) -> NDArray[np.int32]:
@@ -121,17 +123,20 @@ class StoredItems:
             "JOIN label_sets ON number = label_set WHERE items.rowid IN"
         )
         found = {each: rest for each, *rest in self._rows(query, ordinals.tolist())}
-        rows = (found[each] for each in ordinals.tolist())
-        return [
-            Item(_decode(each), _decode(path), tuple(json.loads(labels)))
-            for each, path, labels in rows
-        ]
+        with self._checked():
+            rows = [found[each] for each in ordinals.tolist()]
+            ids = self._id_array([each for each, *_ in rows]).tolist()
+            return [
+                Item(each, _path(path), _labels(labels))
+                for each, (_, path, labels) in zip(ids, rows, strict=True)
+            ]
 
     def all_ids(self) -> Ids:
         """All ids in ascending order."""
         with self._loading:
             if self._ids is None:
-                self._ids = self._id_array(self._column("id"))
+                with self._checked():
+                    self._ids = self._id_array(self._column("id"))
             return self._ids
 
     def table(self) -> ItemTable:
@@ -139,7 +144,8 @@ class StoredItems:
         with self._loading:
             if self._table is None:
                 paths = np.empty(self._count, object)
-                paths[:] = [_decode(path) for path in self._column("path")]
+                with self._checked():
+                    paths[:] = [_path(path) for path in self._column("path")]
                 some = any(path is not None for path in paths)
                 sets, numbers = tuple(self.label_sets()), self.set_numbers()
                 self._table = ItemTable(self.all_ids(), paths if some else None, sets, numbers)
@@ -147,7 +153,8 @@ class StoredItems:
 
     def _load_set_numbers(self) -> NDArray[np.int32]:
         if self._labels is None:  # format 1
-            numbers = np.array(self._column("label_set"), np.int32)
+            with self._checked():
+                numbers = np.array(self._column("label_set"), np.int32)
         else:
             numbers = self._labels.array(np.int32, 1)[:, 0]
         if numbers.min(initial=0) < 0 or numbers.max(initial=0) >= len(self.label_sets()):
@@ -168,11 +175,24 @@ class StoredItems:
             raise damaged(self._file.path, f"it has {len(values)} items, not {self._count}")
         return values
 
+    @contextmanager
+    def _checked(self) -> Iterator[None]:
+        """Report content that `write_items` does not write as damage."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            reason = "an item is missing" if isinstance(error, KeyError) else str(error)
+            raise damaged(self._file.path, " ".join(reason.split())) from error
+
     def _id_array(self, values: Sequence[Any]) -> Ids:
+        if self.id_type is str:
+            values = [_decode(value) for value in values]
+        if not all(type(value) is self.id_type for value in values):
+            raise TypeError(f"an id is not of type {self.id_type.__name__}")
         if self.id_type is int:
             return np.array(values, np.int64)
         array = np.empty(len(values), object)
-        array[:] = [_decode(value) for value in values]
+        array[:] = values
         return array
 
     def _rows(self, query: str, values: Sequence[Any] | None = None) -> Iterator[Any]:
@@ -225,6 +245,21 @@ def _encode(value: Any) -> Any:
         except UnicodeEncodeError:
             return value.encode("utf-8", "surrogatepass")
     return value
+
+
+def _path(value: Any) -> str | None:
+    path: str | None = _decode(value)
+    if path is not None and not isinstance(path, str):
+        raise TypeError("a path is not text")
+    return path
+
+
+def _labels(text: Any) -> LabelSet:
+    """The labels of a set; raises TypeError or ValueError if they are not valid."""
+    labels = json.loads(text)
+    if not isinstance(labels, list) or not all(type(label) in (int, str) for label in labels):
+        raise TypeError("labels must be strings and integers")
+    return tuple(labels)
 
 
 def _decode(value: Any) -> Any:

@@ -36,11 +36,11 @@ def client_name(address: tuple[str, int] | None) -> str:
 
 
 class Limit:
-    """Slots for requests in progress. One client can hold a share of them only.
+    """Slots for requests in progress. One client can only hold some of them.
 
     Args:
         slots: Number of slots.
-        share: Largest share of the slots that one client can hold, at most 1.
+        share: Largest fraction of the slots that one client can hold, at most 1.
     """
 
     def __init__(self, slots: int, share: float = 1.0) -> None:

@@ -22,7 +22,7 @@ LOG = logging.getLogger(__name__)
 _HEADER = struct.Struct(">4sBI")  # magic, media type, CRC-32 of the content
 _MAGIC = b"HHT1"
 _TYPES = ("image/jpeg", "image/png")
-_KEPT = 0.8  # share of the limit that is kept when the folder is full
+_KEPT = 0.8  # fraction of the limit that is kept when the folder is full
 _BLOCK = 4096  # a file takes whole blocks of the disk
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from contextlib import suppress
 from urllib.parse import urlsplit
@@ -28,6 +29,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_HOST = re.compile(r"(?:\[(?P<address>[^\]]*)\]|(?P<name>[^:\[\]]*))(?::[0-9]*)?")
 _LINGER_SECONDS, _LINGER_BYTES = 2.0, 20_000_000
 
 
@@ -87,9 +89,12 @@ class SecurityMiddleware:
 
 
 def _host_name(headers: Headers) -> str:
-    """Host of the request without its port. Any other name may be DNS rebinding."""
-    host = headers.get("host", "").lower()
-    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    """Host of the request without its port; "" if it is malformed.
+
+    Any other name than that of this machine may be DNS rebinding.
+    """
+    match = _HOST.fullmatch(headers.get("host", "").lower())
+    return (match["address"] or match["name"]) if match else ""
 
 
 def _is_cross_site(headers: Headers, method: str) -> bool:
