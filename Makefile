@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/
 export OMP_WAIT_POLICY ?= PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
-.PHONY: setup browser demo test torture lint bench clean
+.PHONY: setup setup-hashed browser demo test torture lint bench bom audit clean
 
 setup: $(VENV)/installed
 
@@ -14,7 +14,24 @@ $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/hadaha
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)pip install --quiet --constraint constraints.txt --editable '.[train,onnx,offline,serve,milvus,bench,dev]'
 	$(RUN)hadahash export lite0 --onnx
+	$(RUN)python tools/bom.py --out $(VENV)/bom.cdx.json
 	touch $@
+
+# As setup, but every downloaded file must have a hash of constraints-hashes.txt.
+setup-hashed:
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)pip install --quiet --require-hashes --no-deps --requirement constraints-hashes.txt
+	$(RUN)pip install --quiet --no-deps --no-build-isolation --editable .
+	$(RUN)python tools/bom.py --out $(VENV)/bom.cdx.json
+	touch $(VENV)/installed
+
+# Bill of materials of what is installed (CycloneDX).
+bom: setup
+	$(RUN)python tools/bom.py --out bom.cdx.json
+
+# Versions, hashes and licenses; with ADVISORIES=FILE (OSV records) known vulnerabilities too.
+audit: setup
+	$(RUN)python tools/audit.py $(if $(ADVISORIES),--advisories $(ADVISORIES))
 
 demo: setup
 	$(RUN)hadahash demo
@@ -39,8 +56,8 @@ torture: setup
 	$(RUN)python bench/reliability.py
 
 lint: setup
-	$(RUN)ruff check src tests bench examples
-	$(RUN)ruff format --check src tests bench examples
+	$(RUN)ruff check src tests bench examples tools
+	$(RUN)ruff format --check src tests bench examples tools
 	$(RUN)mypy
 
 bench: setup

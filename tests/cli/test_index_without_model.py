@@ -50,6 +50,7 @@ def test_codes_are_learned_from_the_photos_and_kept(small, run, build, toy_folde
     assert code == 0 and "48 images: 48 encoded" in out
     assert "Learning 128-bit codes from 48 photos, without labels." in err
     assert f"hadahash train {toy_folder} --out RUN" in err and "4 labels" in err
+    assert f"hadahash index upgrade {tmp_path / 'i'} --run RUN" in err
     index = Index.open(tmp_path / "i")
     assert index.label_counts() == {"blue": 12, "green": 12, "red": 12, "yellow": 12}
     model = (tmp_path / "i" / "model" / "model.json").read_bytes()
@@ -80,7 +81,9 @@ def test_a_trained_model_takes_the_place_of_the_own_one(
     index = Index.open(tmp_path / "i")
     assert index.meta["model"] != before and HashModel.load(saved).made(index.meta["model"])
     assert index.meta["run"] == str(saved) and len(index) == 56
-    assert not list(tmp_path.glob(".i.*")) and not (tmp_path / "i" / "model").exists()
+    assert not list(tmp_path.glob(".i.*")) and (tmp_path / "i" / "model").exists()
+    assert run("index", "upgrade", tmp_path / "i", "--discard-old")[0] == 0
+    assert not (tmp_path / "i" / "model").exists()
     assert set(index.get(["more/red/002.png"])[0].labels) == {"red"}
     code, out, _ = build(toy_folder)  # the recorded model is used
     assert code == 0 and "0 encoded" in out and "0 removed" in out

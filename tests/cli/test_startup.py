@@ -79,7 +79,7 @@ def test_light_commands_start_without_heavy_imports(command: str, saved_index: P
 
 
 def test_every_command_module_is_listed_and_loads() -> None:
-    shared = {"app", "failures", "folders", "options", "output", "show"}
+    shared = {"app", "failures", "folders", "options", "output", "show", "upgrade"}
     modules = {module.name for module in pkgutil.iter_modules(hadahash.cli.__path__)} - shared
     assert modules == {lazy.target.partition(":")[0] for lazy in COMMANDS.values()}
     for name, lazy in COMMANDS.items():

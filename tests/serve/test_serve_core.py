@@ -341,7 +341,11 @@ def test_a_query_survives_as_text(seed, content, classes):
     )
     rounded = to_halves(query)
     index = SimpleNamespace(bits=20, content_bits=12 if content else 0)
-    again = parse_values(values_text(query), SimpleNamespace(index=index))
+    collection = SimpleNamespace(index=index, model=SimpleNamespace(id="0123456789abcdef"))
+    again = parse_values(values_text(query, "0123456789abcdef"), collection)
+    with pytest.raises(Problem) as caught:
+        parse_values(values_text(query, "fedcba9876543210"), collection)
+    assert (caught.value.status, caught.value.code) == (409, "model_changed")
     for each in (rounded, again):
         assert (each.codes().packed == query.codes().packed).all(), "signs do not change"
         assert np.abs(each.values - query.values).max() < 1e-3
@@ -356,6 +360,10 @@ def test_text_that_is_no_query_is_refused(text):
     index = SimpleNamespace(bits=16, content_bits=0)
     with pytest.raises(Problem) as caught:
         parse_values(text, SimpleNamespace(index=index))
+    assert caught.value.status == 422
+    collection = SimpleNamespace(index=index, model=SimpleNamespace(id="0123456789abcdef"))
+    with pytest.raises(Problem) as caught:
+        parse_values(f"0123456789ab:{text}", collection)
     assert caught.value.status == 422
 
 

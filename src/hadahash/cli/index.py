@@ -9,12 +9,14 @@ import typer
 
 from ..errors import DataError, UsageError
 from . import options, output
+from .upgrade import upgrade
 
 if TYPE_CHECKING:
     from ..model import HashModel
     from ..photos import Build, PhotoIndex, Scan, SyncPlan, SyncSummary
 
 app = typer.Typer(help="Build, update and inspect an index of photos.", no_args_is_help=True)
+app.command("upgrade")(upgrade)
 
 Index = Annotated[Path, typer.Argument(help="Folder of an index.")]
 Sources = Annotated[
@@ -233,7 +235,7 @@ def _show_next(index: Path, sources: list[str], built: Build) -> None:
         photos = sources[-1]
         output.info(
             f"If the {len(labels):,} labels are classes, a trained model finds them better: "
-            f"hadahash train {photos} --out RUN; hadahash index build RUN {photos} --out {index}"
+            f"hadahash train {photos} --out RUN; hadahash index upgrade {index} --run RUN"
         )
 
 
@@ -273,6 +275,7 @@ def info(
     from ..index import Index as AnyIndex
     from ..messages import counts_text
     from ..photos import Catalog, missing_photos
+    from ..photos.upgrade import previous_model
 
     opened = AnyIndex.open(index)
     if verify:
@@ -286,6 +289,7 @@ def info(
         "skipped": Catalog(index).count_skipped(),
         "bytes": sum(path.stat().st_size for path in index.iterdir() if path.is_file()),
         **opened.meta,
+        "previous": previous_model(index),
         "verified": verify,
     }
     problem = missing_photos(opened, index)
@@ -295,6 +299,7 @@ def info(
         output.as_json(facts)
         return
     facts["labels"] = counts_text(facts["labels"])
+    facts["previous"] = facts["previous"] or "none (no --rollback)"
     facts["verified"] = "yes" if verify else "not checked (--verify)"
     for name, value in facts.items():
         output.result(f"{name:<12}{f'{value:,}' if type(value) is int else value}")

@@ -62,7 +62,7 @@ class Engine(ABC):
         """Create the index from a folder whose manifest names this engine."""
 
     @abstractmethod
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, *, name: str = "index.json") -> None:
         """Write the index to a folder, atomically.
 
         Only new segments are written if it was opened from this folder.
@@ -70,11 +70,35 @@ class Engine(ABC):
         Args:
             folder: The folder that this index was opened from, an empty or a new folder, or one
                 that holds another index, which is replaced.
+            name: The manifest to write; others are used while a model is upgraded.
 
         Raises:
             StorageError: The folder cannot be written, contains other files, or was changed by
                 another process since it was opened.
         """
+
+    @property
+    def location(self) -> str | None:
+        """Where the codes are, if they are not in the folder; None if they are."""
+        return None
+
+    def next_options(self) -> dict[str, Any]:
+        """Options with which `Index.build` makes an index to take the place of this one."""
+        return {}
+
+    def pin(self) -> bool:
+        """Replace a name that another program can switch, as an alias, by what it means now.
+
+        Returns:
+            Whether there was one; then save the index.
+        """
+        return False
+
+    def made_current(self) -> None:  # noqa: B027 - most engines have nothing to do
+        """Tell a server that this is the current revision, after a switch. Idempotent."""
+
+    def drop(self) -> None:  # noqa: B027 - most engines have nothing to remove
+        """Remove the codes, if they are not in the folder."""
 
     def reopened(self, folder: str | Path) -> Index:
         """Open the index in a folder again, after another process may have changed it.

@@ -25,7 +25,7 @@ from .items import Id, Ids, Item, ItemTable, Label, Mask, check_ids_exist, empty
 from .query import Hits, Neighbor, SearchRequest
 from .ranked import neighbors_of, rank_segments
 from .segments import Segment, compact, delete_ids, in_memory, search_segments
-from .storage.folder import IndexFolder, IndexState, LoadedIndex, SavedRevision
+from .storage.folder import MANIFEST, IndexFolder, IndexState, LoadedIndex, SavedRevision
 
 _SLOW_SIZE = 100_000  # number of codes above which searches without the compiled library are slow
 _warned = False
@@ -209,7 +209,7 @@ class LocalIndex(Index):
 
     # ---- folder ----------------------------------------------------------------------------------
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, *, name: str = MANIFEST) -> None:
         """Write the index to a folder, atomically; see `Engine.save`."""
         with self._writing:
             state = IndexState(
@@ -221,7 +221,7 @@ class LocalIndex(Index):
                 self.content_bits,
                 self.ranking,
             )
-            self._segments, self._revision = IndexFolder(folder).commit(state, self._revision)
+            self._segments, self._revision = IndexFolder(folder, name).commit(state, self._revision)
 
     def verify(self) -> None:
         """Verify the checksums of all stored files; see `Engine.verify`."""

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, UsageError
 from ..index.storage.manifest import MANIFEST
-from .meta import home_path, recorded_meta, scan_options, shown
+from .meta import home_path, recorded_meta, scan_options
 from .models import load_model_of, shorten_for
 from .plan import SyncPlan, SyncSummary
 from .ready import MODEL, fit_ready_model
-from .scan import Photo, Scan, scan_source
+from .scan import Scan, scan_source
 from .sync import PhotoIndex, Progress
 
 if TYPE_CHECKING:
@@ -219,39 +219,34 @@ class Build:
         return self.run is not None and meta.get("run") == MODEL
 
     def _replace(self, bar: Bar, info: Info) -> SyncSummary:
-        """Build an index with the trained model beside the old one, then swap them."""
+        """Take over renamed and deleted files, upgrade to the trained model, then add new files."""
+        from .upgrade import UpgradeOptions, upgrade
+
+        photos, options = PhotoIndex.open(self.out), self.options
+        if photos.home != home_path(self.home) and not options.moved:
+            raise UsageError(f"{self.out} is an index of {photos.home}, got {self.source}.")
+        plan = self._plan(photos)
+        plan.check_deletions(
+            allow_empty=options.allow_empty, allow_deletions=options.allow_deletions
+        )
+        old = load_model_of(photos.index, self.out, device=options.device)
+        before = photos.apply(replace(plan, encode=[]), old)
         info(f"{self.out}: encoding again with the model of {self.run}.")
-        new, old = (self.out.with_name(f".{self.out.name}.{name}") for name in ("new", "old"))
-        for folder in (new, old):
-            shutil.rmtree(folder, ignore_errors=True)
-        summary = replace(self, scan=self._with_added(), out=new).apply(bar=bar, info=info)
-        self.out.rename(old)
-        new.rename(self.out)
-        shutil.rmtree(old, ignore_errors=True)
-        return summary
-
-    def _with_added(self) -> Scan:
-        """The scan, with the photos of the old index that were added from elsewhere."""
-        old = PhotoIndex.open(self.out)
-        if old.home != self.home and not self.options.moved:
-            raise UsageError(f"{self.out} is an index of {old.home}, got {self.source}.")
-        known, home = {photo.id for photo in self.scan.photos}, old.home or Path("/")
-        added = []
-        for item in old.index.get(old.index.codes().ids):
-            path = None if item.path is None else Path(item.path)
-            if item.id not in known and path is not None and not path.is_relative_to(home):
-                labels = tuple(map(str, item.labels))
-                added.append(Photo(str(item.id), path, path.parent, labels))
-        return replace(self.scan, photos=[*self.scan.photos, *_with_places(added)])
-
-
-def _with_places(photos: list[Photo]) -> list[Photo]:
-    """Photos whose paths are addresses get their places."""
-    from ..data.remote import find_places, is_address
-
-    addresses = [address for photo in photos if is_address(address := shown(photo.path))]
-    places = dict(zip(addresses, find_places(addresses), strict=True))
-    return [photo._replace(place=places.get(shown(photo.path))) for photo in photos]
+        chosen = UpgradeOptions(
+            bits=options.bits,
+            engine=options.engine,
+            settings=options.settings,
+            device=options.device,
+        )
+        done = upgrade(self.out, str(self.run), options=chosen, bar=bar, info=info)
+        rest = replace(self, options=replace(options, engine=None, settings={}))
+        summary = rest.apply(bar=bar, info=info)
+        return replace(
+            summary,
+            encoded=summary.encoded + done.encoded,
+            unchanged=0,
+            removed=summary.removed + before.removed,
+        )
 
 
 def build_or_update(

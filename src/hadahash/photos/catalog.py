@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from ..codes import Skipped
 from ..errors import StorageError
+from ..files import make_folder
 from .scan import Photo
 
 CATALOG = "photos.sqlite"
@@ -236,6 +237,28 @@ class Catalog:
                 row = connection.execute(query, (os.fsencode(str(each)),)).fetchone()
                 found.add(row[0] if row and row[0] else None)
         return found
+
+    def copy(self, folder: Path, *, root: Path | None = None) -> Catalog:
+        """Copy the catalog to the folder of another index, where it replaces one.
+
+        Args:
+            folder: The folder; it is created if there is none.
+            root: Set the root of all files to this.
+
+        Returns:
+            The copy.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        make_folder(folder)
+        other = Catalog(folder)
+        other.path.unlink(missing_ok=True)
+        with self._open() as source, other._open() as target:
+            source.backup(target)
+            if root is not None:
+                target.execute("UPDATE photos SET root = ?", (os.fsencode(root),))
+        return other
 
     def write_looks(self, looks: dict[bytes, bytes]) -> None:
         """Store what photos look like.

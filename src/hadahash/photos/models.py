@@ -87,7 +87,8 @@ def check_model(index: Index, model: HashModel, folder: str | Path) -> None:
         raise UsageError(
             f"{folder} contains {index.bits}-bit codes of the model {str(recorded)[:12]}, got "
             f"{model.bits}-bit codes of {model.id[:12]}: codes of two models cannot be compared. "
-            "Use the run that made it, or build a new index."
+            f"Use the run that made it. Change the model with: hadahash index upgrade {folder} "
+            "--run RUN"
         )
 
 

@@ -45,6 +45,13 @@ def unknown_id() -> Problem:
     return Problem(404, "unknown_id", "The index has no item with this id.", hint)
 
 
+def model_changed() -> Problem:
+    """Return the answer to a code of a model that the index had before an upgrade."""
+    return Problem(
+        409, "model_changed", "The index has another model now.", "Send the image again."
+    )
+
+
 def unknown_label(message: str) -> Problem:
     """Return the 404 answer for a label that no item has."""
     return Problem(404, "unknown_label", message, "Labels are case-sensitive.")

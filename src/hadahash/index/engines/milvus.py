@@ -39,11 +39,12 @@ from ..items import (
     missing_id,
 )
 from ..query import Hits, SearchRequest
-from ..storage.folder import IndexFolder, IndexState, LoadedIndex, SavedRevision
+from ..storage.folder import MANIFEST, IndexFolder, IndexState, LoadedIndex, SavedRevision
 from ..walk import walk_ranked
 from . import milvus_search
+from .milvus_alias import next_name, switch_alias, without_alias
 from .milvus_client import MilvusServer, MilvusSettings, read_settings
-from .milvus_collection import Found, check_bits, find_collection
+from .milvus_collection import Found, check_bits, check_same_model, find_collection
 from .milvus_filter import (
     decode_id,
     decode_item,
@@ -116,14 +117,33 @@ class MilvusIndex(Index):
         index.content_bits, index.ranking = manifest.content_bits, manifest.ranking
         return index
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, *, name: str = MANIFEST) -> None:
         """Write the address of the codes to a folder, without the token. See `Engine.save`."""
         with self._writing:
             meta = {**self.meta, _META: self.settings.stored}
             state = IndexState(
                 self.engine, self.bits, self.codewords, meta, (), self.content_bits, self.ranking
             )
-            self._revision = IndexFolder(folder).commit(state, self._revision)[1]
+            self._revision = IndexFolder(folder, name).commit(state, self._revision)[1]
+
+    @property
+    def location(self) -> str | None:
+        """Server and collection."""
+        return f"{self.settings.uri} {self.settings.collection}"
+
+    def next_options(self) -> dict[str, Any]:
+        """The same server and settings, and a collection that does not exist yet."""
+        return {**self.settings.stored, "collection": next_name(self.server)}
+
+    def pin(self) -> bool:
+        """Replace an alias by the collection that it names; see `Engine.pin`."""
+        before, self.settings = self.settings, without_alias(self.server)
+        return self.settings != before
+
+    def made_current(self) -> None:
+        """Let the alias name this collection; see `Engine.made_current`."""
+        if self.settings.alias and self._exists():
+            switch_alias(self.server, self.settings.alias, self.settings.collection)
 
     def verify(self) -> None:
         """Check that the collection exists and is compatible; the server checks its own files.
@@ -178,6 +198,7 @@ class MilvusIndex(Index):
     def _use(self, found: Found) -> None:
         """Use an existing collection, as it was created, and load it."""
         check_bits(self.server, found, self.bits, self.content_bits)
+        check_same_model(self.server, found, self.meta.get("model"))
         self.server.collection = found.name
         self._class_weight = found.about.get("class_weight")
         self._text = TEXT in found.fields
@@ -205,7 +226,8 @@ class MilvusIndex(Index):
         """The fields of the collection, or of the one that will be created."""
         if self._class_weight is None:
             self._class_weight = int(ranking_of(self).class_weight)
-        return Layout(self.bits, self.content_bits, self._class_weight, self._text)
+        model = self.meta.get("model")
+        return Layout(self.bits, self.content_bits, self._class_weight, self._text, model)
 
     # ---- changes ---------------------------------------------------------------------------------
 
@@ -331,8 +353,7 @@ class MilvusIndex(Index):
         return [sorted(row)[: request.k] for row in rows]
 
     def _is_exact(self, probes: int | None) -> bool:
-        flat = self.settings.index_type == "BIN_FLAT"
-        return flat or probes is None or probes >= self.settings.lists
+        return self.settings.index_type == "BIN_FLAT" or (probes or 2**31) >= self.settings.lists
 
     # ---- calls -----------------------------------------------------------------------------------
 
@@ -367,5 +388,4 @@ class MilvusIndex(Index):
         return sorted(self._pages(fields), key=lambda row: row["id"])
 
     def _id_array(self, rows: list[dict[str, Any]]) -> Ids:
-        ids = [decode_id(row["id"]) for row in rows]
-        return id_array(ids) if ids else empty_ids(None)
+        return id_array([decode_id(row["id"]) for row in rows]) if rows else empty_ids(None)

@@ -10,8 +10,12 @@ mixes two collections. Open the index again, or call `refresh`, to follow the al
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from itertools import count
+
 from ...errors import StorageError, UsageError
-from .milvus_client import MilvusServer
+from .milvus_client import MilvusServer, MilvusSettings
 
 
 def alias_target(server: MilvusServer, alias: str) -> str | None:
@@ -63,3 +67,40 @@ def switch_alias(server: MilvusServer, alias: str, collection: str) -> str | Non
             if alias_target(server, alias) != collection:
                 raise
     return before
+
+
+def next_name(server: MilvusServer) -> str:
+    """A name for the collection after that of the settings, which is not in use.
+
+    Args:
+        server: The connection.
+
+    Returns:
+        As photos_v2 after photos, or after the alias photos.
+
+    Raises:
+        StorageError: The server refuses, or cannot be reached.
+    """
+    chosen = server.settings
+    base = chosen.alias or re.sub(r"_v\d+$", "", chosen.collection)
+    names = (f"{base}_v{number}" for number in count(2))
+    return next(name for name in names if alias_target(server, name) is None)
+
+
+def without_alias(server: MilvusServer) -> MilvusSettings:
+    """The settings with the collection that their alias names.
+
+    Args:
+        server: The connection.
+
+    Returns:
+        The settings, with the alias as `alias`; unchanged if they name a collection.
+
+    Raises:
+        StorageError: The server refuses, or cannot be reached.
+    """
+    chosen = server.settings
+    target = alias_target(server, chosen.collection)
+    if target in (None, chosen.collection):
+        return chosen
+    return replace(chosen, collection=str(target), alias=chosen.collection)

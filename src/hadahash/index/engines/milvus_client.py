@@ -37,6 +37,9 @@ class MilvusSettings:
     uri: str = setting("", "http://host:19530, or a file name that ends in .db for milvus-lite.")
     token: str = field(default="", repr=False)
     collection: str = setting("", "Name of the collection; an existing one is used.")
+    alias: str = setting(
+        "", "An alias that `hadahash index upgrade` switches to each new collection."
+    )
     index_type: Literal["BIN_FLAT", "BIN_IVF_FLAT"] = setting(
         "BIN_FLAT", "Index of a new collection; an existing one keeps its own."
     )

@@ -77,6 +77,21 @@ def check_bits(server: MilvusServer, found: Found, bits: int, content_bits: int)
         )
 
 
+def check_same_model(server: MilvusServer, found: Found, model: str | None) -> None:
+    """Refuse a collection of codes that another model made, as after an upgrade elsewhere.
+
+    Raises:
+        UsageError: It records another model.
+    """
+    stored = found.about.get("model")
+    if None not in (stored, model) and stored != model:
+        name = describe(server, server.settings.collection)
+        raise UsageError(
+            f"{name} contains codes of the model {str(stored)[:12]}, got {str(model)[:12]}. If the "
+            "index was upgraded on another machine, copy its folder from there."
+        )
+
+
 def describe(server: MilvusServer, name: str) -> str:
     """A collection at the beginning of a sentence."""
     return f"The collection '{name}' at {server.settings.uri}"

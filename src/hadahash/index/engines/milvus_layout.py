@@ -33,12 +33,14 @@ class Layout(NamedTuple):
         content_bits: Number of content bits; 0 without.
         class_weight: How often the class bits are stored in the field `both`.
         text: Whether the content bits are text instead, in the field `content`.
+        model: Id of the model that makes the codes, or None.
     """
 
     bits: int
     content_bits: int = 0
     class_weight: int = 1
     text: bool = False
+    model: str | None = None
 
     @property
     def vectors(self) -> dict[str, int]:
@@ -147,11 +149,13 @@ def _schema(chosen: MilvusSettings, layout: Layout, id_type: type[Id]) -> Any:
 
 
 def _description(chosen: MilvusSettings, layout: Layout) -> str:
-    about = {
+    about: dict[str, Any] = {
         "hadahash bits": layout.bits,
         "index_type": chosen.index_type,
         "lists": chosen.lists,
     }
     if layout.content_bits:
         about |= {"content_bits": layout.content_bits, "class_weight": layout.class_weight}
+    if layout.model is not None:
+        about["model"] = layout.model
     return json.dumps(about)

@@ -1,6 +1,7 @@
 """An index in a folder.
 
-    index.json           the manifest (manifest.py)
+    index.json           the manifest (manifest.py); upgrade.json and previous.json: manifests of
+                         other revisions in the same folder (revisions.py)
     000003-0.codes       packed codes, mapped and scanned in place: 4 bytes or a multiple of 8
     000003-0.content     content bits in the order of ids, if the items have them
     000003-0.items       SQLite: id, path and label set of each item
@@ -42,6 +43,7 @@ from .items_sqlite import StoredItems, write_items
 from .manifest import (
     DATA_FILE,
     MANIFEST,
+    MANIFESTS,
     MAX_LABEL_SETS,
     FileEntry,
     Manifest,
@@ -61,16 +63,23 @@ from .segment_files import (
 __all__ = ["MANIFEST", "IndexFolder", "IndexState", "LoadedIndex", "SavedRevision"]
 
 _LOCK = ".lock"
-_TEMP_FILE = re.compile(rf"\.(index\.json|{DATA_FILE.pattern})\..*\.part")
+_TEMP_FILE = re.compile(rf"\.((index|upgrade|previous)\.json|{DATA_FILE.pattern})\..*\.part")
 _OPEN_SECONDS = 30.0  # attempts to open an index that another process keeps replacing
 
 
 @dataclass(frozen=True)
 class SavedRevision:
-    """The folder and the generation that an index was opened from or last saved to."""
+    """The folder and the generation that an index was opened from or last saved to.
+
+    Attributes:
+        folder: The folder.
+        generation: The generation.
+        name: The manifest in the folder.
+    """
 
     folder: Path
     generation: int
+    name: str = MANIFEST
 
 
 @dataclass(frozen=True)
@@ -116,11 +125,12 @@ class IndexFolder:
 
     Attributes:
         path: The folder.
+        name: The manifest to open and to write, one of `MANIFESTS`. All revisions share one lock.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, name: str = MANIFEST) -> None:
         """Store the path; nothing is read yet."""
-        self.path = Path(path)
+        self.path, self.name = Path(path), name
 
     # ---- reading ---------------------------------------------------------------------------------
 
@@ -139,13 +149,14 @@ class IndexFolder:
         """
         deadline = time.monotonic() + _OPEN_SECONDS
         while True:
-            manifest = read_manifest(self.path)
+            manifest = read_manifest(self.path, self.name)
             try:
                 segments = tuple(
                     self._open_segment(entry, manifest, known) for entry in manifest.segments
                 )
             except (FileNotFoundError, StorageError) as error:
-                replaced = read_manifest(self.path).generation != manifest.generation
+                newest = read_manifest(self.path, self.name)
+                replaced = newest.generation != manifest.generation
                 if replaced and time.monotonic() < deadline:
                     continue
                 if isinstance(error, StorageError):
@@ -153,7 +164,7 @@ class IndexFolder:
                 raise StorageError(
                     f"{error.filename} is missing. Restore it or build the index again."
                 ) from error
-            revision = SavedRevision(self.path.resolve(), manifest.generation)
+            revision = SavedRevision(self.path.resolve(), manifest.generation, self.name)
             return LoadedIndex(manifest, segments, revision)
 
     def _open_segment(
@@ -204,8 +215,8 @@ class IndexFolder:
                 another process since this revision.
         """
         self._refuse_other_files()  # before the lock leaves a file there
-        with self._lock():
-            generation = self._next_generation(revision)
+        with self.lock():
+            generation = self._checked_generation(revision)
             segments = tuple(
                 self._save_segment(segment, f"{generation:06d}-{number}")
                 for number, segment in enumerate(state.segments)
@@ -221,27 +232,32 @@ class IndexFolder:
                 state.content_bits,
                 state.ranking,
             )
-            manifest.write(self.path)
-            self._vacuum(manifest)
-        return segments, SavedRevision(self.path.resolve(), generation)
+            manifest.write(self.path, self.name)
+            self.vacuum(manifest)
+        return segments, SavedRevision(self.path.resolve(), generation, self.name)
 
-    def _next_generation(self, revision: SavedRevision | None) -> int:
+    def _checked_generation(self, revision: SavedRevision | None) -> int:
         """The next generation number. An index opened from this folder must be the newest one."""
         current = 0
         try:
-            if (self.path / MANIFEST).exists():
-                current = read_manifest(self.path).generation
+            if (self.path / self.name).exists():
+                current = read_manifest(self.path, self.name).generation
         except NewerFileError:
             raise
         except HadaHashError:
             current = -1  # damaged: another index may replace it
-        same_folder = revision is not None and revision.folder == self.path.resolve()
-        if revision is not None and same_folder and revision.generation != current:
+        here = (self.path.resolve(), self.name)
+        same = revision is not None and (revision.folder, revision.name) == here
+        if revision is not None and same and revision.generation != current:
             raise StorageError(
                 f"{self.path} was changed by another process since it was opened. "
                 "Open it again and repeat the change."
             )
         self._refuse_other_files()
+        return self.next_generation(current)
+
+    def next_generation(self, current: int) -> int:
+        """A generation after `current` and after those of all files. Hold the lock."""
         names = [path.name for path in self.path.iterdir()]
         used = [int(match[1]) for match in map(DATA_FILE.fullmatch, names) if match]
         return 1 + max([current, *used, 0])
@@ -286,9 +302,19 @@ class IndexFolder:
         by_subdistances = table.partition is not None and table.partition.subdistances is not None
         return SegmentEntry(len(segment.codes), written, by_subdistances)
 
-    def _vacuum(self, manifest: Manifest) -> None:
-        """Remove files of older manifests, and temporary files of crashed writers."""
-        named = {file.name for entry in manifest.segments for file in entry.files.values()}
+    def vacuum(self, manifest: Manifest) -> None:
+        """Remove files that no manifest names, and temporary files. Hold the lock.
+
+        Args:
+            manifest: The manifest that was just written.
+        """
+        others = [name for name in MANIFESTS if name != self.name and (self.path / name).exists()]
+        try:
+            manifests = [manifest, *(read_manifest(self.path, name) for name in others)]
+        except HadaHashError:
+            return  # a damaged manifest may name any file
+        entries = [entry for manifest in manifests for entry in manifest.segments]
+        named = {file.name for entry in entries for file in entry.files.values()}
         for path in self.path.iterdir():
             stale = DATA_FILE.fullmatch(path.name) or _TEMP_FILE.fullmatch(path.name)
             if stale and path.name not in named:
@@ -296,7 +322,7 @@ class IndexFolder:
                     path.unlink()
 
     @contextmanager
-    def _lock(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Exclude other writers. The operating system releases the lock when the process ends."""
         try:
             files.make_folder(self.path)
@@ -336,4 +362,4 @@ def _check_sizes(folder: Path, entry: SegmentEntry) -> None:
 
 def _belongs_to_an_index(name: str) -> bool:
     temporary = name.startswith(".") and name.endswith(".part")
-    return name in (MANIFEST, _LOCK) or temporary or DATA_FILE.fullmatch(name) is not None
+    return name in (*MANIFESTS, _LOCK) or temporary or DATA_FILE.fullmatch(name) is not None

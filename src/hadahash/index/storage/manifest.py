@@ -24,6 +24,9 @@ from ...ranking import Ranking
 from ..items import Id, LabelSet
 
 MANIFEST = "index.json"
+NEXT = "upgrade.json"  # the revision that an upgrade prepares, see revisions.py
+PREVIOUS = "previous.json"  # the revision before the last upgrade
+MANIFESTS = (MANIFEST, NEXT, PREVIOUS)
 FORMAT = 3
 DATA_FILE = re.compile(
     r"(\d{6,})-\d+\."
@@ -108,8 +111,12 @@ class Manifest:
     content_bits: int = 0
     ranking: Ranking | None = None
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, name: str = MANIFEST) -> None:
         """Replace the manifest of a folder, atomically.
+
+        Args:
+            folder: The folder of an index.
+            name: One of `MANIFESTS`.
 
         Raises:
             UsageError: `meta` holds values that JSON does not have.
@@ -121,7 +128,7 @@ class Manifest:
             raise UsageError(f"index.meta must contain JSON values only: {error}.") from error
         content["crc32"] = checksum(content)
         lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
-        files.write_text(folder / MANIFEST, "{\n" + ",\n".join(lines) + "\n}\n")
+        files.write_text(folder / name, "{\n" + ",\n".join(lines) + "\n}\n")
 
     def _as_json(self) -> dict[str, Any]:
         return {
@@ -139,11 +146,12 @@ class Manifest:
         }
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     """Read the manifest of a folder and validate its checksum and all values.
 
     Args:
         folder: The folder of an index.
+        name: One of `MANIFESTS`.
 
     Returns:
         The manifest.
@@ -152,11 +160,11 @@ def read_manifest(folder: Path) -> Manifest:
         NewerFileError: It was written by a later version.
         StorageError: There is none, it is damaged, or cannot be read.
     """
-    path = folder / MANIFEST
+    path = folder / name
     try:
         if not path.is_file():
             raise StorageError(
-                f"{folder} contains no index (no {MANIFEST}). Create one with: hadahash index build"
+                f"{folder} contains no index (no {name}). Create one with: hadahash index build"
             )
     except OSError as error:
         raise files.storage_error("read", path, error) from error

@@ -104,7 +104,8 @@ class Collection:
         Args:
             config: Locations of index, model and images.
             device: Device of the model.
-            model: A model that is loaded already.
+            model: A model that is loaded already. If the index was upgraded to another one since,
+                that is loaded from the run that the index records.
             known: The collection that is open: parts that did not change are shared with it.
 
         Returns:
@@ -114,13 +115,9 @@ class Collection:
             HadaHashError: If the index or the model cannot be opened, or do not match.
         """
         index = Index.open(config.index) if known is None else known.index.reopened(config.index)
-        try:
-            if model is not None:
-                check_model(index, model, config.index)
-        except UsageError:
-            model = None
-        if model is None:
-            model = load_model_of(index, config.index, config.run, device=device)
+        if model is None or not _fits(index, model, config.index):
+            run = config.run if model is None else _run_after_upgrade(index, config)
+            model = load_model_of(index, config.index, run, device=device)
             model.encode(_example(model, index.meta.get("embeddings")))  # the first call is slower
         return Collection(index, model, config.images)
 
@@ -245,6 +242,19 @@ def stamp_of(folder: Path) -> object:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _fits(index: Index, model: HashModel, folder: Path) -> bool:
+    try:
+        check_model(index, model, folder)
+    except UsageError:
+        return False
+    return True
+
+
+def _run_after_upgrade(index: Index, config: ServeConfig) -> Path | None:
+    """None: the run that the index records; otherwise the one that was given."""
+    return None if "run" in index.meta else config.run
 
 
 def _candidates(item: Item | Neighbor) -> tuple[str, ...]:

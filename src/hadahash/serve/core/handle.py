@@ -16,8 +16,9 @@ import numpy as np
 
 from ...codes import Codes
 from ...errors import HadaHashError, StorageError
+from ...index import revisions
 from ...index.local import LocalIndex
-from ..problem import Problem, busy, invalid, unknown_id
+from ..problem import Problem, busy, invalid, model_changed, unknown_id
 from .batcher import Batcher
 from .collection import Collection, ServeConfig, stamp_of
 from .names import Id, from_json
@@ -35,9 +36,12 @@ class Add(NamedTuple):
     id: Id
     codes: Codes  # one row
     labels: Sequence[str]
+    model: str  # id of the model that made the code
 
     def apply(self, collection: Collection) -> Id:
         """Add the item and return its id."""
+        if self.model != collection.model.id:
+            raise model_changed()
         item_id = collection.parse_id(self.id)
         if item_id is None:
             raise invalid("id: the ids of this index are integers.", "Send a 64-bit integer.")
@@ -226,12 +230,21 @@ class IndexHandle:
                 collection.index.save(self._config.index)
             except Exception as error:  # raised again for each change
                 return error
-        self._stamp = stamp_of(self._config.index)
+        self._stamp = self._stamp_of_saved(collection)
         if self._shared is not None:
             self._shared.count_change()
             self._seen = self._shared.changes
         self._set_count(len(collection.index))
         return None
+
+    def _stamp_of_saved(self, collection: Collection) -> object:
+        """The stamp after a save; None if another program was faster, to open the index again."""
+        folder = self._config.index
+        stamp = stamp_of(folder)
+        if not isinstance(collection.index, LocalIndex):
+            return stamp
+        newest = revisions.opened_generation(collection.index) == revisions.generation(folder)
+        return stamp if newest else None
 
     def _set_count(self, count: int) -> None:
         self.count, self._counted = count, time.monotonic()

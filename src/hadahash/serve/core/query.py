@@ -16,11 +16,12 @@ from ...index import Item
 from ...photos import available_ranks, content_weight, default_rank
 from ...queries import Queries
 from ...ranking import Rank
-from ..problem import invalid, unknown_id
+from ..problem import invalid, model_changed, unknown_id
 from .collection import Collection, Packed
 from .names import Id
 
 _TINY = np.float16(6e-8)  # the smallest number above 0
+_MODEL_DIGITS = 12  # of the model's id, in the text of a query
 Halves = NDArray[np.float16]
 
 
@@ -39,6 +40,7 @@ class SearchQuery:
         labels: Only items with one of these labels.
         rank: "hamming", "class" or "photo"; None for the default of the index.
         weight: Weight of the content for "photo"; None for the default of the index.
+        model: Id of the model that made `code`; None: not known.
     """
 
     id: Id | None = None
@@ -51,6 +53,7 @@ class SearchQuery:
     labels: tuple[str, ...] = ()
     rank: Rank | None = None
     weight: float | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class NewItem:
     labels: Sequence[str] = ()
     code: str | None = None
     content: str | None = None
+    model: str | None = None  # id of the model that made `code`
 
 
 def choose_rank(
@@ -210,20 +214,37 @@ def to_halves(queries: Queries) -> Queries:
     return _split(_joined(queries), queries.bits, queries.content_bits)
 
 
-def values_text(queries: Queries) -> str:
+def check_made(model: str | None, collection: Collection) -> None:
+    """Refuse a code of another model than that of the index.
+
+    Args:
+        model: Id of the model, as a client sent it; None: not known.
+        collection: The collection.
+
+    Raises:
+        Problem: 409, if it is another model.
+    """
+    if model is not None and model != collection.model.id:
+        raise model_changed()
+
+
+def values_text(queries: Queries, model: str) -> str:
     """Write a query as text, from which the same search can be repeated.
 
     Args:
         queries: One row.
+        model: Id of the model that made it.
 
     Returns:
-        Base64 of values, content and probabilities, in numbers of 16 bits (little-endian).
+        Base64 of values, content and probabilities, in numbers of 16 bits (little-endian), after
+        the first digits of the id.
 
     Example:
-        >>> values_text(Queries([[1, -0.5]]))
-        'ADwAuA=='
+        >>> values_text(Queries([[1, -0.5]]), "0123456789abcdef")
+        '0123456789ab:ADwAuA=='
     """
-    return base64.b64encode(_joined(queries).astype("<f2").tobytes()).decode()
+    text = base64.b64encode(_joined(queries).astype("<f2").tobytes()).decode()
+    return f"{model[:_MODEL_DIGITS]}:{text}"
 
 
 def parse_values(text: str, collection: Collection) -> Queries:
@@ -237,13 +258,20 @@ def parse_values(text: str, collection: Collection) -> Queries:
         One row.
 
     Raises:
-        Problem: 422, if it is not a query of this index.
+        Problem: 409, if another model made it; 422, if it is not a query of this index.
     """
     index = collection.index
+    model, _, text = text.rpartition(":")
+    if model and model != collection.model.id[:_MODEL_DIGITS]:
+        raise model_changed()
     hint = "Send `values` of the response to an earlier search or to /v1/encode."
     try:
         halves = np.frombuffer(base64.b64decode(text, validate=True), "<f2").astype(np.float16)
-        if len(halves) < index.bits + index.content_bits or not np.isfinite(halves).all():
+        if (
+            not model
+            or len(halves) < index.bits + index.content_bits
+            or not np.isfinite(halves).all()
+        ):
             raise ValueError
         return _split(halves, index.bits, index.content_bits)
     except (ValueError, binascii.Error):  # includes UsageError of Queries

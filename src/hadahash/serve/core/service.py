@@ -29,6 +29,7 @@ from .overview import OverviewCache, build_overview
 from .query import (
     NewItem,
     SearchQuery,
+    check_made,
     choose_rank,
     parse_codes,
     parse_values,
@@ -42,6 +43,7 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 _LOOKUP_THREADS = 4
 _THUMBNAIL_NICENESS = 5
+_MODEL_ATTEMPTS = 2  # to encode a new item, while the index is upgraded
 _START_FAILED = "The service cannot start"
 _SEE_LOG = "See the log of the service."
 _RELOAD_FAILED = "The index on disk cannot be opened, the previous one is served"
@@ -57,6 +59,7 @@ class Found(NamedTuple):
     rank: Rank
     weight: float | None
     neighbors: list[tuple[Neighbor, bool]]  # and whether it has an image
+    model: str  # id of the model that made the codes
 
 
 class Service:
@@ -201,7 +204,9 @@ class Service:
 
     # ---- requests ------------------------------------------------------------------------------
 
-    async def encode(self, image: bytes, timer: StageTimer, client: str = "") -> Queries:
+    async def encode(
+        self, image: bytes, timer: StageTimer, client: str = ""
+    ) -> tuple[Queries, str]:
         """Encode an uploaded image.
 
         Args:
@@ -210,12 +215,13 @@ class Service:
             client: Who sent it; clients take turns.
 
         Returns:
-            One row.
+            One row, and the id of the model.
 
         Raises:
             Problem: If the image cannot be decoded.
         """
-        return await self._encoder.encode(image, self.handle.current.model, timer, client)
+        model = self.handle.current.model
+        return await self._encoder.encode(image, model, timer, client), model.id
 
     async def search(
         self, query: SearchQuery, image: bytes | None, timer: StageTimer, client: str = ""
@@ -247,6 +253,7 @@ class Service:
         elif query.vector is not None:
             resolved = await self._in_thread(vector_query, collection, query.vector)
         elif query.code is not None:
+            check_made(query.model, collection)
             resolved = Queries.from_codes(parse_codes(query.code, query.content, collection))
         if resolved is None:
             content = collection.index.content_bits > 0
@@ -261,7 +268,7 @@ class Service:
         shown = await self._in_thread(_with_images, collection, result.neighbors)
         timer.stage("search")
         real = result.item is None and query.code is None
-        return Found(result.item, result.query, real, rank, weight, shown)
+        return Found(result.item, result.query, real, rank, weight, shown, collection.model.id)
 
     async def _run(
         self, collection: Collection, given: Id | None, query: Queries | None, options: Options
@@ -295,24 +302,41 @@ class Service:
         Raises:
             Problem: If the parameters are not valid, or the id exists already.
         """
-        collection = self.handle.current
         if (image is None) == (new.code is None):
             hint = "Send a form with an image, or JSON with a code."
             raise invalid("Give either an image or a code.", hint)
+        for attempt in range(_MODEL_ATTEMPTS):
+            collection = self.handle.current
+            codes = await self._codes_of(new, image, collection, timer, client)
+            try:
+                add = Add(new.id, codes, new.labels, collection.model.id)
+                stored = await within(self.handle.apply(add), self.settings.index_seconds)
+                break
+            except Problem as problem:  # the index was upgraded after the image was encoded
+                if problem.code != "model_changed" or image is None or attempt:
+                    raise
+        self.overview.invalidate()
+        return stored, codes
+
+    async def _codes_of(
+        self,
+        new: NewItem,
+        image: bytes | None,
+        collection: Collection,
+        timer: StageTimer,
+        client: str,
+    ) -> Codes:
+        """The code of a new item, by the model of this collection."""
         _check_takes(image, collection)
         if image is not None:
-            encoded = await self._encoder.encode(image, collection.model, timer, client)
-            codes = encoded.codes()
+            codes = (await self._encoder.encode(image, collection.model, timer, client)).codes()
         else:
+            check_made(new.model, collection)
             codes = parse_codes(new.code or "", new.content, collection)
         if codes.content_bits != collection.index.content_bits:
             hint = "Send its content bits as `content`, or its image."
             raise invalid("The items of this index have content bits.", hint)
-        stored = await within(
-            self.handle.apply(Add(new.id, codes, new.labels)), self.settings.index_seconds
-        )
-        self.overview.invalidate()
-        return stored, codes
+        return codes
 
     async def remove(self, given: Id) -> None:
         """Remove an item and save the index.

@@ -40,7 +40,7 @@ def item_routes(service: Service) -> APIRouter:
         parsed = await parse_request(request, ItemParameters, service)
         with service.writes.admit(client_of(request)):
             timer, given = StageTimer(service.metrics), parsed.parameters
-            new = NewItem(given.id, given.label, given.code, given.content)
+            new = NewItem(given.id, given.label, given.code, given.content, given.model)
             stored, codes = await service.add(new, parsed.image, timer, client_of(request))
             return schema.ItemAnswer(
                 id=to_json(stored),

@@ -39,7 +39,7 @@ def search_routes(service: Service) -> APIRouter:
     @router.post(
         "/search",
         response_model=schema.SearchAnswer,
-        responses=BODY_ERRORS | errors(404),
+        responses=BODY_ERRORS | errors(404, 409),
         openapi_extra=request_body(SearchParameters),
     )
     async def search(request: Request) -> Response:
@@ -65,9 +65,10 @@ def search_routes(service: Service) -> APIRouter:
         client = client_of(request)
         with service.searches.admit(client):
             timer = StageTimer(service.metrics)
-            query = await service.encode(parsed.image, timer, client)
+            query, model = await service.encode(parsed.image, timer, client)
             took = schema.Took(**timer.elapsed())
-            return schema.EncodeAnswer(**_code(query), values=values_text(query), took_ms=took)
+            values = values_text(query, model)
+            return schema.EncodeAnswer(**_code(query), values=values, model=model, took_ms=took)
 
     return router
 
@@ -88,7 +89,8 @@ def _answer(found: Found, timer: StageTimer) -> dict[str, Any]:
         "id": None if item is None else to_json(item.id),
         "name": None if item is None else display_name(item),
         "labels": [] if item is None else [to_json(label) for label in item.labels],
-        "values": values_text(found.query) if found.real else None,
+        "values": values_text(found.query, found.model) if found.real else None,
+        "model": found.model,
     }
     return {
         "query": query | _code(found.query),

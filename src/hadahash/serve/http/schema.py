@@ -20,13 +20,21 @@ NewName = Annotated[
     str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")
 ]
 Code = Annotated[str, StringConstraints(pattern=r"^([0-9a-fA-F]{2})+$", max_length=128)]
-Values = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z+/]+={0,2}$", max_length=32_768)]
+Values = Annotated[
+    str, StringConstraints(pattern=r"^[0-9a-f]{12}:[0-9A-Za-z+/]+={0,2}$", max_length=32_768)
+]
+Model = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Rank = Literal["hamming", "class", "photo"]
 
 _ID_TEXT = (
     "Integers from 2**53 on are text. A character of a file name that is not UTF-8 is U+FFFD and "
     "four hexadecimal digits."
 )
+_MODEL_TEXT = (
+    "`model` of the response that `code` is from: after the index was upgraded to another model, "
+    "the code is refused with 409. Without it, a code is taken as one of the current model."
+)
+_MADE_TEXT = "Id of the model that made the code."
 
 
 class _Parameters(BaseModel):
@@ -70,6 +78,7 @@ class SearchParameters(_Parameters):
         description="Weight of the content for rank photo: 0 looks at the kind only, large values "
         "at the photo only. Default: `weight` of /v1/stats.",
     )
+    model: Model | None = Field(None, description=_MODEL_TEXT)
 
 
 class ItemParameters(_Parameters):
@@ -79,6 +88,7 @@ class ItemParameters(_Parameters):
     code: Code | None = Field(None, description="Its code, unless an image is uploaded.")
     content: Code | None = Field(None, description="Content bits of `code`, if the index has them.")
     label: list[Label] = Field([], description="Its labels.")
+    model: Model | None = Field(None, description=_MODEL_TEXT)
 
     @field_validator("id")
     @classmethod
@@ -131,6 +141,7 @@ class Query(BaseModel):
     values: str | None = Field(
         description="For further searches from an uploaded image; null for codes and ids."
     )
+    model: str = Field(description=_MADE_TEXT)
 
 
 class SearchAnswer(BaseModel):
@@ -152,6 +163,7 @@ class EncodeAnswer(BaseModel):
     content: str | None = Field(description="Content bits in hexadecimal digits.")
     content_bits: int
     values: str = Field(description="Real-valued query for /v1/search.")
+    model: str = Field(description=_MADE_TEXT)
     took_ms: Took
 
 
@@ -285,8 +297,8 @@ def body_of(parameters: type[BaseModel]) -> dict[str, Any]:
 
 
 _FROM_CODE: dict[type[BaseModel], tuple[str, ...]] = {
-    SearchParameters: ("id", "code", "content", "values"),
-    ItemParameters: ("code", "content"),
+    SearchParameters: ("id", "code", "content", "values", "model"),
+    ItemParameters: ("code", "content", "model"),
     NoParameters: (),
 }
 

@@ -24,6 +24,7 @@ async function request(path, options = {}) {
   const detail = answer.error || { message: `The service answered ${response.status}.`, hint: "" };
   const error = new Error([detail.message, detail.hint].filter(Boolean).join(" "));
   error.status = response.status;
+  error.code = detail.code;
   throw error;
 }
 

@@ -56,8 +56,13 @@ function send(signal) {
     const k = Math.min(given.k + 1, state.stats.limits.max_k); // one more: the item finds itself
     return api.search({ ...given, id: state.id, k }, signal);
   }
-  if (state.upload.query) return api.search({ ...given, ...state.upload.query }, signal);
-  return sendImage(state.upload, given, signal);
+  const { upload } = state;
+  if (!upload.query) return sendImage(upload, given, signal);
+  return api.search({ ...given, ...upload.query }, signal).catch((error) => {
+    if (error.code !== "model_changed") throw error;
+    upload.query = null; // the index was upgraded
+    return sendImage(upload, given, signal);
+  });
 }
 
 async function sendImage(upload, given, signal) {

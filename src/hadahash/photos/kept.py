@@ -1,0 +1,93 @@
+"""What is kept of the revision before an upgrade, for a rollback.
+
+Its manifest is previous.json. The folder `previous` has its catalog, under the number of its
+generation, and dropped.json, the items that the upgrade had to leave out.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import StorageError
+from ..files import read_json, write_json
+from ..index import Index, revisions
+from ..index.revisions import NEXT, PREVIOUS
+from .catalog import Catalog
+
+if TYPE_CHECKING:
+    from .staging import Staging
+
+KEPT = "previous"  # folder in the folder of the index
+_DROPPED = "dropped.json"
+
+
+def _kept(folder: Path) -> Path:
+    """Folder of what belongs to the previous revision, beside its manifest."""
+    return folder / KEPT / f"{revisions.generation(folder, PREVIOUS):06d}"
+
+
+def kept_catalog(folder: Path) -> Catalog:
+    """Return the catalog of the previous revision."""
+    return Catalog(_kept(folder)) if _kept(folder).is_dir() else Catalog(folder)
+
+
+def dropped(folder: Path) -> list[Any]:
+    """Return the ids of the items of the previous revision that the upgrade left out."""
+    path = _kept(folder) / _DROPPED
+    return list(read_json(path)) if path.exists() else []
+
+
+def keep(folder: Path, live: Index, stage: Staging) -> None:
+    """Keep the catalog of the current revision, before a switch.
+
+    Args:
+        folder: The folder of the index.
+        live: The current revision.
+        stage: The next revision.
+    """
+    target = folder / KEPT / f"{revisions.opened_generation(live):06d}"
+    catalog = Catalog(folder)
+    (catalog if catalog.path.exists() else stage.catalog).copy(target)
+    write_json(target / _DROPPED, list(stage.missing))
+
+
+def clean(folder: Path) -> None:
+    """Remove what belongs to revisions before the previous one."""
+    kept = _kept(folder).name
+    for path in (folder / KEPT).iterdir():
+        if path.name != kept:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def elsewhere(folder: Path, name: str) -> list[Index]:
+    """Return the index of a revision whose codes are on a server, and of no other revision.
+
+    Args:
+        folder: The folder of the index.
+        name: `NEXT` or `PREVIOUS`.
+
+    Returns:
+        The index, or nothing.
+    """
+    if not (folder / name).exists():
+        return []
+    index = revisions.open_revision(folder, name)
+    others = [other for other in (NEXT, PREVIOUS) if other != name and (folder / other).exists()]
+    used = [Index.open(folder), *(revisions.open_revision(folder, other) for other in others)]
+    return [] if index.location in (None, *(each.location for each in used)) else [index]
+
+
+def discard(folder: Path, name: str) -> None:
+    """Remove a revision, with its collection if it is on a server.
+
+    Args:
+        folder: The folder of the index.
+        name: `NEXT` or `PREVIOUS`.
+    """
+    for index in elsewhere(folder, name):
+        with suppress(StorageError):  # the server is gone
+            index.drop()
+    revisions.discard(folder, name)
