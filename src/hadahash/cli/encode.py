@@ -103,8 +103,8 @@ def encode(
         source = open_embeddings(embeddings, array=array, ids=ids)
         model = _model(run, source, out, method, bits=bits, seed=seed, device=device)
     else:
-        source = _images(cast(str, images), exclude)
         model = HashModel.load(cast(Path, run), device=device)
+        source = _images(cast(str, images), exclude)
     with output.progress("encoding", len(shard_rows(len(source.images), part))) as advance:
         codes = model.encode_to_file(
             source, out, shard=part, batch_size=batch_size, progress=advance
