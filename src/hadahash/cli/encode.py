@@ -103,6 +103,7 @@ def encode(
         source = open_embeddings(embeddings, array=array, ids=ids)
         model = _model(run, source, out, method, bits=bits, seed=seed, device=device)
     else:
+        _check_exclude(cast(str, images), exclude)
         model = HashModel.load(cast(Path, run), device=device)
         source = _images(cast(str, images), exclude)
     with output.progress("encoding", len(shard_rows(len(source.images), part))) as advance:
@@ -140,8 +141,17 @@ def _on_ray(
 
     if engine != "ray":
         raise unknown("engine of encode", engine, ("ray",))
+    _check_exclude(images, exclude)
     source = None if goes_to_index(out) else _images(images, exclude)
     encode_job(Job(run, images, out, exclude or [], plan), source)
+
+
+def _check_exclude(given: str, exclude: list[str] | None) -> None:
+    """Refuse patterns for what is not a folder, before anything is loaded."""
+    from ..data.remote import is_stored
+
+    possible = not exclude or is_stored(given) or Path(given).is_dir()
+    require(possible, f"--exclude applies to a folder of images, got {given}.")
 
 
 def _images(given: str, exclude: list[str] | None) -> ImageSource:
@@ -154,7 +164,6 @@ def _images(given: str, exclude: list[str] | None) -> ImageSource:
         return as_images(given)
     if is_stored(given):
         return open_stored(given, exclude=exclude)
-    require(Path(given).is_dir(), f"--exclude applies to a folder of images, got {given}.")
     return read_images(given, exclude=exclude)
 
 
