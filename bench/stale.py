@@ -21,6 +21,7 @@ MEASURED = {
     "label_free": ("methods/lsh.py", "pretrained", *_EMBEDDINGS),
     "milvus": ("index", *_CODES),
     "ranking": ("queries.py", "ranking", *_CODES),
+    "scale": ("data", "index", "photos", *_CODES),
     "search": ("index", *_CODES),
     "serve": ("data", "encoding.py", "index", "model.py", "networks", "photos", "serve", *_CODES),
     "serve_million": ("index", "serve", *_CODES),
