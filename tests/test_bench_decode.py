@@ -26,7 +26,7 @@ def test_decoding_is_measured_in_full_and_reduced(toy_folder, tmp_path, monkeypa
     options = [text for name, value in sizes.items() for text in (f"--{name}", str(value))]
     bench.main(["--photos", str(photos), "--model", str(run), "--out", str(out), *options])
     result = json.loads(out.read_text())
-    assert result["at_least"] == 704 and len(result["cases"]) == 5
+    assert result["at_least"] == 512 and len(result["cases"]) == 5
     first = result["cases"][0]
     assert first["photos"] == 2 and set(first["ratios"]) == {"full / reduced"}
     assert first["times_the_side"]["reduced"][0] >= 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -122,9 +123,10 @@ def test_one_process_and_ray_give_the_same_codes(
 ) -> None:
     (toy_folder / "red" / "bad.png").write_bytes(b"no image")
     model, source = HashModel.load(saved, device="cpu"), as_images(toy_folder)
-    options = RayOptions(workers=1, device="cpu")
+    options, handler = RayOptions(workers=1, device="cpu"), signal.getsignal(signal.SIGTERM)
     paths = encode_on_ray(model, source, tmp_path / "parts", options=options, suffix=".parquet")
     assert not ray.is_initialized()
+    assert signal.getsignal(signal.SIGTERM) is handler
     found = _joined(paths)
     _same(found, model.encode(source))
     assert [row.path for row in found.skipped] == ["red/bad.png"]

@@ -12,7 +12,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -214,6 +216,7 @@ class _cluster:  # noqa: N801 (a context)
     def __init__(self, options: RayOptions) -> None:
         self._ray, self._options = _ray(), options
         self._own = not self._ray.is_initialized()
+        self._terminate = signal.getsignal(signal.SIGTERM)  # Ray installs a handler of its own
 
     def __enter__(self) -> None:
         if self._own:
@@ -241,6 +244,8 @@ class _cluster:  # noqa: N801 (a context)
     def __exit__(self, *error: object) -> None:
         if self._own:
             self._ray.shutdown()
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, self._terminate)
 
 
 def _ray() -> Any:

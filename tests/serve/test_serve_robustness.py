@@ -423,7 +423,7 @@ def test_health_and_metrics_answer_while_the_index_blocks(collection_copy):
 
         with ThreadPoolExecutor(len(requests)) as pool:
             waiting = [pool.submit(send, request) for request in requests]
-            wait_for(lambda: blocked.calls >= 4)
+            wait_for(lambda: blocked.calls >= 3)  # both searches share a thread
             for path in ("/healthz", "/readyz", "/metrics", "/v1/stats", "/v1/map", "/"):
                 assert httpx.get(address + path, timeout=5).status_code == 200, path
             assert not any(each.done() for each in waiting)
