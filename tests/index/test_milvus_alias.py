@@ -56,6 +56,7 @@ def test_an_alias_is_created_switched_and_switched_back(two, make):
     assert len(through("switched", make)) == 10
 
 
+@pytest.mark.torture
 def test_an_open_index_stays_until_it_is_refreshed(two, make, tmp_path):
     old, _ = two("open")
     switch_alias(old.server, "open", "open_v1")
@@ -94,6 +95,7 @@ def test_what_is_not_possible_is_refused_in_one_line(two, make):
     assert len(new) == 20
 
 
+@pytest.mark.torture
 def test_searches_during_switches_see_one_of_the_two(two, make):
     old, _ = two("live")
     switch_alias(old.server, "live", "live_v1")

@@ -55,7 +55,13 @@ class SessionIndex(MilvusIndex):
         return super()._create(bits, codewords, consistency="Session", **options)
 
 
-@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(check, id=name, marks=pytest.mark.torture if check in RANKED else ())
+        for name, check in CHECKS.items()
+    ],
+)
 def test_contract(real, check):
     check(SessionIndex if check in RANKED else MilvusIndex)  # ranked searches read a lot
 
@@ -86,7 +92,9 @@ def flushed(index, lists=None):
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("index_type", ["BIN_FLAT", "BIN_IVF_FLAT"])
+@pytest.mark.parametrize(
+    "index_type", [pytest.param("BIN_FLAT", marks=pytest.mark.torture), "BIN_IVF_FLAT"]
+)
 def test_an_index_that_the_server_has_built(real, make, rng, index_type):
     codes, queries, lists = make(3000, 64, flips=0.3), make(4, 64, flips=0.3), 16
     index = Index.build(codes, engine="milvus", index_type=index_type, lists=lists)
@@ -106,6 +114,7 @@ def test_an_index_that_the_server_has_built(real, make, rng, index_type):
     assert np.array_equal(one.ids, other.ids) and len(index) == 1500
 
 
+@pytest.mark.torture
 def test_the_lists_of_an_existing_collection_are_searched(real, make):
     """Opened with other settings, a search is nevertheless exact."""
     options = {"engine": "milvus", "collection": "inverted"}
@@ -257,6 +266,7 @@ def test_a_collection_of_version_0_1(real, make):
     assert as_lists(index.search(codes[:3], 9)) == brute.search(codes[:3], 9)
 
 
+@pytest.mark.torture
 def test_a_collection_without_an_index(real, make):
     """A writer was killed before it had created the index."""
     index = Index.build(make(5), engine="milvus", collection="halfway")
@@ -266,6 +276,7 @@ def test_a_collection_without_an_index(real, make):
     assert len(again) == 10 and again.search(make(1), 10).exact
 
 
+@pytest.mark.torture
 def test_a_collection_that_was_dropped_by_another(real, make):
     index = Index.build(make(5), engine="milvus", collection="dropped")
     Index.build(make(0), engine="milvus", collection="dropped").drop()
@@ -278,6 +289,7 @@ def test_a_collection_that_was_dropped_by_another(real, make):
     assert len(index) == 2
 
 
+@pytest.mark.torture
 def test_an_empty_collection_for_ids_of_another_type(real, make):
     index = Index.build(make(2), engine="milvus", collection="emptied")
     index.remove([0, 1])
@@ -293,6 +305,7 @@ def test_an_empty_collection_for_ids_of_another_type(real, make):
 # ---- prefixes, two-part codes and rankings -------------------------------------------------------
 
 
+@pytest.mark.torture
 def test_prefixes_of_two_part_codes_in_every_order(real, rng):
     """Shorter codes, whose bits do not fill a byte, and their ranking; class and photo order."""
     ranking = Ranking(np.random.default_rng(2).choice([-1, 1], (6, 64)), class_weight=3)

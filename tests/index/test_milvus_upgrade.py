@@ -97,6 +97,7 @@ def real(milvus_server, monkeypatch):
     return milvus_server
 
 
+@pytest.mark.torture
 def test_the_alias_follows(real, build, saved, better):
     """The folder names collections; the alias, for other programs, is switched and back."""
     index = build(collection="first")

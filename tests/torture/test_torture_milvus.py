@@ -113,6 +113,7 @@ def run_until_killed(server, clients, seconds):
     assert not any(thread.is_alive() for thread in threads), "a call hangs"
 
 
+@pytest.mark.torture
 def test_killed_in_the_middle_of_inserts_deletes_and_searches(own, trials):
     tried = trials(
         "Milvus", "kill -9 of the server during inserts, deletes and searches, 2 writers"
