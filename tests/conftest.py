@@ -91,7 +91,10 @@ def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusPr
     if reason:
         pytest.skip(reason)
     server = MilvusProcess(tmp_path_factory.mktemp("milvus-server"))
-    server.start()
+    try:
+        server.start()
+    except RuntimeError as error:
+        pytest.skip(str(error))
     yield server
     server.kill()
     shutil.rmtree(server.folder, ignore_errors=True)  # 500 MB
