@@ -5,7 +5,7 @@
     previous.json    the one before the last upgrade
 
 Each is a manifest, and their data files share the folder. `switch` makes the next revision the
-current one by replacing index.json, atomically: whoever opens the index gets the old or the new
+current one by replacing index.json, atomically: a process that opens it gets the old or the new
 revision, with the name of the model that made its codes.
 """
 
