@@ -79,6 +79,10 @@ class SecurityMiddleware:
 
     def _refusal(self, scope: Scope) -> Problem | None:
         headers = Headers(scope=scope)
+        if scope["http_version"] not in ("1.0", "1.1"):
+            # What follows is not HTTP/1.1 either, and must not be read as another request.
+            reason, hint = "HTTP version not supported.", "Use HTTP/1.1."
+            return Problem(505, "wrong_version", reason, hint, {"Connection": "close"})
         if self._settings.read_token is None and not is_loopback(_host_name(headers)):
             hint = "Use http://127.0.0.1 or http://localhost."
             return Problem(421, "wrong_host", "Host header not allowed.", hint)
