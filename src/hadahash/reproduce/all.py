@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import HadaHashError, unknown
+from . import seed_tables
 from .cells import RunContext, run_recipes
 from .claims import write_claims
 from .collected import Collected
@@ -96,8 +97,9 @@ def _write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Pat
     for recipe in known:
         written += write_tables(recipe, results, docs / "tables")
     records = Collected(results / "factorial").records()
-    seeds = Collected(results / "seeds").records()
+    seeds = seed_tables.load(results)
     written += write_leaderboard(known, records, results, docs, seeds)
+    written += seed_tables.write_seeds(seeds, docs) if seeds else []
     tried = Collected(results / "tuning").records()
     if tried:
         grids = read_tuning()
