@@ -71,7 +71,7 @@ def run_all(
             )
         except HadaHashError as error:
             failure = error
-    written = _write_documents(list(known.values()), context.results, docs)
+    written = write_documents(list(known.values()), context.results, docs)
     for name in names:
         if name in FIGURES:
             written += draw_figure(
@@ -90,7 +90,17 @@ def run_all(
     return written
 
 
-def _write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Path]:
+def write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Path]:
+    """Write results.md, the tables and the leaderboard from existing results.
+
+    Args:
+        known: All recipes.
+        results: Folder of the results.
+        docs: Folder of the documents. `results-notes.md` there is inserted.
+
+    Returns:
+        The files that were written.
+    """
     page = docs / "results.md"
     write_page(page, known, results, docs / "results-notes.md")
     written = [page]
