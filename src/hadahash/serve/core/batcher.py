@@ -38,11 +38,15 @@ class Batcher(Generic[Job, Result]):
 
     async def submit(self, job: Job) -> Result:
         """Return the result of one job, once its batch is done."""
+        return await self.enqueue(job)
+
+    def enqueue(self, job: Job) -> asyncio.Future[Result]:
+        """Return a future for the result of one job. Call it in the event loop."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((job, future))
         if self._running is None:
             self._running = asyncio.create_task(self._run())
-        return await future
+        return future
 
     def close(self) -> None:
         """Cancel the jobs that have not started."""

@@ -37,7 +37,7 @@ from .query import (
 )
 from .search import IdJob, Options, Result, SearchJob, run_searches
 from .shared import Shared
-from .timing import StageTimer, within
+from .timing import StageTimer, settled, within
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -265,10 +265,11 @@ class Service:
         result = await self._run(collection, query.id, resolved, options)
         if not result.neighbors and query.labels:
             await self._in_thread(collection.require_labels, query.labels)
-        shown = await self._in_thread(_with_images, collection, result.neighbors)
         timer.stage("search")
         real = result.item is None and query.code is None
-        return Found(result.item, result.query, real, rank, weight, shown, collection.model.id)
+        return Found(
+            result.item, result.query, real, rank, weight, result.neighbors, collection.model.id
+        )
 
     async def _run(
         self, collection: Collection, given: Id | None, query: Queries | None, options: Options
@@ -279,7 +280,7 @@ class Service:
             job = IdJob(collection, "" if given is None else given, options)
         else:
             job = SearchJob(collection, query, *options)
-        return await within(self._searcher.submit(job), self.settings.index_seconds)
+        return await settled(self._searcher.enqueue(job), self.settings.index_seconds)
 
     async def add(
         self,
@@ -393,7 +394,3 @@ def _check_takes(image: bytes | None, collection: Collection) -> None:
     if image is not None and "embeddings" in collection.index.meta:
         hint = "Search with `vector`, or add items with `code`."
         raise invalid("This index has embeddings, and its model takes no images.", hint)
-
-
-def _with_images(collection: Collection, neighbors: list[Neighbor]) -> list[tuple[Neighbor, bool]]:
-    return [(each, collection.has_image(each)) for each in neighbors]

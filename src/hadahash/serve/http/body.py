@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import anyio
 from fastapi import Request
 from pydantic import BaseModel
 from python_multipart.multipart import parse_options_header
@@ -78,7 +79,10 @@ async def parse_request(request: Request, model: type[P], service: Service) -> P
 
 def _content_type(request: Request) -> tuple[str, str]:
     """Media type and charset of a request, as the form parser reads them."""
-    media_type, options = parse_options_header(request.headers.get("content-type", ""))
+    text = request.headers.get("content-type", "")
+    if text == "application/json":  # needs no parser
+        return text, "utf-8"
+    media_type, options = parse_options_header(text)
     charset = options.get(b"charset", b"utf-8")
     return media_type.decode("latin-1"), charset.decode("latin-1").lower()
 
@@ -157,10 +161,11 @@ async def _limited(request: Request, limit: int, seconds: float) -> AsyncGenerat
     parts = request.stream()
     while True:
         try:
-            part = await asyncio.wait_for(anext(parts), deadline - loop.time())
+            with anyio.fail_after(deadline - loop.time()):
+                part = await anext(parts)
         except StopAsyncIteration:
             return
-        except asyncio.TimeoutError:
+        except TimeoutError:
             message = f"The request took more than {seconds:g} s to arrive."
             raise Problem(408, "too_slow", message, "Send a smaller image.") from None
         except ClientDisconnect:
