@@ -175,9 +175,7 @@ def stored_query(collection: Collection, given: Id | None) -> tuple[Item, Querie
     raise unknown_id()
 
 
-def stored_queries(
-    collection: Collection, given: Sequence[Id]
-) -> dict[Id, tuple[Item, Queries]]:
+def stored_queries(collection: Collection, given: Sequence[Id]) -> dict[Id, tuple[Item, Queries]]:
     """Return several items and their codes as queries, looked up together.
 
     Args:
