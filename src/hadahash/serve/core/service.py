@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from ...codes import Codes
@@ -80,6 +81,7 @@ class Service:
         self.problem: str | None = None  # shown by /readyz; without paths
         self.started = time.monotonic()
         self._reported = ""
+        self._starting: asyncio.Task[None] | None = None
         self._create_limits()
         self._create_workers()
 
@@ -132,8 +134,11 @@ class Service:
             HadaHashError: If the service cannot start.
         """
         try:
-            await self.handle.reload()
-            await asyncio.gather(self._uploaded.start(), self._stored.start())
+            started = await asyncio.gather(
+                self.handle.reload(), self._uploaded.start(1), return_exceptions=True
+            )
+            for error in filter(None, (_error_of(each) for each in started)):
+                raise error
         except HadaHashError:
             self.problem = f"{_START_FAILED}. {_SEE_LOG}"  # the caller reports the error
             raise
@@ -144,6 +149,12 @@ class Service:
             raise HadaHashError(f"{_START_FAILED}: {error or repr(error)}") from error
         self.overview.invalidate()
         self.ready = True
+        self._starting = asyncio.create_task(self._start_decoders())
+
+    async def _start_decoders(self) -> None:
+        """Start the decoders that the first request does not need."""
+        with suppress(Problem):  # it is logged, and raised again for what needs them
+            await asyncio.gather(self._uploaded.start(), self._stored.start())
 
     async def watch(self) -> None:
         """Open the index again whenever another program changed it. Errors are logged."""
@@ -180,6 +191,9 @@ class Service:
 
     async def close(self) -> None:
         """End all processes and threads."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
         await asyncio.gather(self._uploaded.close(), self._stored.close())
         for part in (self._encoder, self._searcher, self.handle, self.overview, self.media):
             part.close()
@@ -387,6 +401,10 @@ class Service:
             raise invalid(f"radius must be <= {bits} (bits), got {query.radius}.", hint)
         if len(query.labels) > settings.max_labels:
             raise invalid(f"At most {settings.max_labels} labels are allowed.", "Use fewer labels.")
+
+
+def _error_of(result: object) -> BaseException | None:
+    return result if isinstance(result, BaseException) else None
 
 
 def _check_takes(image: bytes | None, collection: Collection) -> None:

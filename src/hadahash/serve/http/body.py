@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import anyio
 from fastapi import Request
 from pydantic import BaseModel
 from python_multipart.multipart import parse_options_header
@@ -161,11 +161,10 @@ async def _limited(request: Request, limit: int, seconds: float) -> AsyncGenerat
     parts = request.stream()
     while True:
         try:
-            with anyio.fail_after(deadline - loop.time()):
-                part = await anext(parts)
+            part = await _next_part(parts, deadline - loop.time())
         except StopAsyncIteration:
             return
-        except TimeoutError:
+        except asyncio.TimeoutError:
             message = f"The request took more than {seconds:g} s to arrive."
             raise Problem(408, "too_slow", message, "Send a smaller image.") from None
         except ClientDisconnect:
@@ -175,6 +174,13 @@ async def _limited(request: Request, limit: int, seconds: float) -> AsyncGenerat
         if received > limit:
             raise _too_large(limit)
         yield part
+
+
+async def _next_part(parts: AsyncGenerator[bytes, None], seconds: float) -> bytes:
+    if sys.version_info < (3, 11):
+        return await asyncio.wait_for(anext(parts), seconds)
+    async with asyncio.timeout(seconds):  # without a task of its own
+        return await anext(parts)
 
 
 def _too_large(limit: int) -> Problem:
