@@ -238,7 +238,7 @@ def load_test(
 
     def client(number: int) -> None:
         rng, connection = random.Random(number), connect(port)
-        while (sent := time.perf_counter()) < begin + seconds:
+        while (sent := time.perf_counter()) < begin + seconds or not rows[number]:
             status = send(connection, "POST", "/v1/search", *body(rng))
             sent_requests[number] += 1
             if sent >= begin:

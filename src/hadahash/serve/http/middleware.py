@@ -83,7 +83,7 @@ class SecurityMiddleware:
 
     def _refusal(self, scope: Scope) -> Problem | None:
         headers = Headers(scope=scope)
-        if scope["http_version"] not in ("1.0", "1.1"):
+        if scope.get("http_version", "1.1") not in ("1.0", "1.1"):
             # What follows is not HTTP/1.1 either, and must not be read as another request.
             reason, hint = "HTTP version not supported.", "Use HTTP/1.1."
             return Problem(505, "wrong_version", reason, hint, {"Connection": "close"})
