@@ -32,7 +32,8 @@ from .networks.hash_network import HashNetwork
 from .preparing import backbone_of, prepare
 from .settings import require
 from .training import Checkpoint, Log, TrainingResult, TrainingSet, current_processes, train
-from .training.loop import effective_precision
+from .training.distributed import tell_limits
+from .training.step import effective_precision
 
 LOG = "log.jsonl"
 
@@ -98,6 +99,7 @@ def fit_model(
     info(_describe(data))
     config = limit_content_bits(config, backbone.features, info)
     fixed = isinstance(network.method, ShallowMethod) or config_train.fixed_backbone
+    tell_limits(processes, network.backbone, info, fixed=fixed)
     original = copy.deepcopy(network.backbone) if config.content_bits and not fixed else None
     begun, shown = time.perf_counter(), progress and processes.rank == 0
     with reading_bar(len(data), shown=shown and fixed) as advance:
