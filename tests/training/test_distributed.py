@@ -16,10 +16,11 @@ import torch
 from toys import make_toy, one_line, tiny_config, tiny_hasher, write_folder
 
 from hadahash import Hasher, fitting
+from hadahash.config import TrainConfig
 from hadahash.errors import UsageError
 from hadahash.networks import build_backbone
 from hadahash.runs import DataSpec, train_run, training
-from hadahash.training import distributed
+from hadahash.training import distributed, step
 from hadahash.training.distributed import (
     DistributedProcesses,
     SingleProcess,
@@ -186,13 +187,24 @@ def test_norms_of_one_process_or_of_a_cpu_stay(monkeypatch):
             assert not any(isinstance(each, torch.nn.SyncBatchNorm) for each in net.modules())
 
 
-def test_what_several_processes_do_not_do_is_said():
-    net, said = build_backbone("test_efficientnet", weights="none"), []
+def test_what_several_processes_do_not_do_is_said(monkeypatch):
+    net, two = build_backbone("test_efficientnet", weights="none"), member(0, 2)
+    fixed, whole = TrainConfig(frozen=True), TrainConfig(compile=True)
+    assert distributed.limits_of(SingleProcess(), net, whole) == []
+    assert "not faster" in one_line(*distributed.limits_of(two, net, fixed))
+    assert "SyncBatchNorm needs a GPU" in one_line(*distributed.limits_of(two, net, whole))
+    monkeypatch.setattr(distributed, "_on_gpu", lambda module: True)
+    assert "compile is ignored" in one_line(*distributed.limits_of(two, net, whole))
+    assert distributed.limits_of(two, net, TrainConfig()) == []
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_only_a_single_process_on_a_gpu_compiles_and_records(device):
+    where, config = torch.device(device), TrainConfig(compile=True)
     for processes in (SingleProcess(), member(0, 2)):
-        for fixed in (True, False):
-            distributed.tell_limits(processes, net, said.append, fixed=fixed)
-    assert len(said) == 2 and "not faster" in one_line(said[0])
-    assert "SyncBatchNorm needs a GPU" in one_line(said[1])
+        expected = device == "cuda" and processes.count == 1
+        assert step.optimizes(where, processes) == step.compiles(config, where, processes)
+        assert step.optimizes(where, processes) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ of a single process up to the order of additions (about 1e-7). Two things can di
   process normalizes its part by its own statistics, and those of rank 0 are saved.
 - Dropout draws its own numbers in each process. Augmentation depends on the seed alone.
 
-With several processes the step is not recorded as a CUDA graph. With a fixed backbone there is
-nothing to divide: every process trains the same head on the same features.
+With several processes the backbone is not compiled and the step is not recorded as a CUDA graph.
+With a fixed backbone there is nothing to divide: every process trains the same head on the same
+features.
 
 Only rank 0 writes: log, checkpoints, model. Every process reads all training images, so the memory
 for them is needed once per process.
@@ -33,6 +34,7 @@ from ..errors import ProcessLostError, UsageError
 from ..settings import require
 
 if TYPE_CHECKING:
+    from ..config import TrainConfig
     from .checkpoint import TrainingState
 
 Losses = Callable[..., dict[str, Tensor]]
@@ -153,7 +155,7 @@ class DistributedProcesses:
 
     def barrier(self) -> None:
         """Wait for all processes."""
-        with noticing_lost_processes():
+        with noticing_lost_processes("Its message says why."):
             self.any(False)
 
     def broadcast(self, state: TrainingState) -> None:
@@ -219,16 +221,22 @@ def synchronized_norms(backbone: nn.Module, processes: ProcessGroup) -> Iterator
     Yields:
         Nothing.
     """
-    from timm.layers import norm_act  # its conversion keeps the activation of timm's layers
-
     found = list(_norms(backbone)) if processes.count > 1 and _on_gpu(backbone) else []
     for parent, name, norm in found:
-        setattr(parent, name, norm_act.convert_sync_batchnorm(norm))  # type: ignore[no-untyped-call]
+        setattr(parent, name, _synchronized(norm))
     try:
         yield
     finally:
         for parent, name, norm in found:
             setattr(parent, name, norm)
+
+
+def _synchronized(norm: nn.Module) -> nn.Module:
+    from timm.layers import norm_act
+
+    # PyTorch's own conversion would drop the activation of timm's layers.
+    convert: Callable[[nn.Module], nn.Module] = norm_act.convert_sync_batchnorm
+    return convert(norm)
 
 
 def _norms(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
@@ -242,29 +250,38 @@ def _on_gpu(module: nn.Module) -> bool:
     return any(parameter.is_cuda for parameter in module.parameters())
 
 
-def tell_limits(
-    processes: ProcessGroup, backbone: nn.Module, info: Callable[[str], object], *, fixed: bool
-) -> None:
-    """State what several processes do not do here.
+def limits_of(processes: ProcessGroup, backbone: nn.Module, config: TrainConfig) -> list[str]:
+    """State what several processes do not do.
 
     Args:
         processes: The processes that train together.
         backbone: The backbone, on its device.
-        info: Receives at most one line.
-        fixed: Whether the backbone is not trained.
+        config: Settings of the loop.
+
+    Returns:
+        Lines for the user; none for a single process.
     """
-    if processes.count > 1 and fixed:
-        info(f"The backbone is fixed: {processes.count} processes are not faster than one.")
-    elif processes.count > 1 and not _on_gpu(backbone) and any(True for _ in _norms(backbone)):
-        info(
+    count, on_gpu, lines = processes.count, _on_gpu(backbone), []
+    if count == 1:
+        return []
+    if config.fixed_backbone:
+        return [f"The backbone is fixed: {count} processes are not faster than one."]
+    if not on_gpu and any(True for _ in _norms(backbone)):
+        lines.append(
             "BatchNorm uses the statistics of each process's part of the batch: "
             "PyTorch's SyncBatchNorm needs a GPU."
         )
+    if on_gpu and config.compile:
+        lines.append("compile is ignored: only a single process compiles the backbone.")
+    return lines
 
 
 @contextmanager
-def noticing_lost_processes() -> Iterator[None]:
+def noticing_lost_processes(remedy: str) -> Iterator[None]:
     """Raise `ProcessLostError` where communication fails because another process ended.
+
+    Args:
+        remedy: The end of the message: what to do.
 
     Yields:
         Nothing.
@@ -278,8 +295,7 @@ def noticing_lost_processes() -> Iterator[None]:
         if not _is_lost(error):
             raise
         raise ProcessLostError(
-            "Another training process ended or cannot be reached, so this one ends too. "
-            "Run the same torchrun command again with --resume to continue."
+            f"Another training process ended or cannot be reached, so this one ends too. {remedy}"
         ) from error
 
 
@@ -314,7 +330,7 @@ def _initialize() -> None:
         torch.cuda.set_device(local % gpus)
     one_gpu_each = _variable("LOCAL_WORLD_SIZE", 1, at_least=1) <= gpus  # NCCL needs it
     try:
-        with noticing_lost_processes():
+        with noticing_lost_processes(_USE_TORCHRUN):
             distributed.init_process_group("cpu:gloo,cuda:nccl" if one_gpu_each else "gloo")
     except ValueError as error:  # MASTER_ADDR or MASTER_PORT is missing
         reason = " ".join(str(error).split()).removesuffix(".")

@@ -41,6 +41,8 @@ from .sampling import draw_order
 from .step import StepInputs, compiles, effective_precision, make_step
 from .targets import BatchTargets
 
+_RESUME = "Run the same torchrun command again with --resume to continue."
+
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
@@ -148,7 +150,7 @@ def train(
     """
     plan = BatchPlan(data, config, augmentation, preprocess.crop, seed)
     run = _Run(network, data, config, plan, log, processes or SingleProcess())
-    with noticing_lost_processes():
+    with noticing_lost_processes(_RESUME):
         started = run.begin(checkpoint)
         hold = checkpoint is not None or run.processes.count > 1
         interrupt = Interrupt(run.processes, hold=hold)
@@ -310,7 +312,8 @@ class _Run:
             images_per_second=images / (now - self._running),
             precision=effective_precision(self.config, self.network.device),
             batch_size=self.plan.batch_size,
-            compiled=compiles(self.config, self.network.device) and not self.data.frozen,
+            compiled=compiles(self.config, self.network.device, self.processes)
+            and not self.data.frozen,
         )
 
 

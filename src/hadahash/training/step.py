@@ -10,6 +10,7 @@ from torch import Tensor
 from ..config import TrainConfig
 from ..data.augment import augment, mix_targets, own_share
 from ..methods import Batch, DeepMethod
+from ..networks.compiling import compile_cached
 from ..networks.hash_network import HashNetwork
 from .distributed import Losses, ProcessGroup
 from .graph import Step, record
@@ -24,9 +25,18 @@ def effective_precision(config: TrainConfig, device: torch.device) -> str:
     return "bf16" if device.type == "cuda" else "fp32"
 
 
-def compiles(config: TrainConfig, device: torch.device) -> bool:
-    """Whether a backbone that is trained on this device is compiled."""
-    return config.compile and not config.deterministic and device.type == "cuda"
+def optimizes(device: torch.device, processes: ProcessGroup) -> bool:
+    """Whether a step may be compiled and recorded as a CUDA graph: on a GPU, by one process.
+
+    Neither has been tried together with `DistributedDataParallel` and SyncBatchNorm, whose
+    communication a graph would have to contain.
+    """
+    return device.type == "cuda" and processes.count == 1
+
+
+def compiles(config: TrainConfig, device: torch.device, processes: ProcessGroup) -> bool:
+    """Whether a backbone that is trained is compiled."""
+    return config.compile and not config.deterministic and optimizes(device, processes)
 
 
 def make_step(
@@ -58,7 +68,7 @@ def make_step(
         torch.stack(list(parts.values())).sum().backward()  # type: ignore[no-untyped-call]
         return parts
 
-    if network.device.type == "cuda" and processes.count == 1:
+    if optimizes(network.device, processes):
         return record(step, network, *example)
 
     def plain(*tensors: Tensor) -> dict[str, Tensor]:
@@ -75,8 +85,8 @@ def _losses(
     device = network.device
     half = effective_precision(config, device) == "bf16"
     method = cast(DeepMethod, network.method)
-    compiled = compiles(config, device)
-    backbone = torch.compile(network.backbone, dynamic=False) if compiled else network.backbone
+    compiled = not frozen and compiles(config, device, processes)
+    backbone = compile_cached(network.backbone) if compiled else network.backbone
 
     def losses(inputs: Tensor, targets: Tensor, rows: Tensor, table: Tensor) -> dict[str, Tensor]:
         if frozen:
