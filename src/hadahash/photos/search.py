@@ -28,6 +28,7 @@ class SearchHit(NamedTuple):
         path: Its file, if the index has its path.
         score: The greater, the more similar; None if photos are ordered by distance.
         content_distance: Number of content bits that differ; None without content bits.
+        similarity: 0 to 1, in the order of the results; see `hadahash.index.Neighbor`.
     """
 
     id: Id
@@ -36,6 +37,7 @@ class SearchHit(NamedTuple):
     path: str | None
     score: float | None = None
     content_distance: int | None = None
+    similarity: float = 0.0
 
 
 def available_ranks(index: Index, *, content: bool = True) -> list[Rank]:
@@ -246,7 +248,13 @@ def check_labels(
 
 def _hit(found: Neighbor) -> SearchHit:
     return SearchHit(
-        found.id, found.distance, found.labels, found.path, found.score, found.content_distance
+        found.id,
+        found.distance,
+        found.labels,
+        found.path,
+        found.score,
+        found.content_distance,
+        found.similarity,
     )
 
 
