@@ -17,7 +17,14 @@ from ...errors import UsageError
 from ...index import Index, Item, Neighbor
 from ...index.items import id_array
 from ...index.local import LocalIndex
-from ...photos import check_labels, check_model, image_folders, load_model_of, unknown_run
+from ...photos import (
+    StoredLooks,
+    check_labels,
+    check_model,
+    image_folders,
+    load_model_of,
+    unknown_run,
+)
 from ..problem import unknown_label
 from . import names
 from .names import Id
@@ -82,10 +89,14 @@ class Collection:
         index: The index.
         model: The model that encodes queries.
         roots: Folders of the images.
+        folder: Folder of the index, whose catalog has what the photos look like.
     """
 
-    def __init__(self, index: Index, model: HashModel, roots: Sequence[Path]) -> None:
+    def __init__(
+        self, index: Index, model: HashModel, roots: Sequence[Path], folder: Path | None = None
+    ) -> None:
         self.index, self.model = index, model
+        self._looks = None if folder is None else StoredLooks(folder)
         self._roots = [folder.resolve() for folder in roots]
         self._folders = [str(root) for root in self._roots]
         self._inside: dict[str, tuple[float, bool]] = {}  # by folder: until when it holds
@@ -119,7 +130,7 @@ class Collection:
             run = config.run if model is None else _run_after_upgrade(index, config)
             model = load_model_of(index, config.index, run, device=device)
             model.encode(_example(model, index.meta.get("embeddings")))  # the first call is slower
-        return Collection(index, model, config.images)
+        return Collection(index, model, config.images, config.index)
 
     @property
     def bits(self) -> int:
@@ -186,6 +197,10 @@ class Collection:
             except UsageError:  # an item was removed after it was found
                 requested = requested[self.index.has(requested)]
         return {}
+
+    def looks(self, ids: Sequence[Id]) -> dict[Id, bytes]:
+        """Return what items look like, 8 bytes by id, as far as it is known."""
+        return {} if self._looks is None else self._looks.of(ids)
 
     def image_path(self, item: Item | Neighbor) -> Path | None:
         """Return the image file of an item, if it is in one of the folders, links resolved.

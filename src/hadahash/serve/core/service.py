@@ -7,19 +7,18 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ...codes import Codes
 from ...errors import HadaHashError
-from ...index import Item, Neighbor
 from ...queries import Queries
-from ...ranking import Rank
 from ..problem import Problem, busy, invalid
 from ..settings import ServeSettings
 from .batcher import Batcher
+from .checks import check_search, check_takes
 from .collection import Collection, ServeConfig
 from .decode_pool import DecodePool
-from .encode import Encoder
+from .encode import EncodedQuery, Encoder
 from .handle import Add, IndexHandle, Remove
 from .limits import Limit
 from .media import Media
@@ -35,6 +34,7 @@ from .query import (
     parse_values,
     vector_query,
 )
+from .results import Found, show
 from .search import IdJob, Options, Result, SearchJob, run_searches
 from .shared import Shared
 from .timing import StageTimer, within
@@ -48,18 +48,6 @@ _START_FAILED = "The service cannot start"
 _SEE_LOG = "See the log of the service."
 _RELOAD_FAILED = "The index on disk cannot be opened, the previous one is served"
 _NO_RESPONSE = "The index does not respond"
-
-
-class Found(NamedTuple):
-    """The answer to a search."""
-
-    item: Item | None  # the query, if it is an item of the index
-    query: Queries
-    real: bool  # whether the query has real values, not only bits
-    rank: Rank
-    weight: float | None
-    neighbors: list[tuple[Neighbor, bool]]  # and whether it has an image
-    model: str  # id of the model that made the codes
 
 
 class Service:
@@ -206,7 +194,7 @@ class Service:
 
     async def encode(
         self, image: bytes, timer: StageTimer, client: str = ""
-    ) -> tuple[Queries, str]:
+    ) -> tuple[EncodedQuery, str]:
         """Encode an uploaded image.
 
         Args:
@@ -215,7 +203,7 @@ class Service:
             client: Who sent it; clients take turns.
 
         Returns:
-            One row, and the id of the model.
+            The query, and the id of the model.
 
         Raises:
             Problem: If the image cannot be decoded.
@@ -241,20 +229,11 @@ class Service:
             Problem: If the parameters are not valid, or the image cannot be decoded.
         """
         collection = await self.handle.fresh()
-        self._check(query, image, collection)
+        check_search(query, image, collection, self.settings)
         labels = None
         if query.labels:
             labels = await self._in_thread(collection.parse_labels, query.labels)
-        resolved: Queries | None = None
-        if image is not None:
-            resolved = await self._encoder.encode(image, collection.model, timer, client)
-        elif query.values is not None:
-            resolved = parse_values(query.values, collection)
-        elif query.vector is not None:
-            resolved = await self._in_thread(vector_query, collection, query.vector)
-        elif query.code is not None:
-            check_made(query.model, collection)
-            resolved = Queries.from_codes(parse_codes(query.code, query.content, collection))
+        resolved, looks = await self._resolve(query, image, collection, timer, client)
         if resolved is None:
             content = collection.index.content_bits > 0
         else:
@@ -265,10 +244,33 @@ class Service:
         result = await self._run(collection, query.id, resolved, options)
         if not result.neighbors and query.labels:
             await self._in_thread(collection.require_labels, query.labels)
-        shown = await self._in_thread(_with_images, collection, result.neighbors)
+        looks, hits = await self._in_thread(show, collection, result, looks)
         timer.stage("search")
         real = result.item is None and query.code is None
-        return Found(result.item, result.query, real, rank, weight, shown, collection.model.id)
+        return Found(
+            result.item, result.query, real, rank, weight, hits, looks, collection.model.id
+        )
+
+    async def _resolve(
+        self,
+        query: SearchQuery,
+        image: bytes | None,
+        collection: Collection,
+        timer: StageTimer,
+        client: str,
+    ) -> tuple[Queries | None, bytes | None]:
+        """The query, and what it looks like; None for an item of the index."""
+        if image is not None:
+            return await self._encoder.encode(image, collection.model, timer, client)
+        if query.values is not None:
+            return parse_values(query.values, collection)
+        if query.vector is not None:
+            return await self._in_thread(vector_query, collection, query.vector), None
+        if query.code is None:
+            return None, None
+        check_made(query.model, collection)
+        looks = None if query.looks is None else bytes.fromhex(query.looks)
+        return Queries.from_codes(parse_codes(query.code, query.content, collection)), looks
 
     async def _run(
         self, collection: Collection, given: Id | None, query: Queries | None, options: Options
@@ -327,9 +329,10 @@ class Service:
         client: str,
     ) -> Codes:
         """The code of a new item, by the model of this collection."""
-        _check_takes(image, collection)
+        check_takes(image, collection)
         if image is not None:
-            codes = (await self._encoder.encode(image, collection.model, timer, client)).codes()
+            encoded = await self._encoder.encode(image, collection.model, timer, client)
+            codes = encoded.query.codes()
         else:
             check_made(new.model, collection)
             codes = parse_codes(new.code or "", new.content, collection)
@@ -371,29 +374,3 @@ class Service:
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._lookups, function, *arguments)
         return await within(running, self.settings.index_seconds)
-
-    def _check(self, query: SearchQuery, image: bytes | None, collection: Collection) -> None:
-        settings, bits = self.settings, collection.bits
-        given = (query.id, query.code, query.values, query.vector, image)
-        if sum(value is not None for value in given) != 1:
-            hint = 'Send a form with an image, or JSON such as {"id": "..."}.'
-            raise invalid("Give exactly one of: an image, a code, an id, values, a vector.", hint)
-        _check_takes(image, collection)
-        if query.k > settings.max_k:
-            raise invalid(f"k must be <= {settings.max_k}, got {query.k}.", "Use a smaller k.")
-        if query.radius is not None and query.radius > bits:
-            hint = "Use a smaller radius."
-            raise invalid(f"radius must be <= {bits} (bits), got {query.radius}.", hint)
-        if len(query.labels) > settings.max_labels:
-            raise invalid(f"At most {settings.max_labels} labels are allowed.", "Use fewer labels.")
-
-
-def _check_takes(image: bytes | None, collection: Collection) -> None:
-    """Refuse an image for an index of embeddings."""
-    if image is not None and "embeddings" in collection.index.meta:
-        hint = "Search with `vector`, or add items with `code`."
-        raise invalid("This index has embeddings, and its model takes no images.", hint)
-
-
-def _with_images(collection: Collection, neighbors: list[Neighbor]) -> list[tuple[Neighbor, bool]]:
-    return [(each, collection.has_image(each)) for each in neighbors]

@@ -21,8 +21,12 @@ NewName = Annotated[
 ]
 Code = Annotated[str, StringConstraints(pattern=r"^([0-9a-fA-F]{2})+$", max_length=128)]
 Values = Annotated[
-    str, StringConstraints(pattern=r"^[0-9a-f]{12}:[0-9A-Za-z+/]+={0,2}$", max_length=32_768)
+    str,
+    StringConstraints(
+        pattern=r"^[0-9a-f]{12}:[0-9A-Za-z+/]+={0,2}(:[0-9a-f]{16})?$", max_length=32_768
+    ),
 ]
+Looks = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{16}$")]
 Model = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Rank = Literal["hamming", "class", "photo"]
 
@@ -55,6 +59,11 @@ class SearchParameters(_Parameters):
         None,
         description="Search from `values` of an earlier response: the same query, without its "
         "image.",
+    )
+    looks: Looks | None = Field(
+        None,
+        description="`looks` of the response that `code` is from, to mark the same photo; "
+        "hexadecimal digits.",
     )
     vector: list[FiniteFloat] | None = Field(
         None,
@@ -121,8 +130,22 @@ class Hit(BaseModel):
     content_distance: int | None = Field(
         description="Number of content bits that differ; null without content bits."
     )
+    looks_distance: int | None = Field(
+        description="Number of bits that differ of the 64 that tell what photos look like; null if "
+        "those of the query or of the item are not known."
+    )
     score: float | None = Field(
         description="The greater, the more similar; null if ordered by distance."
+    )
+    similarity: float = Field(
+        description="0 to 1, in the order of the hits. hamming: the fraction of class bits that "
+        "are equal. class: the probability of sharing a class. photo: kind and content together, "
+        "1 for the greatest score that an item could have."
+    )
+    same_photo: bool | None = Field(
+        description="Whether it shows the same photo, by the rule of /v1/duplicates: at most "
+        "`same_photo` of /v1/stats bits of content and looks differ, or at most 1/16 of the "
+        "content bits if the looks are not known. null if codes tell only classes apart."
     )
     code: str
     has_image: bool
@@ -140,6 +163,9 @@ class Query(BaseModel):
     content_bits: int
     values: str | None = Field(
         description="For further searches from an uploaded image; null for codes and ids."
+    )
+    looks: str | None = Field(
+        description="What the image looks like, in hexadecimal digits; null if it is not known."
     )
     model: str = Field(description=_MADE_TEXT)
 
@@ -163,6 +189,7 @@ class EncodeAnswer(BaseModel):
     content: str | None = Field(description="Content bits in hexadecimal digits.")
     content_bits: int
     values: str = Field(description="Real-valued query for /v1/search.")
+    looks: str = Field(description="What the image looks like, in hexadecimal digits.")
     model: str = Field(description=_MADE_TEXT)
     took_ms: Took
 
@@ -210,8 +237,9 @@ class Stats(BaseModel):
     rank: Rank = Field(description="Default of `rank`.")
     weight: float | None = Field(description="Default of `weight`; null without content bits.")
     same_photo: int | None = Field(
-        description="Up to this number of differing content bits (or bits, if the codes were made "
-        "without labels) two photos are called the same; null if codes tell only classes apart."
+        description="Up to this number of differing bits two photos are called the same: content "
+        "bits (or bits, if the codes were made without labels) and 64 bits of what photos look "
+        "like. null if codes tell only classes apart."
     )
     engine: str
     model: dict[str, Any]
@@ -297,7 +325,7 @@ def body_of(parameters: type[BaseModel]) -> dict[str, Any]:
 
 
 _FROM_CODE: dict[type[BaseModel], tuple[str, ...]] = {
-    SearchParameters: ("id", "code", "content", "values", "model"),
+    SearchParameters: ("id", "code", "content", "values", "looks", "model"),
     ItemParameters: ("code", "content", "model"),
     NoParameters: (),
 }
