@@ -24,7 +24,8 @@ from ..index import Dismissed, DuplicateGroup, Duplicates, Index, find_duplicate
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog
 from .looks import codes_with_looks, read_photos, unread_photos
-from .same_photo import compared_bits, default_threshold, same_photo_threshold
+from .same_photo import compared_bits as own_bits
+from .same_photo import default_threshold, same_photo_threshold
 
 if TYPE_CHECKING:
     from ..codes import Codes
@@ -75,7 +76,7 @@ class PhotoDuplicates:
     @property
     def compares_content(self) -> bool:
         """Whether bits are compared that tell photos apart, not only classes."""
-        return compared_bits(self.index) > 0
+        return own_bits(self.index) > 0
 
     @property
     def default_threshold(self) -> int:
@@ -190,13 +191,14 @@ class PhotoDuplicates:
             stored = files.read_json(path)
             if stored["state"] == state:
                 last = Duplicates.from_dict(stored["duplicates"], self.dismissed)
-                return last if last.bits == self._compared_bits else None
+                return last if last.bits == self.compared_bits else None
         except (KeyError, TypeError, StorageError, UsageError):  # damaged: search again
             pass
         return None
 
     @property
-    def _compared_bits(self) -> int:
+    def compared_bits(self) -> int:
+        """The number of bits that `find` compares."""
         if self._codes is not None:
             return self._codes.content_bits
         return self.index.content_bits or self.index.bits

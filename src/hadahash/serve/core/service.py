@@ -18,6 +18,7 @@ from .batcher import Batcher
 from .checks import check_search, check_takes
 from .collection import Collection, ServeConfig
 from .decode_pool import DecodePool
+from .duplicates import DuplicateSearch
 from .encode import EncodedQuery, Encoder
 from .handle import Add, IndexHandle, Remove
 from .limits import Limit
@@ -77,6 +78,7 @@ class Service:
         self.searches = Limit(settings.queue, share)
         self.uploads = Limit(settings.upload_queue, share)
         self.writes = Limit(settings.write_queue, share)
+        self.listings = Limit(settings.write_queue, share)
         self.images = Limit(settings.image_queue, share)
         self.upload_bytes = 0  # bytes of request bodies in memory
 
@@ -103,6 +105,7 @@ class Service:
             shared=self._shared,
         )
         self._lookups = ThreadPoolExecutor(_LOOKUP_THREADS)
+        self.duplicates = DuplicateSearch(self.config.index, settings.index_seconds, self._shared)
         self.overview = OverviewCache(
             lambda: build_overview(
                 self.handle.current,
@@ -169,7 +172,8 @@ class Service:
     async def close(self) -> None:
         """End all processes and threads."""
         await asyncio.gather(self._uploaded.close(), self._stored.close())
-        for part in (self._encoder, self._searcher, self.handle, self.overview, self.media):
+        parts = (self._encoder, self._searcher, self.handle, self.overview, self.media)
+        for part in (*parts, self.duplicates):
             part.close()
         self._lookups.shutdown(wait=False, cancel_futures=True)
 

@@ -107,6 +107,12 @@ class ItemParameters(_Parameters):
         return value
 
 
+class DismissParameters(_Parameters):
+    """A group of duplicates."""
+
+    ids: list[Id] = Field(min_length=2, max_length=10_000, description="The ids of all its items.")
+
+
 class NoParameters(_Parameters):
     """No parameters besides the image."""
 
@@ -204,6 +210,51 @@ class ItemAnswer(BaseModel):
     took_ms: Took
 
 
+class GroupItem(BaseModel):
+    """A file of a group of duplicates."""
+
+    id: Id = Field(description=_ID_TEXT)
+    name: str = Field(description="File name without folders.")
+    labels: list[Id]
+    size: int | None = Field(description="Bytes of its image file; null if there is none.")
+    has_image: bool
+
+
+class Group(BaseModel):
+    """Items that show the same photo."""
+
+    number: int = Field(description="From 1 on, the largest group first.")
+    count: int = Field(description="Number of items.")
+    widest: int = Field(description="The greatest number of bits in which two of them differ.")
+    equal: bool = Field(description="Whether all files have the same content.")
+    items: list[GroupItem] = Field(description="At most 100 of them, in the order of ids.")
+
+
+class DuplicatesAnswer(BaseModel):
+    """Groups of the same photo."""
+
+    threshold: int = Field(description="Number of bits that may differ.")
+    bits: int = Field(description="Number of bits that were compared.")
+    part: str = Field(
+        description="content; or class if the codes tell only classes apart, so that a group may "
+        "be a whole class."
+    )
+    total: int = Field(description="Number of groups.")
+    surplus: int = Field(description="Number of items that are copies of others.")
+    dismissed: int = Field(description="Number of dismissed groups, which are not listed.")
+    unread: int = Field(
+        description="Photos that were left out because it is not known what they look like. "
+        "`hadahash duplicates` reads them."
+    )
+    groups: list[Group]
+
+
+class Dismissed(BaseModel):
+    """The list of dismissed groups."""
+
+    dismissed: int = Field(description="Number of dismissed groups.")
+
+
 class Reloaded(BaseModel):
     """The index after it was opened again."""
 
@@ -285,71 +336,3 @@ class ErrorAnswer(BaseModel):
     """The response to a failed request."""
 
     error: ErrorDetail
-
-
-_IMAGE = {
-    "type": "string",
-    "format": "binary",
-    "description": "A JPEG, PNG, WebP, GIF, BMP, TIFF or PPM image.",
-}
-
-
-def body_of(parameters: type[BaseModel]) -> dict[str, Any]:
-    """Return the OpenAPI request body: a form with an image, JSON, or the image itself.
-
-    Args:
-        parameters: The parameters of the route.
-
-    Returns:
-        The value of `requestBody`.
-    """
-    schema = parameters.model_json_schema()
-    fields = {
-        name: part
-        for name, part in schema["properties"].items()
-        if name not in _FROM_CODE[parameters]
-    }
-    form = {
-        "type": "object",
-        "properties": {"image": _IMAGE, **fields},
-        "required": ["image", *(name for name in schema.get("required", []) if name in fields)],
-        "additionalProperties": False,
-    }
-    content: dict[str, Any] = {
-        "multipart/form-data": {"schema": form},
-        "application/octet-stream": {"schema": _IMAGE},
-    }
-    if "code" in schema["properties"]:
-        content["application/json"] = {"schema": schema}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-_FROM_CODE: dict[type[BaseModel], tuple[str, ...]] = {
-    SearchParameters: ("id", "code", "content", "values", "looks", "model"),
-    ItemParameters: ("code", "content", "model"),
-    NoParameters: (),
-}
-
-
-def query_of(parameters: type[BaseModel]) -> list[dict[str, Any]]:
-    """Return the same parameters as a query string, for images that are the whole body.
-
-    Args:
-        parameters: The parameters of the route.
-
-    Returns:
-        OpenAPI parameters.
-    """
-    schema = parameters.model_json_schema()
-    skipped = _FROM_CODE[parameters]
-    return [
-        {
-            "name": name,
-            "in": "query",
-            "required": False,
-            "schema": part,
-            "description": part.get("description", ""),
-        }
-        for name, part in schema["properties"].items()
-        if name not in skipped
-    ]
