@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from instruction_sets import every_instruction_set
 
 from hadahash import native
 from hadahash.codes import Codes, hamming, pack
@@ -18,7 +19,6 @@ from hadahash.index.engines.routed import learn_centroids, routed_table
 from hadahash.native import search, tables
 
 WIDTHS = [8, 20, 32, 40, 64, 100, 128, 192, 256, 320, 384, 448, 512, 700]
-LEVELS = [0, 1, 2, 3]
 compiled = pytest.mark.skipif(
     not native.available(), reason="the numpy implementation compares every code"
 )
@@ -56,7 +56,7 @@ def make_tables(rng, n, bits, centroids=5):
     return tables.Table(rows), fine, coarse, tables.rows_of(pack(values[:5]))
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@every_instruction_set
 @pytest.mark.parametrize("bits", WIDTHS)
 def test_every_instruction_set_equals_a_sort(rng, bits, level):
     *tables_of_codes, near = make_tables(rng, 1500, bits)

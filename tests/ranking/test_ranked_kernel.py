@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from instruction_sets import every_instruction_set
 
 import hadahash as hh
 from hadahash.codes import hamming, pack
@@ -99,7 +100,7 @@ def small_phases(monkeypatch):
         monkeypatch.setattr(ranked, name, value)
 
 
-@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@every_instruction_set
 @pytest.mark.parametrize("rank", ["hamming", "class", "photo"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_rankings_and_lengths_equal_a_sort(rng, small_phases, kind, rank, level):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..codes import hamming
-from . import _library, usable_cores
+from . import _library, usable_cores, used_level
 from .ranked_bounds import Balls, balls_of, signs_of
 from .ranked_query import CompiledQuery, QueryStruct
 from .ranked_tables import Points, RankedQueries, reference_points
@@ -135,7 +135,7 @@ class _Job:
         threads: int | None,
         level: int,
     ) -> None:
-        self.library, self.queries, self.level = library, queries, level
+        self.library, self.queries, self.level = library, queries, used_level(level)
         self.table, self.reference = table, table.reference(allowed)
         self.content = content
         self.threads = threads or usable_cores()
