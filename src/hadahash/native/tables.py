@@ -228,7 +228,7 @@ def cache_aligned(rows: Rows, order: NDArray[np.intp] | None = None) -> Rows:
     if order is None:
         copy[:] = rows
     else:
-        np.take(rows, order, axis=0, out=copy)
+        np.take(rows, order, axis=0, out=copy, mode="clip")  # others copy twice
     return copy
 
 
