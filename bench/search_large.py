@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -69,7 +70,8 @@ def in_a_process(options: argparse.Namespace) -> dict[str, Any]:
     command += ["--large-rounds", str(options.large_rounds), "--k", str(options.k)]
     for name in ("batches", "threads"):
         command += [f"--{name}", *map(str, getattr(options, name))]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    environment = os.environ | {"PYTHONPATH": str(Path(hh.__file__).parents[1])}  # the same package
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
