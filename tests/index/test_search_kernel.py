@@ -302,6 +302,34 @@ def test_rows_and_back(rng):
     assert native.available() or native.describe() == "numpy"
 
 
+def test_bits_are_cleared_in_a_copy(rng):
+    mask = rng.random(1000) < 0.7
+    positions = rng.integers(0, 1000, 50)
+    expected = mask.copy()
+    expected[positions] = False
+    before = tables.bitmap(mask)
+    for kind in (np.int64, np.uint32):
+        found = tables.cleared(before, positions.astype(kind))
+        assert np.array_equal(found, tables.bitmap(expected))
+    assert np.array_equal(before, tables.bitmap(mask))
+
+
+@pytest.mark.parametrize("engine", ["exact", "routed"])
+def test_the_bitmap_of_the_items_left_is_that_of_all_removals(rng, make, engine, monkeypatch):
+    monkeypatch.setattr(routed, "_MIN_LEARNED_BYTES", 1000)
+    index = Index.build(make(3000, 64), engine=engine)
+    assert (index._segments[0].codes.load().partition is None) is (engine == "exact")
+    left, queries = np.ones(3000, bool), make(5, 64)
+    for _ in range(4):
+        gone = rng.choice(np.flatnonzero(left), 100, replace=False)
+        left[gone] = False
+        index.remove(gone)
+        segment = index._segments[0]
+        hits = index.search(queries, 20)
+        assert left[hits.ids].all()
+        assert np.array_equal(segment._live_bitmap, segment._bitmap(left))
+
+
 def test_misaligned_rows_are_copied_or_refused(rng):
     """C code reads words: an address that is not a multiple of 8 is undefined behavior."""
     packed = pack(rng.choice([-1, 1], (50, 64)))

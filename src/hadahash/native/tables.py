@@ -238,6 +238,14 @@ def bitmap(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
     return np.pad(packed, (0, 16 - len(packed) % 8)).view(np.uint64)
 
 
+def cleared(bits: NDArray[np.uint64], positions: NDArray[Any]) -> NDArray[np.uint64]:
+    """A copy of a `bitmap` without these positions."""
+    copy = bits.copy()
+    ones = np.left_shift(1, positions & 7).astype(np.uint8)
+    np.bitwise_and.at(copy.view(np.uint8), positions >> 3, ~ones)
+    return copy
+
+
 def check_rows(rows: Rows) -> None:
     """Validate rows, so that C code never reads beyond their end or at a misaligned address.
 
