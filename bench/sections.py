@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from decode_section import decode
 from page_text import Result, paragraph, ratio_of, time_of, with_quartiles
 from search_section import search
+from serve_section import serve_million
 
 # The models of the result that does not name them.
 FIRST_MODELS = (
@@ -210,6 +211,7 @@ SECTIONS: dict[str, Callable[[Result], list[str]]] = {
     "trained": trained,
     "evaluation": evaluation,
     "serve": serve,
+    "serve_million": serve_million,
     "decode": decode,
     "duplicates": duplicates,
     "embeddings": embeddings,
