@@ -22,6 +22,8 @@ setup-hashed:
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)pip install --quiet --require-hashes --no-deps --requirement constraints-hashes.txt
 	$(RUN)pip install --quiet --no-deps --no-build-isolation --editable .
+	$(RUN)pip check
+	$(RUN)hadahash export lite0 --onnx
 	$(RUN)python tools/bom.py --out $(VENV)/bom.cdx.json
 	touch $(VENV)/installed
 
