@@ -128,8 +128,9 @@ class Service:
             started = await asyncio.gather(
                 self.handle.reload(), self._uploaded.start(1), return_exceptions=True
             )
-            for error in filter(None, (_error_of(each) for each in started)):
-                raise error
+            for each in started:
+                if isinstance(each, BaseException):
+                    raise each
         except HadaHashError:
             self.problem = f"{_START_FAILED}. {_SEE_LOG}"  # the caller reports the error
             raise
@@ -263,11 +264,9 @@ class Service:
         if not result.hits and query.labels:
             await self._in_thread(collection.require_labels, query.labels)
         timer.stage("search")
-        real = result.item is None and query.code is None
-        model = collection.model.id
-        return Found(
-            result.item, result.query, real, rank, weight, result.hits, result.looks, model
-        )
+        real, model = result.item is None and query.code is None, collection.model.id
+        asked = (result.item, result.query, real, rank, weight)
+        return Found(*asked, result.hits, result.looks, model)
 
     async def _resolve(
         self,
@@ -397,7 +396,3 @@ class Service:
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._lookups, function, *arguments)
         return await within(running, self.settings.index_seconds)
-
-
-def _error_of(result: object) -> BaseException | None:
-    return result if isinstance(result, BaseException) else None
