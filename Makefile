@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 setup: $(VENV)/installed
 
-$(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/hadahash/native/*.c)
+$(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/hadahash/native/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)pip install --quiet --constraint constraints.txt --editable '.[train,onnx,offline,serve,milvus,bench,dev]'
 	$(RUN)hadahash export lite0 --onnx

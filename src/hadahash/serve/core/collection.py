@@ -18,6 +18,7 @@ from ...index import Index, Item, Neighbor
 from ...index.items import id_array
 from ...index.local import LocalIndex
 from ...photos import (
+    StoredLooks,
     check_labels,
     check_model,
     image_folders,
@@ -91,12 +92,16 @@ class Collection:
         index: The index.
         model: The model that encodes queries.
         roots: Folders of the images.
+        folder: Folder of the index, whose catalog has what the photos look like.
     """
 
-    def __init__(self, index: Index, model: HashModel, roots: Sequence[Path]) -> None:
+    def __init__(
+        self, index: Index, model: HashModel, roots: Sequence[Path], folder: Path | None = None
+    ) -> None:
         self.index, self.model = index, model
         self.far = FarImages(roots)
-        self._roots = [folder.resolve() for folder in roots if address_of(folder) is None]
+        self._looks = None if folder is None else StoredLooks(folder)
+        self._roots = [root.resolve() for root in roots if address_of(root) is None]
         self._folders = [str(root) for root in self._roots]
         self._inside: dict[str, tuple[float, bool]] = {}  # by folder: until when it holds
         self._counts: tuple[float, dict[Id, int]] | None = None  # when, and the items per label
@@ -130,7 +135,7 @@ class Collection:
             runtime = runtime_for(run_of(index, config.index, run), device)
             model = load_model_of(index, config.index, run, device=device, runtime=runtime)
             model.encode(_example(model, index.meta.get("embeddings")))  # the first call is slower
-        return Collection(index, model, config.images)
+        return Collection(index, model, config.images, config.index)
 
     @property
     def bits(self) -> int:
@@ -197,6 +202,10 @@ class Collection:
             except UsageError:  # an item was removed after it was found
                 requested = requested[self.index.has(requested)]
         return {}
+
+    def looks(self, ids: Sequence[Id]) -> dict[Id, bytes]:
+        """Return what items look like, 8 bytes by id, as far as it is known."""
+        return {} if self._looks is None else self._looks.of(ids)
 
     def image_path(self, item: Item | Neighbor) -> Path | None:
         """Return the image file of an item, if it is in one of the folders, links resolved.
