@@ -151,7 +151,7 @@ def test_images_are_encoded_in_small_batches_on_a_cpu():
 
     class Pool:
         async def decode_for_model(self, image, preprocess, client):
-            return np.zeros((4, 4, 3), np.uint8)
+            return SimpleNamespace(pixels=np.zeros((4, 4, 3), np.uint8), looks=bytes(8))
 
     def queries(pixels):
         from hadahash.queries import Queries
