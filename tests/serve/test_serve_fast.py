@@ -228,6 +228,23 @@ def len_of(size):
     return size
 
 
+def test_a_change_keeps_what_other_segments_have_in_memory(tmp_path):
+    codes = Codes(np.random.default_rng(0).integers(0, 256, (301, 8), dtype=np.uint8), 64)
+    index = Index.build(codes[:300], ["ab"[row % 2] for row in range(300)])
+    index.save(tmp_path)
+    index.search(codes[:1], 5, labels=["a"])
+    (large,) = index._segments
+    index.add(codes[300:], ["a"])
+    index.save(tmp_path)
+    assert index._segments[0] is large and large._label_bitmaps
+    index.remove([7])
+    index.save(tmp_path)
+    assert index._segments[0] is not large and Index.open(tmp_path).has([7, 300]).tolist() == [
+        False,
+        True,
+    ]
+
+
 def test_filters_by_label_are_kept_until_the_index_changes():
     codes = Codes(np.random.default_rng(0).integers(0, 256, (300, 8), dtype=np.uint8), 64)
     index = Index.build(codes, ["ab"[row % 2] for row in range(300)])
@@ -239,6 +256,7 @@ def test_filters_by_label_are_kept_until_the_index_changes():
     index.remove([int(before[0, 0])])
     after = index.search(codes[:3], 5, labels=["a"]).ids
     assert before[0, 0] not in after and (after % 2 == 0).all()
+    assert set(index._segments[0]._label_bitmaps) == {frozenset("a")}
     for number in range(600):
         index.search(codes[:1], 1, labels=[f"none {number}"])
     assert len(index._segments[0]._label_bitmaps) <= 256
