@@ -50,6 +50,11 @@ Run = Callable[..., tuple[int, str, str]]
             1,
         ),
         (
+            RuntimeError("[gloo/transport/tcp/pair.cc:545] Read error: Connection reset by peer"),
+            "error: Another process of this training has ended.",
+            1,
+        ),
+        (
             RecursionError("maximum recursion depth exceeded"),
             "error: The input is nested too deeply. Check the input files.",
             1,

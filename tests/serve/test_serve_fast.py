@@ -20,7 +20,7 @@ from hadahash.errors import StorageError
 from hadahash.serve.core import light_model
 from hadahash.serve.core.batcher import Batcher
 from hadahash.serve.core.collection import Collection
-from hadahash.serve.core.decode_pool import DecodePool
+from hadahash.serve.core.decode_pool import DecodedImage, DecodePool
 from hadahash.serve.core.encode import Encoder
 from hadahash.serve.core.search import IdJob, Options, run_searches
 from hadahash.serve.core.timing import settled
@@ -151,7 +151,7 @@ def test_images_are_encoded_in_small_batches_on_a_cpu():
 
     class Pool:
         async def decode_for_model(self, image, preprocess, client):
-            return SimpleNamespace(pixels=np.zeros((4, 4, 3), np.uint8), looks=bytes(8))
+            return DecodedImage(np.zeros((4, 4, 3), np.uint8), bytes(8))
 
     def queries(pixels):
         from hadahash.queries import Queries
@@ -183,9 +183,9 @@ def test_items_of_waiting_searches_are_looked_up_together(toy_collection):
     found = run_searches([IdJob(collection, each, OPTIONS) for each in [*known, known[0]]])
     assert looked_up == [6]
     for given, result in zip([*known, known[0]], found, strict=True):
-        assert result.item.id == given and len(result.neighbors) == 5
+        assert result.item.id == given and len(result.hits) == 5
         alone = index.neighbors(result.query, 5)[0]
-        assert [each.id for each, _ in result.neighbors] == [each.id for each in alone]
+        assert [each.neighbor.id for each in result.hits] == [each.id for each in alone]
 
 
 def test_one_unknown_item_does_not_reach_the_other_searches(toy_collection):

@@ -18,7 +18,6 @@ from ...index import Index, Item, Neighbor
 from ...index.items import id_array
 from ...index.local import LocalIndex
 from ...photos import (
-    CATALOG,
     StoredLooks,
     check_labels,
     check_model,
@@ -99,8 +98,7 @@ class Collection:
         self, index: Index, model: HashModel, roots: Sequence[Path], folder: Path | None = None
     ) -> None:
         self.index, self.model = index, model
-        known = folder is not None and (folder / CATALOG).exists()
-        self._looks = StoredLooks(folder) if folder is not None and known else None
+        self._looks = None if folder is None else StoredLooks(folder)
         self._roots = [folder.resolve() for folder in roots]
         self._folders = [str(root) for root in self._roots]
         self._inside: dict[str, tuple[float, bool]] = {}  # by folder: until when it holds
@@ -202,11 +200,6 @@ class Collection:
             except UsageError:  # an item was removed after it was found
                 requested = requested[self.index.has(requested)]
         return {}
-
-    @property
-    def knows_looks(self) -> bool:
-        """Whether what items look like is stored."""
-        return self._looks is not None
 
     def looks(self, ids: Sequence[Id]) -> dict[Id, bytes]:
         """Return what items look like, 8 bytes by id, as far as it is known."""

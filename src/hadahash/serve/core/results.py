@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...index import Item, Neighbor
@@ -9,7 +10,6 @@ from ...photos import judge_same
 from ...queries import Queries
 from ...ranking import Rank
 from .collection import Collection
-from .search import Result
 
 
 class Shown(NamedTuple):
@@ -35,22 +35,21 @@ class Found(NamedTuple):
 
 
 def show(
-    collection: Collection, result: Result, looks: bytes | None
+    collection: Collection, item: Item | None, found: Sequence[Neighbor], looks: bytes | None
 ) -> tuple[bytes | None, list[Shown]]:
     """Return the results of a search as they are shown.
 
     Args:
         collection: The collection.
-        result: What was found.
+        item: The query, if it is an item of the index.
+        found: The results.
         looks: What the query looks like, unless it is an item.
 
     Returns:
         What the query looks like, as far as it is known, and the results.
     """
-    found = [each for each, _ in result.neighbors]
-    own = [] if result.item is None else [result.item.id]
+    own = [] if item is None else [item.id]
     known = collection.looks([*own, *(each.id for each in found)])
-    looks = looks if result.item is None else known.get(result.item.id)
-    judged = judge_same(collection.index, found, looks, known)
-    pairs = zip(result.neighbors, judged, strict=True)
-    return looks, [Shown(*each, *same) for each, same in pairs]
+    looks = looks if item is None else known.get(item.id)
+    pairs = zip(found, judge_same(collection.index, found, looks, known), strict=True)
+    return looks, [Shown(each, collection.has_image(each), *same) for each, same in pairs]

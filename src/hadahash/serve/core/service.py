@@ -36,7 +36,7 @@ from .query import (
     parse_values,
     vector_query,
 )
-from .results import Found, show
+from .results import Found
 from .search import IdJob, Options, Result, SearchJob, run_searches
 from .shared import Shared
 from .timing import StageTimer, settled, within
@@ -128,9 +128,9 @@ class Service:
             started = await asyncio.gather(
                 self.handle.reload(), self._uploaded.start(1), return_exceptions=True
             )
-            errors = [each for each in started if isinstance(each, BaseException)]
-            if errors:
-                raise errors[0]
+            for each in started:
+                if isinstance(each, BaseException):
+                    raise each
         except HadaHashError:
             self.problem = f"{_START_FAILED}. {_SEE_LOG}"  # the caller reports the error
             raise
@@ -260,18 +260,13 @@ class Service:
         rank, weight = choose_rank(query, content, collection)
         timer.skip()
         options = Options(query.k, query.radius, labels, rank, weight)
-        result = await self._run(collection, query.id, resolved, options)
-        if not result.neighbors and query.labels:
+        result = await self._run(collection, query.id, resolved, looks, options)
+        if not result.hits and query.labels:
             await self._in_thread(collection.require_labels, query.labels)
-        if collection.knows_looks:
-            looks, hits = await self._in_thread(show, collection, result, looks)
-        else:  # nothing is read
-            looks, hits = show(collection, result, looks)
         timer.stage("search")
-        real = result.item is None and query.code is None
-        return Found(
-            result.item, result.query, real, rank, weight, hits, looks, collection.model.id
-        )
+        real, model = result.item is None and query.code is None, collection.model.id
+        asked = (result.item, result.query, real, rank, weight)
+        return Found(*asked, result.hits, result.looks, model)
 
     async def _resolve(
         self,
@@ -295,14 +290,19 @@ class Service:
         return Queries.from_codes(parse_codes(query.code, query.content, collection)), looks
 
     async def _run(
-        self, collection: Collection, given: Id | None, query: Queries | None, options: Options
+        self,
+        collection: Collection,
+        given: Id | None,
+        query: Queries | None,
+        looks: bytes | None,
+        options: Options,
     ) -> Result:
         """Search from a query, or from the item with this id."""
         job: SearchJob | IdJob
         if query is None:
             job = IdJob(collection, "" if given is None else given, options)
         else:
-            job = SearchJob(collection, query, *options)
+            job = SearchJob(collection, query, *options, looks)
         return await settled(self._searcher.enqueue(job), self.settings.index_seconds)
 
     async def add(

@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 
 from ...queries import Queries
 from ..core.collection import display_name
+from ..core.encode import EncodedQuery
 from ..core.names import to_json
 from ..core.query import SearchQuery, values_text
 from ..core.results import Found, Shown
@@ -93,13 +94,7 @@ def search_routes(service: Service) -> APIRouter:
         with service.searches.admit(client):
             timer = StageTimer(service.metrics)
             encoded, model = await service.encode(parsed.image, timer, client)
-            answer = {
-                **_code(encoded.query),
-                "values": values_text(encoded.query, model, encoded.looks),
-                "looks": encoded.looks.hex(),
-                "model": model,
-            }
-            return _JSONResponse(answer | {"took_ms": timer.elapsed()})
+            return _JSONResponse(_encoded(encoded, model, timer))
 
     return router
 
@@ -111,6 +106,16 @@ class _JSONResponse(Response):
 
     def render(self, content: Any) -> bytes:
         return _ENCODER.encode(content).encode()
+
+
+def _encoded(encoded: EncodedQuery, model: str, timer: StageTimer) -> dict[str, Any]:
+    """The values of a `schema.EncodeAnswer`."""
+    return _code(encoded.query) | {
+        "values": values_text(encoded.query, model, encoded.looks),
+        "looks": encoded.looks.hex(),
+        "model": model,
+        "took_ms": timer.elapsed(),
+    }
 
 
 def _answer(found: Found, timer: StageTimer) -> dict[str, Any]:
