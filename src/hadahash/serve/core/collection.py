@@ -38,6 +38,7 @@ Packed = NDArray[np.uint8]  # (ceil(bits / 8),)
 Ids = Sequence[Id] | NDArray[Any]
 _LOOKUP_ATTEMPTS = 5
 _LABEL_SECONDS = 300.0
+_WAIT_SECONDS = 0.05  # for a program that writes the catalog; all searches wait meanwhile
 _FOLDER_SECONDS, _MOST_FOLDERS = 10.0, 10_000
 
 
@@ -98,7 +99,7 @@ class Collection:
         self, index: Index, model: HashModel, roots: Sequence[Path], folder: Path | None = None
     ) -> None:
         self.index, self.model = index, model
-        self._looks = None if folder is None else StoredLooks(folder)
+        self._looks = None if folder is None else StoredLooks(folder, wait_seconds=_WAIT_SECONDS)
         self._roots = [folder.resolve() for folder in roots]
         self._folders = [str(root) for root in self._roots]
         self._inside: dict[str, tuple[float, bool]] = {}  # by folder: until when it holds
