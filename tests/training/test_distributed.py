@@ -68,9 +68,9 @@ def distance(one, two):
     return max(float((one[key] - two[key]).abs().max()) for key in one if "running" not in key)
 
 
-def covered(case, trained):
+def covered(case, trained, device="cpu"):
     """The distance that training covered, the scale of meaningful differences."""
-    return distance(weights(fit(case, epochs=1, lr=1e-12)), trained)
+    return distance(weights(fit(case, epochs=1, lr=1e-12, device=device)), trained)
 
 
 @pytest.mark.parametrize("case", [case for case in one_of_two.CASES if case != "norm"])
@@ -104,10 +104,31 @@ def test_with_batch_statistics_two_processes_come_close(pair):
     assert distance(stored(pair, "norm", 0), stored(pair, "norm", 1)) == 0
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_two_processes_that_share_a_gpu_equal_one(tmp_path):
+    """With SyncBatchNorm the statistics are those of the whole batch too."""
+    run_pair(tmp_path, "cuda")
+    for case in one_of_two.GPU_CASES:
+        single, pair = weights(fit(case, device="cuda")), stored(tmp_path, case)
+        moved = covered(case, single, "cuda")
+        assert distance(pair, single) < 1e-2 * moved, case
+        for key in (key for key in pair if "running" in key):
+            assert torch.allclose(pair[key], single[key], rtol=1e-2, atol=1e-2), (case, key)
+            assert torch.equal(pair[key], stored(tmp_path, case, 1)[key]), (case, key)
+
+
 @pytest.mark.parametrize("case", ["again", "interrupted"])
 def test_an_interrupted_training_run_continues_in_both_processes(pair, case):
     for rank in (0, 1):
         assert distance(stored(pair, case, rank), stored(pair, "whole")) == 0
+
+
+def test_one_process_continues_what_two_began(pair):
+    alone, single = weights(fit("whole", pair / "stopped", resume=True)), weights(fit("whole"))
+    assert distance(alone, single) < 1e-4 * covered("whole", single)
+    lines = (pair / "stopped" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5, 10, 15]
 
 
 def test_the_log_has_the_loss_of_the_joined_batch(pair, tmp_path):
