@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .catalog import CATALOG, Catalog
     from .duplicates import PhotoDuplicates, default_threshold, same_photo_threshold
     from .meta import image_folders, missing_photos, recorded_meta, scan_options
-    from .models import check_model, load_model_of, shorten_for, unknown_run
+    from .models import check_model, load_model_of, run_of, shorten_for, unknown_run
     from .plan import SyncPlan, SyncSummary
     from .scan import Photo, Scan, ScanOptions, scan_folder, scan_paths, scan_source
     from .search import (
@@ -58,6 +58,7 @@ _EXPORTS = {
     "load_model_of": "models",
     "missing_photos": "meta",
     "recorded_meta": "meta",
+    "run_of": "models",
     "same_photo_threshold": "duplicates",
     "scan_folder": "scan",
     "scan_options": "meta",
@@ -95,6 +96,7 @@ __all__ = [
     "load_model_of",
     "missing_photos",
     "recorded_meta",
+    "run_of",
     "same_photo_threshold",
     "scan_folder",
     "scan_options",

@@ -17,9 +17,17 @@ from ...errors import UsageError
 from ...index import Index, Item, Neighbor
 from ...index.items import id_array
 from ...index.local import LocalIndex
-from ...photos import check_labels, check_model, image_folders, load_model_of, unknown_run
+from ...photos import (
+    check_labels,
+    check_model,
+    image_folders,
+    load_model_of,
+    run_of,
+    unknown_run,
+)
 from ..problem import unknown_label
 from . import names
+from .light_model import runtime_for
 from .names import Id
 
 if TYPE_CHECKING:
@@ -117,7 +125,8 @@ class Collection:
         index = Index.open(config.index) if known is None else known.index.reopened(config.index)
         if model is None or not _fits(index, model, config.index):
             run = config.run if model is None else _run_after_upgrade(index, config)
-            model = load_model_of(index, config.index, run, device=device)
+            runtime = runtime_for(run_of(index, config.index, run), device)
+            model = load_model_of(index, config.index, run, device=device, runtime=runtime)
             model.encode(_example(model, index.meta.get("embeddings")))  # the first call is slower
         return Collection(index, model, config.images)
 

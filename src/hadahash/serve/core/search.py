@@ -12,7 +12,7 @@ from ...index import Item, Neighbor
 from ...queries import Queries
 from .collection import Collection
 from .names import Id
-from .query import stored_query
+from .query import stored_queries, stored_query
 
 _ATTEMPTS = 5
 
@@ -60,12 +60,12 @@ class Result(NamedTuple):
     Attributes:
         item: The item that was searched from, if the client sent an id.
         query: The query.
-        neighbors: The neighbors, best first.
+        neighbors: The neighbors, best first, and whether each has an image.
     """
 
     item: Item | None
     query: Queries
-    neighbors: list[Neighbor]
+    neighbors: list[tuple[Neighbor, bool]]
 
 
 def run_searches(jobs: Sequence[SearchJob | IdJob]) -> list[Result | Exception]:
@@ -77,7 +77,7 @@ def run_searches(jobs: Sequence[SearchJob | IdJob]) -> list[Result | Exception]:
     Returns:
         The result of each, or its exception.
     """
-    resolved = [_resolve(job) for job in jobs]
+    resolved = _resolve_all(jobs)
     ready = [each for each in resolved if not isinstance(each, Exception)]
     found = iter(run_jobs([job for _, job in ready]))
     return [
@@ -85,11 +85,28 @@ def run_searches(jobs: Sequence[SearchJob | IdJob]) -> list[Result | Exception]:
     ]
 
 
-def _resolve(job: SearchJob | IdJob) -> tuple[Item | None, SearchJob] | Exception:
+def _resolve_all(
+    jobs: Sequence[SearchJob | IdJob],
+) -> list[tuple[Item | None, SearchJob] | Exception]:
+    """The query of each job; the items of all ids are looked up together."""
+    wanted: dict[int, list[IdJob]] = {}
+    for job in jobs:
+        if isinstance(job, IdJob):
+            wanted.setdefault(id(job.collection), []).append(job)
+    known: dict[int, dict[Id, tuple[Item, Queries]]] = {}
+    for key, group in wanted.items():
+        known[key] = stored_queries(group[0].collection, [job.given for job in group])
+    return [_resolve(job, known.get(id(job.collection), {})) for job in jobs]
+
+
+def _resolve(
+    job: SearchJob | IdJob, known: dict[Id, tuple[Item, Queries]]
+) -> tuple[Item | None, SearchJob] | Exception:
     if isinstance(job, SearchJob):
         return None, job
     try:
-        item, query = stored_query(job.collection, job.given)
+        found = known.get(job.given)
+        item, query = stored_query(job.collection, job.given) if found is None else found
         return item, SearchJob(job.collection, query, *job.options)
     except Exception as error:  # raised again for this job
         return error
@@ -98,7 +115,10 @@ def _resolve(job: SearchJob | IdJob) -> tuple[Item | None, SearchJob] | Exceptio
 def _result(
     item: Item | None, job: SearchJob, found: list[Neighbor] | Exception
 ) -> Result | Exception:
-    return found if isinstance(found, Exception) else Result(item, job.query, found)
+    if isinstance(found, Exception):
+        return found
+    has_image = job.collection.has_image
+    return Result(item, job.query, [(each, has_image(each)) for each in found])
 
 
 def run_jobs(jobs: Sequence[SearchJob]) -> list[list[Neighbor] | Exception]:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from ...codes import Codes
@@ -37,7 +38,7 @@ from .query import (
 )
 from .search import IdJob, Options, Result, SearchJob, run_searches
 from .shared import Shared
-from .timing import StageTimer, within
+from .timing import StageTimer, settled, within
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -80,6 +81,7 @@ class Service:
         self.problem: str | None = None  # shown by /readyz; without paths
         self.started = time.monotonic()
         self._reported = ""
+        self._starting: asyncio.Task[None] | None = None
         self._create_limits()
         self._create_workers()
 
@@ -132,8 +134,11 @@ class Service:
             HadaHashError: If the service cannot start.
         """
         try:
-            await self.handle.reload()
-            await asyncio.gather(self._uploaded.start(), self._stored.start())
+            started = await asyncio.gather(
+                self.handle.reload(), self._uploaded.start(1), return_exceptions=True
+            )
+            for error in filter(None, (_error_of(each) for each in started)):
+                raise error
         except HadaHashError:
             self.problem = f"{_START_FAILED}. {_SEE_LOG}"  # the caller reports the error
             raise
@@ -144,6 +149,12 @@ class Service:
             raise HadaHashError(f"{_START_FAILED}: {error or repr(error)}") from error
         self.overview.invalidate()
         self.ready = True
+        self._starting = asyncio.create_task(self._start_decoders())
+
+    async def _start_decoders(self) -> None:
+        """Start the decoders that the first request does not need."""
+        with suppress(Problem):  # it is logged, and raised again for what needs them
+            await asyncio.gather(self._uploaded.start(), self._stored.start())
 
     async def watch(self) -> None:
         """Open the index again whenever another program changed it. Errors are logged."""
@@ -180,6 +191,9 @@ class Service:
 
     async def close(self) -> None:
         """End all processes and threads."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
         await asyncio.gather(self._uploaded.close(), self._stored.close())
         for part in (self._encoder, self._searcher, self.handle, self.overview, self.media):
             part.close()
@@ -265,10 +279,11 @@ class Service:
         result = await self._run(collection, query.id, resolved, options)
         if not result.neighbors and query.labels:
             await self._in_thread(collection.require_labels, query.labels)
-        shown = await self._in_thread(_with_images, collection, result.neighbors)
         timer.stage("search")
         real = result.item is None and query.code is None
-        return Found(result.item, result.query, real, rank, weight, shown, collection.model.id)
+        return Found(
+            result.item, result.query, real, rank, weight, result.neighbors, collection.model.id
+        )
 
     async def _run(
         self, collection: Collection, given: Id | None, query: Queries | None, options: Options
@@ -279,7 +294,7 @@ class Service:
             job = IdJob(collection, "" if given is None else given, options)
         else:
             job = SearchJob(collection, query, *options)
-        return await within(self._searcher.submit(job), self.settings.index_seconds)
+        return await settled(self._searcher.enqueue(job), self.settings.index_seconds)
 
     async def add(
         self,
@@ -388,12 +403,12 @@ class Service:
             raise invalid(f"At most {settings.max_labels} labels are allowed.", "Use fewer labels.")
 
 
+def _error_of(result: object) -> BaseException | None:
+    return result if isinstance(result, BaseException) else None
+
+
 def _check_takes(image: bytes | None, collection: Collection) -> None:
     """Refuse an image for an index of embeddings."""
     if image is not None and "embeddings" in collection.index.meta:
         hint = "Search with `vector`, or add items with `code`."
         raise invalid("This index has embeddings, and its model takes no images.", hint)
-
-
-def _with_images(collection: Collection, neighbors: list[Neighbor]) -> list[tuple[Neighbor, bool]]:
-    return [(each, collection.has_image(each)) for each in neighbors]
