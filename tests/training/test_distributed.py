@@ -17,7 +17,7 @@ from toys import make_toy, one_line, tiny_config, tiny_hasher, write_folder
 
 from hadahash import Hasher, fitting
 from hadahash.config import TrainConfig
-from hadahash.errors import UsageError
+from hadahash.errors import ProcessLostError, UsageError
 from hadahash.networks import build_backbone
 from hadahash.runs import DataSpec, train_run, training
 from hadahash.training import distributed, step
@@ -159,6 +159,16 @@ def test_one_process_needs_no_group(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("RANK", "0")
     assert isinstance(current_processes(), SingleProcess)
+
+
+def test_other_errors_pass_unchanged():
+    for error in (RuntimeError("gloo: connection closed by peer"), ValueError("gloo")):
+        with pytest.raises(type(error)) as caught, distributed.noticing_lost_processes("Stop."):
+            raise error  # there is no other process
+        assert caught.value is error
+    with pytest.raises(ProcessLostError, match=r"ends too\. Stop\."):
+        with distributed.noticing_lost_processes("Stop."):
+            raise torch.distributed.DistNetworkError("no connection")
 
 
 def member(rank, count):

@@ -300,8 +300,11 @@ def noticing_lost_processes(remedy: str) -> Iterator[None]:
 
 
 def _is_lost(error: RuntimeError) -> bool:
+    if not distributed.is_available():
+        return False
     text = str(error).lower()
-    return isinstance(error, distributed.DistError) or "gloo" in text or "by peer" in text
+    by_gloo = distributed.is_initialized() and ("gloo" in text or "by peer" in text)
+    return by_gloo or isinstance(error, distributed.DistError)
 
 
 def current_processes() -> ProcessGroup:
