@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -166,9 +167,9 @@ def test_other_errors_pass_unchanged():
         with pytest.raises(type(error)) as caught, distributed.noticing_lost_processes("Stop."):
             raise error  # there is no other process
         assert caught.value is error
-    with pytest.raises(ProcessLostError, match=r"ends too\. Stop\."):
-        with distributed.noticing_lost_processes("Stop."):
-            raise torch.distributed.DistNetworkError("no connection")
+    lost = pytest.raises(ProcessLostError, match=r"ends too\. Stop\.")
+    with lost, distributed.noticing_lost_processes("Stop."):
+        raise torch.distributed.DistNetworkError("no connection")
 
 
 def member(rank, count):
@@ -261,35 +262,21 @@ def test_wrong_variables_of_torchrun_are_reported_in_one_line(monkeypatch, varia
     assert text in said and "torchrun" in said
 
 
+def torchrun(photos, out, *options, **settings):
+    """The command that trains with two processes."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    command += ["2", "-m", "hadahash", "train", str(photos), "--out", str(out), "--bits", "16"]
+    command += ["--device", "cpu", "--method", "hcdh", "--content-bits", "0", *options]
+    command += ["--backbone", "test_efficientnet", "--weights", "none"]
+    return command + [part for key in settings for part in ("--set", f"{key}={settings[key]}")]
+
+
 def test_torchrun_trains_a_run(tmp_path):
     """The command writes one run folder, with the weights that a single process finds."""
     photos = write_folder(tmp_path / "photos", *make_toy(48, seed=2))
     settings = {"size": 32, "epochs": 2, "batch_size": 16}
     train_run(tiny_config(frozen=True, **settings), DataSpec(str(photos)), tmp_path / "one")
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-        "hadahash",
-        "train",
-    ]
-    command += [
-        str(photos),
-        "--out",
-        str(tmp_path / "two"),
-        "--frozen",
-        "--bits",
-        "16",
-        "--device",
-        "cpu",
-    ]
-    command += ["--method", "hcdh", "--content-bits", "0"]
-    command += ["--backbone", "test_efficientnet", "--weights", "none"]
-    command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    command = torchrun(photos, tmp_path / "two", "--frozen", **settings)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     assert (
@@ -298,6 +285,37 @@ def test_torchrun_trains_a_run(tmp_path):
     )
     one, two = (weights(Hasher.load(tmp_path / name, device="cpu")) for name in ("one", "two"))
     assert distance(one, two) < 1e-6
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_process_ends_the_command_with_one_line_and_resume_continues(tmp_path, killed):
+    photos, out = write_folder(tmp_path / "photos", *make_toy(48, seed=2)), tmp_path / "run"
+    settings = {"size": 32, "epochs": 120, "batch_size": 15, "checkpoint_seconds": 0}
+    command = torchrun(photos, out, "--no-frozen", **settings)
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 200
+    while not list(tmp_path.rglob("checkpoint.safetensors")) and time.monotonic() < until:
+        time.sleep(0.02)
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    ranks = {_rank(int(child)): int(child) for child in children}
+    os.kill(ranks[str(killed)], signal.SIGKILL)
+    said = running.communicate(timeout=200)[1]
+    assert running.returncode != 0
+    errors = [line for line in said.splitlines() if line.startswith(("error:", "internal error:"))]
+    assert len(errors) == 1 and "--resume" in errors[0], said
+    done = subprocess.run(
+        [*command, "--resume"], capture_output=True, text=True, check=False, timeout=400
+    )
+    assert done.returncode == 0, done.stderr
+    steps = [json.loads(line)["step"] for line in (out / "log.jsonl").open()]
+    assert steps == sorted(set(steps)) and len(steps) == 120
+
+
+def _rank(pid):
+    """The variable RANK of a process."""
+    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next((v[5:].decode() for v in variables if v.startswith(b"RANK=")), "")
 
 
 def test_the_process_group_comes_before_the_network(toy, monkeypatch):
