@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 setup: $(VENV)/installed
 
-$(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/hadahash/native/*.c)
+$(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/hadahash/native/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)pip install --quiet --constraint constraints.txt --editable '.[train,onnx,offline,serve,milvus,bench,dev]'
 	$(RUN)hadahash export lite0 --onnx
@@ -22,6 +22,8 @@ setup-hashed:
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)pip install --quiet --require-hashes --no-deps --requirement constraints-hashes.txt
 	$(RUN)pip install --quiet --no-deps --no-build-isolation --editable .
+	$(RUN)pip check
+	$(RUN)hadahash export lite0 --onnx
 	$(RUN)python tools/bom.py --out $(VENV)/bom.cdx.json
 	touch $(VENV)/installed
 

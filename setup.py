@@ -26,11 +26,12 @@ setup(
             sources=[
                 f"{NATIVE}/{name}.c" for name in ("hamming", "search", "route", "ranked", "resize")
             ],
-            depends=[f"{NATIVE}/{name}.h" for name in ("hamming", "search", "ranked")],
+            depends=[f"{NATIVE}/{name}.h" for name in ("hamming", "neon", "search", "ranked")],
             extra_compile_args=["-O3", "-std=c99", "-ffp-contract=off"],
             export_symbols=[
                 "hadahash_interface",
                 "hadahash_cpu_level",
+                "hadahash_level_name",
                 "hadahash_count_distances",
                 "hadahash_scan",
                 "hadahash_probe",

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-Result = dict[str, Any]
+from page_text import Result, paragraph, ratio_of, with_quartiles
 
 
 def decode(result: Result) -> list[str]:
     """Time of decoding and equal bits, in full and reduced."""
-    # Here, because `sections` imports this module.
-    from sections import paragraph, ratio_of, with_quartiles
-
     model = result["model"]
     lines = [
         "## Decoding large photos",
@@ -62,8 +57,6 @@ def decode(result: Result) -> list[str]:
 
 def by_reduction(result: Result) -> list[str]:
     """The choice of the factor: equal bits and time of each reduction."""
-    from sections import paragraph
-
     lines = [
         *paragraph(
             "Why 2.75 times the side: each reduction on the first photos of each case. *Side*:",

@@ -30,7 +30,7 @@ from typing import Any
 import common
 import numpy as np
 from evaluation import clustered
-from sections import disturbed
+from page_text import disturbed
 
 import hadahash as hh
 from hadahash import files

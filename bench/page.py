@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import common
 import milvus
-from sections import SECTIONS, Result, best_cases, count_cores, disturbed, paragraph
+from page_text import Result, count_cores, disturbed, paragraph
+from search_section import best_cases
+from sections import SECTIONS
 from stale import HistoryError, find_stale
 
 from hadahash import files
@@ -93,7 +95,7 @@ def describe_search(result: Result) -> list[str]:
     """Search times of single queries, 64 bits."""
     found = {
         (case["codes"], case["kind"]): case
-        for case in best_cases(result)
+        for case in best_cases(result) + result.get("large", {}).get("best", [])
         if (case["bits"], case["batch"]) == (64, 1)
     }
     times = [
@@ -105,7 +107,7 @@ def describe_search(result: Result) -> list[str]:
         return []
     lines = [
         f"With codes of 64 bits on {count_cores(result)} CPU cores, the {result['k']} most similar "
-        f"photos are found in {' and in '.join(times)} photos.",
+        f"photos are found in {listed(times)} photos.",
         "The search is exact, and the codes take 8 MB of memory per million photos.",
     ]
     largest = max(codes for codes, _ in found)
@@ -115,6 +117,11 @@ def describe_search(result: Result) -> list[str]:
             f"{case['milliseconds_per_query']['routed']:.2f} ms among {largest:,} photos."
         )
     return lines
+
+
+def listed(times: Sequence[str]) -> str:
+    """Times as a list in words."""
+    return ", in ".join(times[:-1]) + " and in " * (len(times) > 1) + times[-1]
 
 
 def list_stale(stale: Mapping[str, str]) -> list[str]:

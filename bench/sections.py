@@ -2,62 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
-from common import QUIET
 from decode_section import decode
+from page_text import Result, paragraph, ratio_of, time_of, with_quartiles
+from search_section import search
 from serve_section import serve_million
 
-Result = dict[str, Any]
 # The models of the result that does not name them.
 FIRST_MODELS = (
     "cifar10: HCDH with codebook `far`, EfficientNet-Lite0 at 224 pixels; tinyimagenet100: the "
     "same at 128 pixels; both trained end to end"
 )
-
-
-def count_cores(result: Result) -> int:
-    """Cores of the machine of a result."""
-    return int(re.findall(r"(\d+) cores", result["hardware"])[0])
-
-
-def disturbed(result: Result) -> bool:
-    """Whether the machine was busy when the measurement began."""
-    return bool(result["load_before"] > QUIET * count_cores(result))
-
-
-def paragraph(*sentences: str) -> list[str]:
-    """Sentences as lines of at most 100 columns, and an empty line."""
-    text = " ".join(sentences)
-    return [*textwrap.wrap(text, 100, break_long_words=False, break_on_hyphens=False), ""]
-
-
-def with_quartiles(value: float, quartiles: Sequence[float] | None, digits: int) -> str:
-    """A number, followed by its quartiles if they are known."""
-    text = f"{value:.{digits}f}"
-    if quartiles is None:
-        return text
-    low, high = quartiles
-    return f"{text} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def time_of(case: Result, way: str, digits: int = 3) -> str:
-    """Milliseconds of one way."""
-    quartiles = case.get("milliseconds_quartiles", {}).get(way)
-    return with_quartiles(case["milliseconds_per_query"][way], quartiles, digits)
-
-
-def ratio_of(case: Result, name: str, digits: int = 2) -> str:
-    """A ratio, empty if it was not measured."""
-    if name not in case["ratios"]:
-        return ""
-    return with_quartiles(case["ratios"][name], case.get("quartiles", {}).get(name), digits)
-
-
-# ---- Sections ------------------------------------------------------------------------------------
 
 
 def evaluation(result: Result) -> list[str]:
@@ -100,147 +56,6 @@ def best_loops(medians: Mapping[str, float]) -> Result:
     }
     ours = least.pop("hadahash")
     return {"ratios": {f"{side} / hadahash": value / ours for side, value in least.items()}}
-
-
-def search(result: Result) -> list[str]:
-    """Search compared with faiss."""
-    paired = "best" in result
-    best = best_cases(result)
-    return [
-        "## Search",
-        "",
-        *paragraph(
-            f"The {result['k']} nearest codes of each query, medians of {result['rounds']} rounds",
-            "in which all engines take turns. *exact* is the default scan, *routed* searches by",
-            "codewords; both return exactly what brute force returns. Clustered codes are 100",
-            "codewords with 5 % of the bits flipped. faiss flat is IndexBinaryFlat; faiss IVF is",
-            "IndexBinaryIVF with the fewest probes that find all true distances.",
-        ),
-        *instructions(result),
-        "### Each side with its best number of threads",
-        "",
-        *paragraph(
-            "The ratios are medians over the rounds. faiss keeps the nearest codes in a heap or by "
-            "counting, whichever is faster."
-            if paired
-            else "The ratios are ratios of medians. faiss kept the nearest codes in a heap only."
-        ),
-        *least(best),
-        "| codes | bits | kind | batch | exact, ms | faiss flat, ms | threads, exact and faiss "
-        "| faiss flat / exact | exact / routed | faiss IVF / routed |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-        *map(best_row, best),
-        "",
-        "### By number of threads",
-        "",
-        *paragraph(
-            "The last column is the bandwidth of the scan divided by the read bandwidth of numpy",
-            "on the same bytes; the queries of a batch share a pass over them.",
-        ),
-        "| codes | bits | kind | batch | threads | exact, ms | faiss flat / exact | exact / routed "
-        "| faiss IVF / routed | fraction of bandwidth |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-        *map(thread_row, result["cases"]),
-    ]
-
-
-def instructions(result: Result) -> list[str]:
-    """The instruction sets of both sides."""
-    if "faiss_built_for" not in result:
-        return []
-    used = result["faiss_runs_with"]
-    return [
-        f"Instruction sets: hadahash {result['native']}; faiss was built with "
-        f"{result['faiss_built_for']}" + (f" and uses {used}." if used else "."),
-        "",
-    ]
-
-
-def best_cases(result: Result) -> list[Result]:
-    """The cases with the best number of threads of each engine."""
-    if "best" in result:
-        found: list[Result] = result["best"]
-        return found
-    groups: dict[tuple[Any, ...], list[Result]] = {}
-    for case in result["cases"]:
-        key = tuple(case[part] for part in ("kind", "codes", "bits", "batch"))
-        groups.setdefault(key, []).append(case)
-    return [best_of_medians(cases) for cases in groups.values()]
-
-
-def best_of_medians(cases: Sequence[Result]) -> Result:
-    """The fastest number of threads of each engine, for results without paired ratios."""
-    times, ways = {}, {}
-    for engine in cases[0]["milliseconds_per_query"]:
-        fastest = min(cases, key=lambda case: case["milliseconds_per_query"][engine])
-        times[engine] = fastest["milliseconds_per_query"][engine]
-        ways[engine] = {"engine": engine, "threads": fastest["threads"]}
-    pairs = [name.split(" / ") for name in cases[0]["ratios"]]
-    return {
-        **{key: cases[0][key] for key in ("kind", "codes", "bits", "batch")},
-        "ways": ways,
-        "milliseconds_per_query": times,
-        "ratios": {f"{over} / {under}": times[over] / times[under] for over, under in pairs},
-    }
-
-
-def least(best: Sequence[Result]) -> list[str]:
-    """The smallest ratio of each comparison, and where it occurs."""
-    largest = max(case["codes"] for case in best)
-    groups = {
-        "faiss flat / exact": best,
-        "exact / routed, random codes": [case for case in best if case["kind"] == "random"],
-        "exact / routed, clustered codes, largest collection": [
-            case for case in best if case["kind"] == "clustered" and case["codes"] == largest
-        ],
-    }
-    lines = []
-    for name, among in groups.items():
-        ratio = name.split(",")[0]
-        if among:
-            case = min(among, key=lambda case: case["ratios"][ratio])
-            lines.append(
-                f"- Smallest *{name}*: {ratio_of(case, ratio)} ({case['codes']:,} {case['kind']} "
-                f"codes of {case['bits']} bits, batch of {case['batch']})"
-            )
-    return [*lines, ""]
-
-
-def best_row(case: Result) -> str:
-    """A row of the table of best threads."""
-    threads = ", ".join(str(case["ways"][name]["threads"]) for name in ("exact", "faiss flat"))
-    cells = [
-        f"{case['codes']:,}",
-        str(case["bits"]),
-        case["kind"],
-        str(case["batch"]),
-        time_of(case, "exact"),
-        time_of(case, "faiss flat"),
-        threads,
-        *(
-            ratio_of(case, name)
-            for name in ("faiss flat / exact", "exact / routed", "faiss ivf / routed")
-        ),
-    ]
-    return f"| {' | '.join(cells)} |"
-
-
-def thread_row(case: Result) -> str:
-    """A row of the table by number of threads."""
-    cells = [
-        f"{case['codes']:,}",
-        str(case["bits"]),
-        case["kind"],
-        str(case["batch"]),
-        str(case["threads"]),
-        time_of(case, "exact"),
-        *(
-            ratio_of(case, name)
-            for name in ("faiss flat / exact", "exact / routed", "faiss ivf / routed")
-        ),
-        f"{case['exact_share_of_bandwidth']:.2f}",
-    ]
-    return f"| {' | '.join(cells)} |"
 
 
 def trained(result: Result) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Result = dict[str, Any]
+from page_text import Result, paragraph
+
 OLD = "0.1"
 
 
@@ -31,9 +32,6 @@ class Row(NamedTuple):
 
 def serve_million(result: Result) -> list[str]:
     """Start, memory, changes and searches, against version 0.1."""
-    # Here, because `sections` imports this module.
-    from sections import paragraph
-
     cases = {case["version"]: case for case in result["cases"]}
     lines = [
         f"## The service with {result['items']:,} items",
@@ -128,8 +126,6 @@ def _ratio(row: Row, cases: dict[str, Result]) -> float | None:
 
 def _missed(cases: dict[str, Result]) -> list[str]:
     """The goals that 0.2 does not reach, with what bounds them."""
-    from sections import paragraph
-
     new = next((case for name, case in cases.items() if name != OLD), None)
     if new is None:
         return []

@@ -106,6 +106,11 @@ def test_quartiles_best_threads_and_instruction_sets_are_shown(page):
     assert "most\nsimilar photos are found in 0.2 ms among 1,000,000 photos." in text
 
 
+def test_times_are_listed_in_words(page):
+    assert page.listed(["1 ms"]) == "1 ms"
+    assert page.listed(["1 ms", "2 ms", "3 ms"]) == "1 ms, in 2 ms and in 3 ms"
+
+
 def test_a_result_of_a_busy_machine_is_marked(page):
     assert "**Disturbed:**" in page.render({"search": SEARCH | {"load_before": 0.7}}, {})
 

@@ -229,6 +229,51 @@ def test_a_fixed_backbone_runs_once_per_image(toy, toy_queries, monkeypatch):
     assert np.array_equal(cached.content, streamed.content)
 
 
+def test_fine_tuned_models_share_the_features_of_the_original_backbone(
+    toy, toy_queries, monkeypatch
+):
+    first, second = (
+        tiny_hasher(content_bits=64, epochs=1, seed=seed).fit(*toy).model_ for seed in (0, 1)
+    )
+    seen, forward = [], type(first.network.backbone).forward
+
+    def counted(self, pixels):
+        seen.append(len(pixels))
+        return forward(self, pixels)
+
+    monkeypatch.setattr(type(first.network.backbone), "forward", counted)
+
+    def images_run(action):
+        before = sum(seen)
+        return action(), sum(seen) - before
+
+    images, cache = toy_queries[0], FeatureCache()
+    plain, count = images_run(lambda: first.encode(images))
+    assert count == 160, "the network, and the original backbone"
+    cached, count = images_run(lambda: first.encode(images, cache=cache))
+    assert count == 160 and np.array_equal(cached.content, plain.content)
+    again, count = images_run(lambda: first.encode(images, cache=cache))
+    assert count == 0 and np.array_equal(again.packed, cached.packed)
+    queries, count = images_run(lambda: first.queries(images, cache=cache))
+    assert count == 0 and np.array_equal(queries.codes().content, cached.content)
+    original = second.network.content.backbone.load_state_dict
+    original(first.network.content.backbone.state_dict())
+    plain, _ = images_run(lambda: second.encode(images))
+    other, count = images_run(lambda: second.encode(images, cache=cache))
+    assert count == 80, "the original features are known"
+    assert np.array_equal(other.packed, plain.packed)
+    assert np.array_equal(other.content, plain.content)
+    some, count = images_run(lambda: second.encode(images[:9], cache=cache))
+    assert count == 18 and np.array_equal(some.content_codes().packed, plain.content[:9])
+
+
+def test_models_without_an_original_backbone_keep_no_features(toy, toy_queries):
+    model = tiny_hasher(content_bits=0, epochs=1).fit(*toy).model_
+    cache = FeatureCache()
+    assert len(model.encode(toy_queries[0], cache=cache)) == len(toy_queries[0])
+    assert not cache._last and not cache._original
+
+
 def test_few_features_give_fewer_content_bits(toy, tmp_path):
     said: list[str] = []
     from hadahash.data.sources import as_labelled

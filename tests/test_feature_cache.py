@@ -15,8 +15,9 @@ import pytest
 from toys import make_toy, one_line, tiny_hasher, write_folder
 
 from hadahash.data.sources import as_images
+from hadahash.environment import parse_size
 from hadahash.errors import UsageError
-from hadahash.feature_cache import DEFAULT_BYTES, FeatureStore, default_store, parse_size
+from hadahash.feature_cache import DEFAULT_BYTES, FeatureStore, default_store
 from hadahash.networks import Backbone
 from hadahash.runtime.torch import TorchRuntime
 

@@ -51,6 +51,8 @@ class Encoder:
         batch_size: Images per batch; None: 500 on a GPU, 64 on a CPU. Batches that do not fit into
             the memory of the GPU are halved.
         store: Features of image files on disk, which are not computed again; None: no such cache.
+        original: Also compute the features of the original backbone, where content bits take them.
+            Without them only `features` is possible.
     """
 
     network: Any
@@ -58,6 +60,7 @@ class Encoder:
     precision: str = "fp32"
     batch_size: int | None = None
     store: FeatureStore | None = field(default_factory=default_store)
+    original: bool = True
 
     def features(self, images: Images, progress: Progress | None = None) -> Outputs:
         """The backbone's features (n, d) of all images that can be decoded."""
@@ -111,7 +114,7 @@ class Encoder:
     def _no_features(self) -> Outputs:
         """The features of no image."""
         nothing = np.empty((0, self.runtime.width), np.float32)
-        original = nothing if self.runtime.has_original else None
+        original = nothing if self.runtime.has_original and self.original else None
         return Outputs(nothing, np.empty(0, np.int64), [], original)
 
     def _stream(self, images: Images, progress: Progress | None) -> Iterator[Outputs]:
@@ -137,14 +140,15 @@ class Encoder:
     @cached_property
     def _group(self) -> bytes:
         """Identifies the features of this network and preprocessing in the cache."""
-        return group_key(_VERSION, *self.runtime.feature_facts())
+        facts = self.runtime.feature_facts()
+        return group_key(_VERSION, *facts, *([] if self.original else ["own"]))
 
     def _computed(self, images: Images) -> Iterator[Outputs]:
         batch_size = self.batch_size or (500 if self.runtime.device == "cuda" else 64)
         for part in decode(images, self.preprocess, batch_size=batch_size):
             features = self._no_features()
             if len(part.rows):
-                own, original = self.runtime.features(part.pixels)
+                own, original = self.runtime.features(part.pixels, original=self.original)
                 features = features._replace(values=own, content=original)
             yield features._replace(rows=part.rows, failed=part.failed)
 
@@ -174,35 +178,71 @@ def check_input(runtime: Runtime, images: Images) -> None:
 
 
 class FeatureCache:
-    """Features of a fixed backbone, kept in memory so that several heads can share them."""
+    """Features in memory, so that several models can share them.
+
+    Features of a fixed backbone are kept. Of fine-tuned models, those of the original backbone are,
+    which all of them share, and the own features of the model that was used last.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, Preprocess, str], Outputs] = {}
+        self._original: dict[tuple[object, str], Outputs] = {}
+        self._last: dict[str, Outputs] = {}
+        self._last_model: object = None
 
     def get(
         self,
         encoder: Encoder,
         source: ImageSource,
-        backbone: str,
+        backbone: str | None,
         progress: Progress | None = None,
     ) -> Outputs:
-        """The features of these images, computed on the first call.
+        """The features of these images; those that are not kept are computed.
 
         Args:
             encoder: Computes the features.
             source: The images.
-            backbone: Identifies the network and its weights.
+            backbone: Identifies a fixed backbone and its weights; None: the model is fine-tuned.
             progress: Called with the number of images of each batch.
 
         Returns:
             The features.
         """
+        if backbone is None:
+            return self._get_tuned(encoder, source, progress)
         key = (f"{backbone} {encoder.precision}", encoder.preprocess, source.fingerprint())
         if key not in self._kept:
             self._kept[key] = encoder.features(source.images, progress)
         elif progress is not None:
             progress(len(source.images))
         return self._kept[key]
+
+    def _get_tuned(
+        self, encoder: Encoder, source: ImageSource, progress: Progress | None
+    ) -> Outputs:
+        facts, images = encoder.runtime.feature_facts(), source.fingerprint()
+        if facts != self._last_model:
+            self._last, self._last_model = {}, facts
+        if images not in self._last:
+            self._last[images] = self._compute_tuned(encoder, source, images, progress)
+        elif progress is not None:
+            progress(len(source.images))
+        return self._last[images]
+
+    def _compute_tuned(
+        self, encoder: Encoder, source: ImageSource, images: str, progress: Progress | None
+    ) -> Outputs:
+        """Own features, and those of the original backbone where they are not known."""
+        shared = encoder.runtime.original_facts()
+        known = self._original.get((shared, images))
+        if known is not None:
+            own = replace(encoder, original=False).features(source.images, progress)
+            if np.array_equal(own.rows, known.rows):  # otherwise files have changed
+                return own._replace(content=known.values)
+        found = encoder.features(source.images, progress)
+        if shared is not None and found.content is not None:
+            self._original[shared, images] = found._replace(values=found.content, content=None)
+        return found
 
 
 def parse_shard(text: str) -> tuple[int, int]:

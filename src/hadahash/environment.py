@@ -95,6 +95,26 @@ def parse_size(text: str, variable: str = "The size") -> int:
     return int(float(match[1]) * 1000 ** " kmgt".index(match[2] or " "))
 
 
+def size_limit(variable: str, default: int) -> int:
+    """Return the size in bytes that an environment variable allows.
+
+    Args:
+        variable: Its name.
+        default: The size where it is not set or empty.
+
+    Returns:
+        The number of bytes; 0 if the variable is off.
+
+    Raises:
+        UsageError: The variable is neither a size nor off.
+
+    >>> size_limit("HADAHASH_NOT_SET", 500)
+    500
+    """
+    text = os.environ.get(variable, "").strip()
+    return parse_size(text, variable) if text else default
+
+
 def user_cache() -> Path:
     """Return the folder of caches: hadahash below XDG_CACHE_HOME, or below ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hadahash"

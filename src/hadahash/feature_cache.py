@@ -12,7 +12,6 @@ it at once. It never raises: what cannot be read or written is computed again.
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
 import time
 import zlib
@@ -24,7 +23,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .environment import parse_size, user_cache
+from .environment import size_limit, user_cache
 
 VARIABLE = "HADAHASH_FEATURE_CACHE"
 DEFAULT_BYTES = 10**9
@@ -156,11 +155,8 @@ def default_store() -> FeatureStore | None:
     Raises:
         UsageError: The variable is neither a size nor off.
     """
-    text = os.environ.get(VARIABLE, "").strip()
-    limit = parse_size(text, VARIABLE) if text else DEFAULT_BYTES
-    if not limit:
-        return None
-    return FeatureStore(user_cache() / "features", limit)
+    limit = size_limit(VARIABLE, DEFAULT_BYTES)
+    return FeatureStore(user_cache() / "features", limit) if limit else None
 
 
 def group_key(*facts: object) -> bytes:

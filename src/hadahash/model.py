@@ -206,7 +206,7 @@ class HashModel:
                 array or tensor; see `hadahash.data.sources.as_images`.
             batch_size: Images per batch.
             progress: Called with the number of images of each batch.
-            cache: Features that several models with one fixed backbone share.
+            cache: Features that several models with one backbone share.
 
         Returns:
             The codes. Images that cannot be read are in `.skipped`.
@@ -215,7 +215,7 @@ class HashModel:
             ImageError: `source` is a single file that cannot be read.
         """
         images = as_images(source)
-        if cache is not None and self.fixed_backbone:
+        if cache is not None:
             values = self.values(images, batch_size=batch_size, progress=progress, cache=cache)
             codes = self.to_codes(values, images.ids)
         else:
@@ -237,7 +237,7 @@ class HashModel:
             source: As for `encode`.
             batch_size: Images per batch.
             progress: Called with the number of images of each batch.
-            cache: Features that several models with one fixed backbone share.
+            cache: Features that several models with one backbone share.
 
         Returns:
             The queries; `.codes()` are those of `encode`. Images that cannot be read are in
@@ -269,7 +269,7 @@ class HashModel:
             source: As for `encode`.
             batch_size: Images per batch.
             progress: Called with the number of images of each batch.
-            cache: Features that several models with one fixed backbone share.
+            cache: Features that several models with one backbone share.
             scores: Also compute the scores of the method's classifier.
 
         Returns:
@@ -277,10 +277,10 @@ class HashModel:
             values of the content bits if the model has them.
         """
         images, encoder = as_images(source), self.encoder(batch_size)
-        if cache is None or not self.fixed_backbone:
+        if cache is None or not (self.fixed_backbone or self.runtime.has_original):
             return encoder.values(images.images, progress, scores=scores)
-        features = cache.get(encoder, images, backbone_key(self.config), progress)
-        return encoder.head(features, scores=scores)
+        fixed = backbone_key(self.config) if self.fixed_backbone else None
+        return encoder.head(cache.get(encoder, images, fixed, progress), scores=scores)
 
     def to_codes(self, values: Outputs, ids: NDArray[Any]) -> Codes:
         """Binarize known values.

@@ -67,6 +67,33 @@ def test_equal_files_and_copies_are_found(run, index, photos):
     assert "groups within 0 of 96 bits" in err and "2 files are copies of others" in err
 
 
+@pytest.mark.parametrize("by_id", [True, False])
+def test_searches_mark_the_same_photo_as_duplicates_do(run, index, photos, by_id):
+    """A pair is linked by `duplicates` if and only if a search from one marks the other."""
+    query = ["--id", "green/001.png"] if by_id else [photos / "green/001.png"]
+    code, out, err = run("search", index, *query, "-k", 18, "--json")
+    assert code == 0, err
+    hits = json.loads(out)["hits"]
+    found = PhotoDuplicates(index)
+    for hit in hits:
+        apart = hit["content_distance"] + hit["looks_distance"]
+        assert hit["same_photo"] == (apart <= found.default_threshold)
+    marked = {hit["id"] for hit in hits if hit["same_photo"]}
+    assert AGAIN - {"green/001.png"} <= marked and len(marked) < len(hits)
+    (group,) = (each for each in found.find().ids if "green/001.png" in each)
+    assert marked <= set(group)
+    _, out, _ = run("search", index, *query, "-k", 18)
+    assert out.count("  (same photo)\n") == len(marked)
+
+
+def test_without_looks_only_content_bits_are_compared(run, index):
+    (index / "photos.sqlite").unlink()
+    _, out, _ = run("search", index, "--id", "green/001.png", "-k", 18, "--json")
+    hits = json.loads(out)["hits"]
+    assert all(hit["looks_distance"] is None for hit in hits)
+    assert [hit["same_photo"] for hit in hits] == [hit["content_distance"] <= 2 for hit in hits]
+
+
 def test_a_smaller_threshold_needs_no_search(run, index, monkeypatch):
     wide, narrow = groups_of(run, index, "--threshold", 6), groups_of(run, index, "--threshold", 0)
     (index / "duplicates.json").unlink()

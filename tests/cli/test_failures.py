@@ -16,7 +16,7 @@ import hadahash.cli
 from hadahash import Codes, Index
 from hadahash.cli.failures import INTERNAL_ERROR, describe
 from hadahash.data import DataWarning
-from hadahash.errors import DataError, UsageError
+from hadahash.errors import DataError, ProcessLostError, UsageError
 
 SOURCE = Path(__file__).parents[2] / "src"
 Run = Callable[..., tuple[int, str, str]]
@@ -47,6 +47,11 @@ Run = Callable[..., tuple[int, str, str]]
             RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"),
             "error: Out of memory (DefaultCPUAllocator: can't allocate memory: 9 bytes). "
             "Use a smaller batch or a larger machine.",
+            1,
+        ),
+        (
+            ProcessLostError("Another process of this training has ended."),
+            "error: Another process of this training has ended.",
             1,
         ),
         (

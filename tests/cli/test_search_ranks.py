@@ -57,6 +57,16 @@ def test_ranks_and_weights(run, built):
     assert near[0] == 0 and near[0] <= near[-1] and len(near) == len(model_order)
 
 
+@pytest.mark.parametrize("rank", ["hamming", "class", "photo"])
+def test_the_printed_similarity_falls_with_the_rank(run, built, rank):
+    hits = hits_of(run, built, built / IMAGE, "-k", 24, "--rank", rank)["hits"]
+    near = [hit["similarity"] for hit in hits]
+    assert near == sorted(near, reverse=True)
+    _, out, _ = run("search", built / "photos.index", built / IMAGE, "-k", 24, "--rank", rank)
+    printed = [line.split()[1] for line in out.splitlines()[1:]]
+    assert printed == [f"{100 * each:.0f}" for each in near]
+
+
 def test_searching_by_id_needs_no_model(run, built, monkeypatch):
     monkeypatch.setattr("hadahash.photos.load_model_of", None)
     answer = hits_of(run, built, "--id", NAME, "-k", 24)
@@ -70,9 +80,11 @@ def test_searching_by_id_needs_no_model(run, built, monkeypatch):
 def test_the_sheet_says_how_results_are_ordered(run, built, tmp_path):
     page = tmp_path / "sheet.html"
     code, out, _ = run("search", built / "photos.index", "--id", NAME, "-k", 3, "--sheet", page)
-    assert code == 0 and out.splitlines()[0].split() == ["rank", "bits", "content", "label", "id"]
+    titles = ["rank", "alike", "bits", "content", "label", "id"]
+    assert code == 0 and out.splitlines()[0].split() == titles
     text = page.read_text()
     assert "by kind and content" in text and " of 16 content bits" in text
+    assert " % alike; " in text
     assert text.count("<figure") == 4
 
 

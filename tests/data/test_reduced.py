@@ -12,7 +12,7 @@ import pytest
 from make_images import encode, picture, scan_bomb, turned
 from PIL import Image
 
-from hadahash import Hasher
+from hadahash import Hasher, native
 from hadahash.data import FileImages, LabelledImages, MemoryImages
 from hadahash.data import images as module
 from hadahash.data.decode import decode, in_memory, read_reduced
@@ -97,8 +97,9 @@ def test_shrinking_rounds_once(monkeypatch, side, box):
     rows, columns = (triangle(n, *box[k::2], side) for n, k in ((263, 1), (301, 0)))
     expected = np.einsum("iwc,jw->ijc", np.tensordot(rows, image, 1), columns)
     assert np.abs(square - expected).max() < 0.52
-    monkeypatch.setenv("HADAHASH_NATIVE", "0")
-    assert np.array_equal(resize.shrink(image, side, box), square)
+    for way in ("0", *native.levels()):
+        monkeypatch.setenv("HADAHASH_NATIVE", way)
+        assert np.array_equal(resize.shrink(image, side, box), square), way
 
 
 def test_shrinking_keeps_extreme_values():

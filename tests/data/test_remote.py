@@ -267,17 +267,34 @@ def test_errors_have_one_line_with_a_remedy(tmp_path: Path, toy_folder: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("address", "package"), [("s3://b/x", "s3fs"), ("gs://b/x", "gcsfs"), ("az://b/x", "adlfs")]
+    ("address", "package", "remedy"),
+    [
+        ("s3://b/x", "s3fs", "'hadahash[s3]'"),
+        ("gs://b/x", "gcsfs", "'hadahash[gs]'"),
+        ("hf://datasets/a/b", "huggingface_hub", "'hadahash[hf]'"),
+        ("az://b/x", "adlfs", "adlfs"),
+    ],
 )
 def test_a_missing_package_is_named(
-    address: str, package: str, monkeypatch: pytest.MonkeyPatch
+    address: str, package: str, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fsspec.registry import _registry
 
+    kind = address.partition(":")[0]
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(_registry, address.partition(":")[0], raising=False)
-    with pytest.raises(UsageError, match=f"need the package {package}, .*pip install {package}"):
+    monkeypatch.delitem(_registry, kind, raising=False)
+    with pytest.raises(UsageError) as caught:
         as_images(address)
+    expected = f"Addresses {kind}:// need the package {package}, which is not installed. "
+    assert str(caught.value) == f"{expected}Install it with: pip install {remedy}"
+
+
+def test_an_address_of_hugging_face_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(DataError, match="Cannot read hf://datasets/nobody/nothing: ") as caught:
+        as_images("hf://datasets/nobody/nothing")
+    assert "\n" not in str(caught.value)
 
 
 def test_local_paths_stay_local(tmp_path: Path, toy_folder: Path) -> None:

@@ -16,8 +16,8 @@ def bench(monkeypatch):
 
 def test_the_benchmark_measures_all_engines(bench, tmp_path, capsys, monkeypatch):
     out = tmp_path / "search.json"
-    arguments = "--sizes 6000 --bits 32 64 --batches 1 4 --threads 1 2 --rounds 1"
-    bench.main([*arguments.split(), "--out", str(out)])
+    arguments = "--sizes 6000 --bits 32 64 --batches 1 4 --threads 1 2 --rounds 1 --large 4000"
+    bench.main([*arguments.split(), "--large-rounds", "1", "--out", str(out)])
     result = json.loads(out.read_text())
     assert json.loads(capsys.readouterr().out) == result
     assert {"command", "date", "hardware", "versions", "revision", "load_after"} <= set(result)
@@ -36,6 +36,32 @@ def test_the_benchmark_measures_all_engines(bench, tmp_path, capsys, monkeypatch
         assert set(case["quartiles"]) == set(case["ratios"])
     text = load_bench("page", monkeypatch).render({"search": result}, {})
     assert text.count("| 6,000 | 64 | clustered | 4 |") == 3  # best threads, 1 thread, 2 threads
+    check_large(result["large"], text)
+
+
+def check_large(large, text):
+    """The large collection, which is here small, and its section."""
+    assert (large["codes"], large["rounds"]) == (4000, 1) and large["peak_mb"] > 0
+    assert [sorted(case["ways"]) for case in large["best"][::2]] == [
+        ["exact", "faiss flat"],
+        ["exact", "routed"],
+        ["faiss ivf", "routed"],
+    ]
+    assert all(case["rows_with_the_true_distances"] == 1 for case in large["best"])
+    for case, engine in zip(large["changes"], ("exact", "routed"), strict=True):
+        assert case["engine"] == engine
+        assert {"add 1", "remove 999", "first search after remove 1"} <= set(case["milliseconds"])
+    assert "### 4,000 codes" in text and "| exact, random codes |" in text
+    assert "| routed, clustered codes |" in text
+
+
+def test_codes_are_the_same_in_blocks(monkeypatch):
+    turns = load_bench("search_turns", monkeypatch)
+    for kind in ("random", "clustered"):
+        whole = turns.Maker(kind, 32)(300_000)
+        blocks = list(turns.Maker(kind, 32).blocks(300_000))
+        assert len(blocks) == 2 and sum(map(len, blocks)) == len(whole)
+        assert all((whole[i << 18 :][: len(part)] == part).all() for i, part in enumerate(blocks))
 
 
 def test_each_side_gets_its_best_number_of_threads(bench):

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from instruction_sets import every_instruction_set
 
 from hadahash import native
 from hadahash.codes import Codes, hamming, pack
@@ -18,7 +19,6 @@ from hadahash.index.engines.routed import learn_centroids, routed_table
 from hadahash.native import search, tables
 
 WIDTHS = [8, 20, 32, 40, 64, 100, 128, 192, 256, 320, 384, 448, 512, 700]
-LEVELS = [0, 1, 2, 3]
 compiled = pytest.mark.skipif(
     not native.available(), reason="the numpy implementation compares every code"
 )
@@ -56,7 +56,7 @@ def make_tables(rng, n, bits, centroids=5):
     return tables.Table(rows), fine, coarse, tables.rows_of(pack(values[:5]))
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@every_instruction_set
 @pytest.mark.parametrize("bits", WIDTHS)
 def test_every_instruction_set_equals_a_sort(rng, bits, level):
     *tables_of_codes, near = make_tables(rng, 1500, bits)
@@ -300,6 +300,34 @@ def test_rows_and_back(rng):
         assert rows.dtype == (np.uint32 if bits <= 32 else np.uint64)
         assert np.array_equal(tables.packed_of(rows, bits), packed)
     assert native.available() or native.describe() == "numpy"
+
+
+def test_bits_are_cleared_in_a_copy(rng):
+    mask = rng.random(1000) < 0.7
+    positions = rng.integers(0, 1000, 50)
+    expected = mask.copy()
+    expected[positions] = False
+    before = tables.bitmap(mask)
+    for kind in (np.int64, np.uint32):
+        found = tables.cleared(before, positions.astype(kind))
+        assert np.array_equal(found, tables.bitmap(expected))
+    assert np.array_equal(before, tables.bitmap(mask))
+
+
+@pytest.mark.parametrize("engine", ["exact", "routed"])
+def test_the_bitmap_of_the_items_left_is_that_of_all_removals(rng, make, engine, monkeypatch):
+    monkeypatch.setattr(routed, "_MIN_LEARNED_BYTES", 1000)
+    index = Index.build(make(3000, 64), engine=engine)
+    assert (index._segments[0].codes.load().partition is None) is (engine == "exact")
+    left, queries = np.ones(3000, bool), make(5, 64)
+    for _ in range(4):
+        gone = rng.choice(np.flatnonzero(left), 100, replace=False)
+        left[gone] = False
+        index.remove(gone)
+        segment = index._segments[0]
+        hits = index.search(queries, 20)
+        assert left[hits.ids].all()
+        assert np.array_equal(segment._live_bitmap, segment._bitmap(left))
 
 
 def test_misaligned_rows_are_copied_or_refused(rng):

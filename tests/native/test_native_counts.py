@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from instruction_sets import every_instruction_set
 
 from hadahash import native
 from hadahash.codes import pack, unpack, words
@@ -62,7 +63,7 @@ def test_counts_equal_a_plain_loop(rng, bits, in_numpy):
 
 
 @compiled
-@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@every_instruction_set
 @pytest.mark.parametrize("bits", LENGTHS)
 def test_every_cpu_level_equals_numpy(rng, bits, level, in_numpy):
     queries, database = codes_of(rng, 70, bits), codes_of(rng, 2055, bits)
@@ -95,7 +96,7 @@ def test_shared_counts_equal_numpy(rng, bits, classes, threads, in_numpy):
 
 
 @compiled
-@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@every_instruction_set
 def test_shared_counts_at_every_cpu_level(rng, level, in_numpy):
     sides = (
         codes_of(rng, 3, 64),
@@ -181,7 +182,7 @@ def test_a_library_of_another_version_is_ignored(tmp_path):
 @pytest.mark.skipif(
     shutil.which("cc") is None or sys.platform == "win32", reason="needs a C compiler"
 )
-@pytest.mark.parametrize("compiler", ["cc", "false", "no-such-compiler"])
+@pytest.mark.parametrize("compiler", ["cc -DHADAHASH_PORTABLE", "false", "no-such-compiler"])
 def test_the_installation_succeeds_without_a_compiler(tmp_path, compiler):
     shutil.copy(ROOT / "setup.py", tmp_path)
     shutil.copytree(
@@ -202,12 +203,37 @@ def test_the_installation_succeeds_without_a_compiler(tmp_path, compiler):
     )
     assert run.returncode == 0, run.stderr
     built = native._load(tmp_path / "src/hadahash/native")
-    assert (built is not None) == (compiler == "cc")
+    assert (built is not None) == compiler.startswith("cc")
 
 
 def test_describe_and_cores():
     assert native.describe().split()[0] in ("compiled", "numpy")
     assert native.usable_cores() >= 1
+
+
+@compiled
+@every_instruction_set
+def test_an_environment_variable_selects_the_instruction_set(rng, level, monkeypatch):
+    queries, database = codes_of(rng, 3, 64), codes_of(rng, 300, 64)
+    expected = native.count_distances(queries, database, bits=64)
+    monkeypatch.setenv("HADAHASH_NATIVE", native.levels()[level])
+    assert native.describe() == f"compiled ({native.levels()[level]})"
+    assert native.used_level(-1) == level and native.used_level(0) == 0
+    assert np.array_equal(native.count_distances(queries, database, bits=64), expected)
+
+
+@compiled
+def test_an_instruction_set_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setenv("HADAHASH_NATIVE", "mmx")
+    with pytest.raises(UsageError, match=r"HADAHASH_NATIVE must be 0, 1 or one of .*, got mmx"):
+        native.describe()
+    for name in ("", "1"):
+        monkeypatch.setenv("HADAHASH_NATIVE", name)
+        assert native.describe() == f"compiled ({native.levels()[-1]})"
+
+
+def test_numpy_has_no_instruction_sets(in_numpy):
+    assert in_numpy(native.levels) == ()
 
 
 def test_unpacked_codes_agree_with_words(rng):

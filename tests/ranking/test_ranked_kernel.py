@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from instruction_sets import every_instruction_set
 
 import hadahash as hh
 from hadahash.codes import hamming, pack
+from hadahash.errors import UsageError
 from hadahash.index.engines import routed
 from hadahash.native import ranked, tables
 from hadahash.native.ranked import LOWEST, most_points
@@ -99,7 +101,7 @@ def small_phases(monkeypatch):
         monkeypatch.setattr(ranked, name, value)
 
 
-@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@every_instruction_set
 @pytest.mark.parametrize("rank", ["hamming", "class", "photo"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_rankings_and_lengths_equal_a_sort(rng, small_phases, kind, rank, level):
@@ -205,3 +207,17 @@ def test_nothing_to_find(rng):
     )
     nobody = prepare(hh.Queries(np.zeros((0, 16))), ranking, "class")
     assert most_points(nobody.tables, tables.Table(rows), None, k=3, bits=16).points.shape == (0, 3)
+
+
+def test_content_that_does_not_fit_is_refused(rng):
+    """C code reads words: a misaligned address is undefined behavior, a short array worse."""
+    rows, content = make_items(rng, 40, 64, 64, None)
+    prepared = prepare(
+        make_queries(rng, 2, 64, 64, None, "none"), make_ranking(rng, "none", 64), "photo", 1.0
+    )
+    shifted = np.frombuffer(b"x" + content.tobytes(), np.uint8, offset=1).view(np.uint64)
+    for wrong, message in ((shifted.reshape(40, 1), "aligned"), (content[:39], "39 rows")):
+        with pytest.raises(UsageError, match=message):
+            most_points(prepared.tables, tables.Table(rows), wrong, k=3, bits=64)
+        with pytest.raises(UsageError, match=message):
+            ranked.all_points(prepared.tables, rows, wrong, 64)

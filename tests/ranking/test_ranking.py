@@ -134,7 +134,46 @@ def test_damaged_rankings_are_refused(rng):
         with pytest.raises(UsageError):
             Ranking.from_dict(stored | bad)
     del stored["bits"]
-    with pytest.raises(UsageError, match="not a stored ranking"):
+    with pytest.raises(UsageError, match="not a stored ranking: lacks bits"):
+        Ranking.from_dict(stored)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ({"bits": 8}, "a codeword of 8 bits has 1 bytes, got 2"),
+        ({"bits": 0}, "bits must be an integer >= 1, got 0"),
+        ({"bits": True}, "bits must be an integer >= 1, got True"),
+        ({"bits": 12.0}, "bits must be an integer >= 1, got 12.0"),
+        ({"bits": None}, "bits must be an integer >= 1, got None"),
+        ({"bits": 9}, "the bits of a codeword after the first 9 must be 0"),
+        ({"codewords": None}, "bits must be null without codewords, got 12"),
+        ({"codewords": []}, "codewords must be a list of hexadecimal digits"),
+        ({"codewords": "0000"}, "codewords must be a list of hexadecimal digits"),
+        ({"codewords": [5]}, "codewords must be a list of hexadecimal digits"),
+        ({"multilabel": "no"}, "multilabel must be true or false, got 'no'"),
+        ({"classes": "cat"}, "classes must be a list of names"),
+        ({"classes": ["a", "b"]}, "classes must be 5 names, or none, got 2"),
+        ({"sharpness": True}, "sharpness must be a number, got True"),
+        ({"sharpness": float("nan")}, "sharpness must be above 0 and <= 100, got nan"),
+        ({"class_weight": "2"}, "class_weight must be a number, got '2'"),
+        ({"content_weight": None}, "content_weight must be a number, got None"),
+        ({"content_fingerprint": 7}, "content_fingerprint must be a text, got 7"),
+        ({"slope": [1.0]}, r"slope must be 5 finite numbers, got \(1,\)"),
+        ({"further": 1}, "unknown further"),
+    ],
+)
+def test_stored_values_that_are_not_valid_are_named_in_one_line(rng, bad, reason):
+    stored = Ranking(signs(rng, CLASSES, BITS)).to_dict() | bad
+    stored["codewords"] = ["fff0"] * CLASSES if "codewords" not in bad else bad["codewords"]
+    with pytest.raises(UsageError, match=reason) as error:
+        Ranking.from_dict(stored)
+    assert "\n" not in str(error.value) and str(error.value).startswith("This is not a stored")
+
+
+@pytest.mark.parametrize("stored", [None, 5, [1], "ranking"])
+def test_what_is_no_object_is_no_ranking(stored):
+    with pytest.raises(UsageError, match="This is not a stored ranking"):
         Ranking.from_dict(stored)
 
 

@@ -8,9 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from toys import make_toy, tiny_hasher, write_folder
 
 from hadahash import Hasher, Index
+from hadahash.photos import PhotoIndex, scan_folder
 
 pytest.importorskip("fastapi")
 
@@ -69,6 +71,28 @@ def two_part_collection(tmp_path_factory: pytest.TempPathFactory) -> ToyCollecti
 def two_part_client(two_part_collection: ToyCollection) -> Iterator[TestClient]:
     with opened(two_part_collection, decode_workers=2, write_token=None) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def copies_original(tmp_path_factory: pytest.TempPathFactory) -> ToyCollection:
+    """16 photos, an equal copy of one and another one saved again, with model and index."""
+    root = tmp_path_factory.mktemp("duplicates")
+    photos = write_folder(root / "photos", *make_toy(16, seed=3))
+    shutil.copy(photos / "red/002.png", photos / "blue/copy.png")
+    with Image.open(photos / "green/001.png") as image:
+        image.save(photos / "green/again.bmp")
+    hasher = tiny_hasher(content_bits=32).fit(write_folder(root / "train", *make_toy(48, seed=1)))
+    hasher.save(root / "run")
+    built = PhotoIndex.open_or_create(root / "photos.index", hasher.model_, root / "run", photos)
+    built.apply(built.plan(scan_folder(photos), whole=photos.resolve()), hasher.model_)
+    return ToyCollection(root)
+
+
+@pytest.fixture
+def copies(copies_original: ToyCollection, tmp_path: Path) -> ToyCollection:
+    """A copy of it. Paths in the index are those of the original, ids are relative."""
+    shutil.copytree(copies_original.root, tmp_path / "own")
+    return ToyCollection(tmp_path / "own")
 
 
 @pytest.fixture

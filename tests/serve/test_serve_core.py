@@ -17,7 +17,8 @@ from make_images import encode, picture
 from toys import one_line
 
 from hadahash.codes import Codes, pack
-from hadahash.data.images import open_image
+from hadahash.data.appearance import appearance_bits
+from hadahash.data.images import open_image, open_reduced
 from hadahash.data.preprocess import Preprocess
 from hadahash.data.squares import shrink_to_square
 from hadahash.errors import StorageError, UsageError
@@ -342,7 +343,10 @@ def test_a_query_survives_as_text(seed, content, classes):
     rounded = to_halves(query)
     index = SimpleNamespace(bits=20, content_bits=12 if content else 0)
     collection = SimpleNamespace(index=index, model=SimpleNamespace(id="0123456789abcdef"))
-    again = parse_values(values_text(query, "0123456789abcdef"), collection)
+    again, looks = parse_values(values_text(query, "0123456789abcdef"), collection)
+    assert looks is None
+    shown = values_text(query, "0123456789abcdef", b"ABCDEFGH")
+    assert parse_values(shown, collection)[1] == b"ABCDEFGH"
     with pytest.raises(Problem) as caught:
         parse_values(values_text(query, "fedcba9876543210"), collection)
     assert (caught.value.status, caught.value.code) == (409, "model_changed")
@@ -422,7 +426,9 @@ def test_a_decoder_that_hangs_or_dies_does_not_stop_the_others(odd_worker):
     errors, squares = run_with_pool(check, decode_workers=2, decode_seconds=3)
     assert [error.status for error in errors] == [422, 422]
     expected = shrink_to_square(open_image(IMAGE), 20)
-    assert all(np.array_equal(square, expected) for square in squares), "decoded as when indexed"
+    assert all(np.array_equal(each.pixels, expected) for each in squares), "decoded as when indexed"
+    looks = appearance_bits(open_reduced(IMAGE, 20))
+    assert all(each.looks == looks for each in squares)
 
 
 def test_decoders_that_were_killed_are_replaced_before_the_next_image(odd_worker):

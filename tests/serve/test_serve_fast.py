@@ -21,6 +21,7 @@ from hadahash.serve.core import light_model
 from hadahash.serve.core.batcher import Batcher
 from hadahash.serve.core.collection import Collection
 from hadahash.serve.core.decode_pool import DecodePool
+from hadahash.serve.core.decode_pool import DecodedImage
 from hadahash.serve.core.encode import Encoder
 from hadahash.serve.core.search import IdJob, Options, run_searches
 from hadahash.serve.core.timing import settled
@@ -151,7 +152,7 @@ def test_images_are_encoded_in_small_batches_on_a_cpu():
 
     class Pool:
         async def decode_for_model(self, image, preprocess, client):
-            return np.zeros((4, 4, 3), np.uint8)
+            return DecodedImage(np.zeros((4, 4, 3), np.uint8), bytes(8))
 
     def queries(pixels):
         from hadahash.queries import Queries

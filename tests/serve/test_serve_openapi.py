@@ -71,6 +71,8 @@ def test_every_route_is_described(address):
     assert set(paths) == {
         "/v1/search",
         "/v1/encode",
+        "/v1/duplicates",
+        "/v1/duplicates/dismiss",
         "/v1/items",
         "/v1/items/{id}",
         "/v1/images/{id}",

@@ -5,13 +5,11 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field
 
-import httpx
-import numpy as np
 import pytest
 from serving import WRITE, ToyCollection, opened, service_in_thread, wait_for
 from toys import make_toy, tiny_hasher, write_folder
+from upgrading import Searching, check
 
 from hadahash import Index
 from hadahash.model import HashModel
@@ -35,73 +33,6 @@ def served(runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "run")
     build_or_update(photos, run=tmp_path / "run", options=BuildOptions(device="cpu"))
     return ToyCollection(tmp_path)
-
-
-@dataclass
-class Searching:
-    """Clients that search by image and by id until they are stopped, and keep every answer."""
-
-    url: str
-    images: dict[str, bytes]
-    answers: list[tuple[str, str, dict]] = field(default_factory=list)
-    problems: list[object] = field(default_factory=list)
-
-    def __enter__(self):
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(each,)) for each in range(2)]
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error):
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, number):
-        names = sorted(self.images)
-        with httpx.Client(base_url=self.url, timeout=60) as client:
-            for step in range(number, 1_000_000, 2):
-                if self._stop.is_set():
-                    return
-                name = names[step % len(names)]
-                try:
-                    self._ask(client, name, by_id=step % 3 == 0)
-                except Exception as problem:
-                    self.problems.append(problem)
-
-    def _ask(self, client, name, *, by_id):
-        if by_id:
-            answer = client.post("/v1/search", json={"id": name, "k": 5, "rank": "hamming"})
-        else:
-            files, data = {"image": self.images[name]}, {"k": "5", "rank": "hamming"}
-            answer = client.post("/v1/search", files=files, data=data)
-        if answer.status_code != 200:
-            self.problems.append((answer.status_code, answer.text))
-            return
-        self.answers.append((name, "id" if by_id else "image", answer.json()))
-
-    def models(self):
-        return {answer["query"]["model"] for _, _, answer in self.answers}
-
-
-def check(answers, folders, ids, images):
-    """Every answer is that of one model: its code, and its distances to codes of the same model."""
-    expected = {}
-    for folder in folders:
-        model = HashModel.load(folder, device="cpu")
-        names = sorted(images)
-        codes = model.encode([images[name] for name in names]).packed
-        expected[model.id] = dict(zip(names, codes, strict=True))
-    for name, how, answer in answers:
-        codes = expected[answer["query"]["model"]]
-        code = np.frombuffer(bytes.fromhex(answer["query"]["code"]), np.uint8)
-        assert (code == codes[name]).all(), (name, how)
-        assert len(answer["hits"]) == 5 and answer["hits"][0]["distance"] == 0
-        for hit in answer["hits"]:
-            bits = np.unpackbits(codes[hit["id"]] ^ code).sum()
-            assert bits == hit["distance"], "a code of another model"
-            assert hit["id"] in ids
 
 
 def test_searches_during_upgrade_and_rollback(runs, served):
@@ -224,6 +155,40 @@ def test_a_write_that_the_switch_overtakes_is_repeated(runs, served, monkeypatch
     final = Index.open(index)
     assert "red/002.png" not in final.ids.tolist() and len(final) == 47
     assert HashModel.load(runs[1], device="cpu").made(final.meta["model"])
+
+
+@pytest.mark.parametrize("change", ["add", "remove"])
+def test_a_write_to_a_server_that_the_switch_overtakes(runs, served, tmp_path, monkeypatch, change):
+    """It went to the collection before the upgrade, and is repeated with the one after it."""
+    pytest.importorskip("milvus_lite")
+    from hadahash.index.engines.milvus import MilvusIndex
+
+    index, write, calls = served.root / "photos.index", getattr(MilvusIndex, change), []
+    shutil.rmtree(index)
+    options = {"uri": str(tmp_path / "milvus.db"), "collection": "overtaken"}
+    build = BuildOptions(engine="milvus", settings=options, device="cpu")
+    build_or_update(served.root / "photos", run=served.root / "run", options=build)
+
+    def write_and_switch(self, *arguments):
+        if self.settings.collection == "overtaken" and not calls:
+            calls.append(1)
+            upgrade(index, runs[1], options=CPU)
+        write(self, *arguments)
+
+    monkeypatch.setattr(MilvusIndex, change, write_and_switch)
+    image = served.image("red/002.png")
+    with opened(served, watch_seconds=0, write_token=WRITE, decode_workers=1) as client:
+        client.headers["Authorization"] = f"Bearer {WRITE}"
+        if change == "add":
+            answer = client.post("/v1/items", files={"image": image}, data={"id": "added"})
+            assert answer.status_code == 201, answer.text
+        else:
+            assert client.delete("/v1/items/red/002.png").status_code == 204
+        found = client.post("/v1/search", files={"image": image}).json()["query"]["model"]
+    final, model = Index.open(index), HashModel.load(runs[1], device="cpu")
+    assert found == model.id and len(final) == (49 if change == "add" else 47)
+    if change == "add":
+        assert (final.codes(["added"]).packed == model.encode([image]).packed).all()
 
 
 def test_a_wrong_run_is_refused_at_the_start(runs, served):

@@ -13,13 +13,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src" / "hadahash" / "native"
-SOURCES = ("hamming", "search", "route", "ranked")
-TESTS = (
-    "tests/native/test_native_counts.py",
-    "tests/index/test_search_kernel.py",
-    "tests/ranking/test_ranked_kernel.py",
-)
+SOURCES = ("hamming", "search", "route", "ranked", "resize")
 LEFT_OUT = "not compiler and not installation and not faster and not a_fork and not speed"
+TESTS = {
+    "tests/native/test_native_counts.py": LEFT_OUT,
+    "tests/index/test_search_kernel.py": LEFT_OUT,
+    "tests/ranking/test_ranked_kernel.py": LEFT_OUT,
+    "tests/data/test_reduced.py": "shrinking",
+}
 
 pytestmark = [
     pytest.mark.torture,
@@ -94,7 +95,7 @@ def test_the_sanitizers_are_at_work(sanitized):
 
 def test_the_tests_of_the_kernels_pass(trials, sanitized):
     tried = trials("C kernel", "tests of the kernels with address and undefined sanitizers")
-    for path in TESTS:
+    for path, chosen in TESTS.items():
         options = [
             "-o",
             f"pythonpath={sanitized} {ROOT / 'tests'}",
@@ -102,7 +103,7 @@ def test_the_tests_of_the_kernels_pass(trials, sanitized):
             "no:cacheprovider",
             "--capture=sys",
         ]
-        done = run(sanitized, "-m", "pytest", "-q", "-k", LEFT_OUT, *options, path)
+        done = run(sanitized, "-m", "pytest", "-q", "-k", chosen, *options, path)
         last = done.stdout.strip().splitlines()[-1:]
         reported = "Sanitizer" in done.stderr or "runtime error" in done.stderr
         passed = sum(line.count(".") for line in done.stdout.splitlines() if "%]" in line)

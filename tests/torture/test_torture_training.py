@@ -11,8 +11,12 @@ import time
 from functools import cache
 from pathlib import Path
 
+import psutil
 import pytest
+from toys import make_toy, write_folder
 from trials import Crashed
+
+from hadahash.model import HashModel
 
 HERE = Path(__file__).parent
 pytestmark = [
@@ -115,3 +119,57 @@ def test_two_trainings_in_one_folder(trials, tmp_path):
             for kind, text in results:
                 assert kind != "refused" or "Another process" in text or "run" in text, text
             assert done or trial.number % 2, results
+
+
+def torchrun(photos: Path, out: Path, *options: str) -> subprocess.Popen[str]:
+    """Two processes that train together, from the command line."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "-m", "hadahash", "train", str(photos), "--out", str(out)]
+    command += ["--bits", "16", "--device", "cpu", "--method", "hcdh", "--content-bits", "0"]
+    command += ["--backbone", "test_efficientnet", "--weights", "none"]
+    settings = {"size": 32, "epochs": 60, "batch_size": 16, "checkpoint_seconds": 0.1}
+    command += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    return subprocess.Popen(
+        [*command, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def kill_one(process: subprocess.Popen[str], out: Path, rank: int, seconds: float) -> str:
+    """Kill one of the two some seconds after the first checkpoint; returns what both have said."""
+    while not (out / ".training" / "checkpoint.safetensors").exists():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+    time.sleep(seconds)
+    children = psutil.Process(process.pid).children()
+    (victim,) = (each for each in children if each.environ().get("RANK") == str(rank))
+    victim.kill()
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode, "the training went on without one of its processes"
+    return said
+
+
+def test_one_of_two_processes_is_killed(trials, tmp_path):
+    """The other one ends with one line, and --resume gives the same weights, bit for bit."""
+    tried = trials("training", "kill -9 of one of two processes (torchrun), and resume")
+    photos = write_folder(tmp_path / "photos", *make_toy(48, seed=2))
+    alone = torchrun(photos, tmp_path / "alone")
+    assert alone.wait() == 0, alone.communicate()[1]
+    expected = HashModel.load(tmp_path / "alone", device="cpu").id
+    for trial in tried.numbers(1, 6):
+        with trial:
+            out, rank = tmp_path / str(trial.number), trial.number % 2
+            process = torchrun(photos, out)
+            said = kill_one(process, out, rank, float(trial.rng.uniform(0, 2)))
+            lines = [
+                line for line in said.splitlines() if "error: " in line and "torch" not in line
+            ]
+            told = "error: Another process of this training has ended. Run the same command again"
+            assert all(line.startswith(told) for line in lines), said
+            assert "hadahash/" not in said, said  # a traceback, apart from that of torchrun
+            resumed = torchrun(photos, out, "--resume")
+            assert resumed.wait() == 0, resumed.communicate()[1]
+            assert HashModel.load(out, device="cpu").id == expected

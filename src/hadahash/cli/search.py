@@ -68,6 +68,9 @@ def search(
 ) -> None:
     """Find the images most similar to a query image, the most similar first.
 
+    The column "alike" falls with the rank. It is the probability of sharing a class (--rank class),
+    kind and content together (photo), or the fraction of class bits that are equal (hamming).
+
     Example: hadahash search photos.index cat.jpg -k 10 --sheet cat.html
     """
     from ..index import Index
@@ -86,6 +89,7 @@ def search(
         "labels": label or (),
         "rank": rank,
         "weight": weight,
+        "folder": index,
     }
     if id_ is not None:
         found = find_similar_to(opened, id_, **settings)
@@ -105,11 +109,15 @@ def search(
 
 def _print(found: list[SearchHit], *, content: bool) -> None:
     title = "  content" if content else ""
-    output.result(f"{'rank':>4}  {'bits':>4}{title}  {'label':<16}id")
+    output.result(f"{'rank':>4}  {'alike':>5}  {'bits':>4}{title}  {'label':<16}id")
     for place, hit in enumerate(found, 1):
         labels = ", ".join(map(str, hit.labels)) or "-"
         bits = f"  {hit.content_distance:>7}" if content else ""
-        output.result(f"{place:>4}  {hit.distance:>4}{bits}  {labels:<16}{hit.id}")
+        alike = f"{100 * hit.similarity:.0f} %"
+        same = "  (same photo)" if hit.same_photo else ""
+        output.result(
+            f"{place:>4}  {alike:>5}  {hit.distance:>4}{bits}  {labels:<16}{hit.id}{same}"
+        )
 
 
 def _write_sheet(page: Path, query: Path, found: list[SearchHit], opened: Index, rank: str) -> None:

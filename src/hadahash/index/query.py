@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..queries import Queries
-from ..ranking import Prepared, Ranking, prepare
+from ..ranking import Prepared, Ranking, prepare, similarities
 from .items import Id, Ids, Item, Label, LabelSet, Mask, id_array, id_type_of, missing_id
 
 if TYPE_CHECKING:
@@ -103,6 +103,9 @@ class Neighbor(NamedTuple):
         score: Its score, the greater the better; None if results are ordered by distance.
         content_distance: Hamming distance of the content bits; None if the query or the index has
             no content bits.
+        similarity: 0 to 1, in the order of the results: the fraction of class bits that are equal
+            (rank "hamming"), the probability of sharing a class ("class"), or kind and content
+            together ("photo"); see `hadahash.ranking.similarities`.
     """
 
     id: Id
@@ -112,6 +115,7 @@ class Neighbor(NamedTuple):
     labels: LabelSet
     score: float | None = None
     content_distance: int | None = None
+    similarity: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,18 +192,32 @@ def look_up_neighbors(index: Engine, request: SearchRequest) -> list[list[Neighb
     codes = index.codes(requested)
     contents = [None] * len(codes) if codes.content is None else codes.content
     known = zip(index.get(requested), codes.packed, contents, strict=True)
-    return join_neighbors(hits, {each[0].id: each for each in known}, request)
+    return join_neighbors(hits, {each[0].id: each for each in known}, request, index.bits)
 
 
 def join_neighbors(
-    hits: Hits, known: dict[Id, Known], request: SearchRequest
+    hits: Hits, known: dict[Id, Known], request: SearchRequest, bits: int
 ) -> list[list[Neighbor]]:
     """Hits with their items: for each query its neighbors, without padding."""
     queries = [None] * len(hits) if request.content is None else request.content
+    similar = _similarities(hits, request, bits)
     return [
-        [_neighbor(hit, *known[hit.id], query) for hit in hits[row]]
+        [
+            _neighbor(hit, *known[hit.id], query, near)
+            for hit, near in zip(hits[row], similar[row], strict=False)
+        ]
         for row, query in enumerate(queries)
     ]
+
+
+def _similarities(hits: Hits, request: SearchRequest, bits: int) -> list[list[float]]:
+    """The similarity of each hit; rows may be padded."""
+    ranked = request.ranked
+    if ranked is None or hits.scores is None:
+        return [[round(1 - each / bits, 6) for each in row] for row in hits.distances.tolist()]
+    found = similarities(ranked.queries, ranked.ranking, ranked.rank, ranked.weight, hits.scores)
+    rows: list[list[float]] = found.tolist()
+    return rows
 
 
 def _neighbor(
@@ -208,8 +226,10 @@ def _neighbor(
     code: NDArray[np.uint8],
     content: NDArray[np.uint8] | None,
     query: NDArray[np.uint8] | None,
+    similarity: float,
 ) -> Neighbor:
     near = None
     if content is not None and query is not None:
         near = int(np.bitwise_count(content ^ query).sum())
-    return Neighbor(hit.id, hit.distance, code, item.path, item.labels, hit.score, near)
+    facts = (item.path, item.labels, hit.score, near, similarity)
+    return Neighbor(hit.id, hit.distance, code, *facts)

@@ -109,4 +109,4 @@ def neighbors_of(
         items = zip(segment.items.at(ordinals), codes, contents, strict=True)
         known.update((each[0].id, each) for each in items)
     hits = Hits(found.ids, found.distances, found.exact_rows, found.scores)
-    return join_neighbors(hits, known, request)
+    return join_neighbors(hits, known, request, bits[0])

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..native.search import NO_BOUND, Keys, nearest
-from ..native.tables import Rows, Table, bitmap, cache_aligned
+from ..native.tables import Rows, Table, bitmap, cache_aligned, cleared
 from .items import (
     Ids,
     Items,
@@ -129,7 +129,15 @@ class Segment:
         """The segment with these items deleted."""
         deleted = np.zeros(len(self.codes), bool) if self.deleted is None else self.deleted.copy()
         deleted[ordinals] = True
-        return replace(self, deleted=deleted)
+        changed = replace(self, deleted=deleted)
+        live = self.__dict__.get("_live_bitmap")
+        if live is not None:  # it is known; for a large segment it is slow to make
+            routed = self.codes.load().ordinals is not None
+            positions = self._positions[ordinals] if routed else ordinals
+            changed.__dict__["_live_bitmap"] = cleared(live, positions)
+            if routed:
+                changed.__dict__["_positions"] = self._positions
+        return changed
 
     def ordinals_of(self, ids: Ids) -> Ordinals:
         """Ordinals of these ids; -1 for ids that are unknown or deleted."""

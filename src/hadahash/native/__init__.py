@@ -3,7 +3,8 @@
 `hadahash.native.search` finds nearest neighbors with the same library (search.c, route.c).
 
 The library is built when hadahash is installed, or by `python setup.py build_ext --inplace` in a
-checkout. The environment variable HADAHASH_NATIVE=0 disables it.
+checkout. The environment variable HADAHASH_NATIVE=0 disables it; with the name of an instruction
+set that `levels` lists (HADAHASH_NATIVE=avx2), the compiled code uses no better one.
 """
 
 from __future__ import annotations
@@ -22,12 +23,11 @@ from numpy.typing import NDArray
 from ..codes import hamming
 from ..errors import UsageError
 
-_INTERFACE = 6  # as INTERFACE of hamming.c
+_INTERFACE = 7  # as INTERFACE of hamming.c
 _MAX_BINS = 32_768  # the compiled code keeps the bin numbers of two sets in 16 bits
 _QUERIES_PER_CALL = 64  # of the compiled code: the unit of work of a thread
 _PAIRS_PER_STEP = 1 << 19  # of the numpy implementation, about 20 MB
 _FOLDER = Path(__file__).parent
-_LEVELS = ("portable", "popcnt", "avx2", "avx512")
 
 Words = NDArray[np.uint64]
 
@@ -113,8 +113,43 @@ def available() -> bool:
 
 def describe() -> str:
     """The implementation in use: 'compiled (avx512)', ..., or 'numpy'."""
+    names = levels()
+    return f"compiled ({names[used_level(-1)]})" if names else "numpy"
+
+
+def levels() -> tuple[str, ...]:
+    """Instruction sets that this CPU has and the library is compiled for, the best one last.
+
+    Returns:
+        'portable', 'popcnt', 'avx2', 'avx512' up to the best on x86-64, 'neon' on aarch64;
+        nothing without the compiled library. Position i has the level number i.
+    """
     library = _library()
-    return "numpy" if library is None else f"compiled ({_LEVELS[library.hadahash_cpu_level()]})"
+    if library is None:
+        return ()
+    numbers = range(library.hadahash_cpu_level() + 1)
+    return tuple(library.hadahash_level_name(number).decode() for number in numbers)
+
+
+def used_level(level: int) -> int:
+    """The number of the instruction set that the compiled code uses.
+
+    Args:
+        level: A number, for tests; -1 for the one that HADAHASH_NATIVE names, or the best one.
+
+    Returns:
+        Position in `levels`; -1 for the best one.
+
+    Raises:
+        UsageError: HADAHASH_NATIVE names an instruction set that is not there.
+    """
+    name = os.environ.get("HADAHASH_NATIVE", "")
+    if level >= 0 or name in ("", "1"):
+        return level
+    names = levels()
+    if name not in names:
+        raise UsageError(f"HADAHASH_NATIVE must be 0, 1 or one of {', '.join(names)}, got {name}.")
+    return names.index(name)
 
 
 def usable_cores() -> int:
@@ -203,7 +238,7 @@ def _count_compiled(
         database.labels.shape[1],
         counts.shape[2],
         counts.ctypes.data,
-        level,
+        used_level(level),
     )
     if failed:
         raise MemoryError("not enough memory for the histograms of distances")
@@ -255,6 +290,8 @@ def _load(folder: Path) -> ctypes.CDLL | None:
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     pointer, number, level = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     heaps = (pointer, pointer, number, pointer, number)  # table, queries, n_queries, heaps, k
+    library.hadahash_level_name.argtypes = [level]
+    library.hadahash_level_name.restype = ctypes.c_char_p
     library.hadahash_count_distances.argtypes = [
         *(pointer, pointer, pointer, number),  # queries, their labels, their ranges, n_queries
         *(pointer, pointer, number),  # codes, their labels, n_codes

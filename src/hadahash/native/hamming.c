@@ -3,16 +3,16 @@
  * Plain C99 without Python's headers. `__init__.py` calls it through ctypes, which releases the
  * interpreter lock; threads are Python's, and there is no other runtime. One binary serves every
  * CPU of its architecture: on x86-64 the inner loops are compiled for four instruction sets, and
- * the best one is selected at run time.
+ * the best one is selected at run time. On aarch64 they use NEON.
  */
-#include "hamming.h"
+#include "neon.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* Increase it whenever a function of the library changes: Python ignores a library of another
  * version. */
-#define INTERFACE 6
+#define INTERFACE 7
 
 #define TABLES 4             /* histograms filled in turn: equal neighbors do not wait */
 #define BATCH 2048           /* codes whose bins are computed before counting; multiple of TABLES */
@@ -24,7 +24,13 @@
 INLINE void distances(const uint64_t *query, const uint64_t *codes, int64_t words, int64_t count,
                       uint16_t *bin)
 {
-    for (int64_t i = 0; i < count; i++) {
+    int64_t i = 0;
+#ifdef NEON
+    for (; 8 * words <= NEON_WIDTH && i + EIGHT <= count; i += EIGHT)
+        vst1q_u16(bin + i, eight_distances((const uint8_t *)query,
+                                           (const uint8_t *)(codes + i * words), 8 * words));
+#endif
+    for (; i < count; i++) {
         uint32_t distance = 0;
         for (int64_t w = 0; w < words; w++)
             distance += POPCOUNT(query[w] ^ codes[i * words + w]);
@@ -95,6 +101,18 @@ int hadahash_cpu_level(void)
 #else
     return 0;
 #endif
+}
+
+const char *hadahash_level_name(int level)
+{
+#ifdef CPU_DISPATCH
+    static const char *const names[] = {"portable", "popcnt", "avx2", "avx512"};
+#elif defined(NEON)
+    static const char *const names[] = {"neon"};
+#else
+    static const char *const names[] = {"portable"};
+#endif
+    return level < 0 || level >= (int)(sizeof names / sizeof *names) ? NULL : names[level];
 }
 
 static find_bins_function *find_bins_for_level(int level)

@@ -22,12 +22,18 @@ INLINE uint32_t POPCOUNT(uint64_t x)
 #define LOWEST_BIT(x) POPCOUNT(((x) & (0 - (x))) - 1)
 #endif
 
-#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
+/* HADAHASH_PORTABLE leaves only plain C, as a reference for tests. */
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(HADAHASH_PORTABLE)
 #define CPU_DISPATCH 1
 #define TARGET_POPCNT __attribute__((target("popcnt")))
 #define TARGET_AVX2 __attribute__((target("popcnt,avx2")))
 #define TARGET_AVX512                                                                             \
     __attribute__((target("popcnt,avx2,avx512f,avx512bw,avx512vl,avx512vpopcntdq")))
+#endif
+
+#if defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__) &&                      \
+    !defined(HADAHASH_PORTABLE)
+#define NEON 1 /* see neon.h */
 #endif
 
 /* DEFINE_FOR_LEVELS defines a function once per level of hadahash_cpu_level, by a macro of name and
@@ -44,8 +50,12 @@ INLINE uint32_t POPCOUNT(uint64_t x)
 #define ALL_LEVELS(name) {name##_portable}
 #endif
 
-/* Instruction sets of this CPU: 0 baseline, 1 POPCNT, 2 AVX2 as well, 3 AVX-512 with VPOPCNTDQ. */
+/* Instruction sets of this CPU: 0 baseline, 1 POPCNT, 2 AVX2 as well, 3 AVX-512 with VPOPCNTDQ. The
+ * baseline of aarch64 includes NEON. */
 int hadahash_cpu_level(void);
+
+/* Name of a level: "portable", "popcnt", "avx2", "avx512" or "neon"; NULL where there is none. */
+const char *hadahash_level_name(int level);
 
 /* The level to use: the given one, for tests, or the best one for -1. */
 INLINE int usable_level(int level)

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..codes import hamming
-from . import _library, usable_cores
+from ..errors import UsageError
+from . import _library, usable_cores, used_level
 from .ranked_bounds import Balls, balls_of, signs_of
 from .ranked_query import CompiledQuery, QueryStruct
 from .ranked_tables import Points, RankedQueries, reference_points
 from .search import _QUERIES_PER_THREAD, _run_all
-from .tables import Partition, Rows, Table
+from .tables import Partition, Rows, Table, check_rows
 
 Hits = NDArray[np.int64]  # (q, k, 3): points, ordinal and position; the worst of the best first
 Ranges = NDArray[np.int64]  # (ranges, 2): first and last position
@@ -83,7 +84,11 @@ def most_points(
 
     Returns:
         The items.
+
+    Raises:
+        UsageError: The content bits do not fit the table.
     """
+    _check_content(content, len(table))
     hits = _empty(np.full(len(queries), LOWEST) if floors is None else floors, k)
     if hits.size == 0 or len(table) == 0:
         return _result(hits, queries, table)
@@ -97,6 +102,7 @@ def most_points(
 
 def all_points(queries: RankedQueries, rows: Rows, content: Rows | None, bits: int) -> Points:
     """Points of all items, int64 (q, n), in compiled code if possible."""
+    _check_content(content, len(rows))
     library = _library()
     if library is None:
         return reference_points(queries, rows, content)
@@ -120,6 +126,14 @@ def all_points(queries: RankedQueries, rows: Rows, content: Rows | None, bits: i
     return points
 
 
+def _check_content(content: Rows | None, size: int) -> None:
+    """Validate content bits, which C code reads as words."""
+    if content is not None:
+        check_rows(content)
+        if len(content) != size:
+            raise UsageError(f"{len(content)} rows of content bits do not match {size} codes.")
+
+
 class _Job:
     """One call of `most_points` in compiled code."""
 
@@ -135,7 +149,7 @@ class _Job:
         threads: int | None,
         level: int,
     ) -> None:
-        self.library, self.queries, self.level = library, queries, level
+        self.library, self.queries, self.level = library, queries, used_level(level)
         self.table, self.reference = table, table.reference(allowed)
         self.content = content
         self.threads = threads or usable_cores()

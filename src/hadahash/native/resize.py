@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _library
+from . import _library, used_level
 
 _ONE = 1 << 14  # sum of the weights of a pixel
 
@@ -86,7 +86,7 @@ def _shrink_compiled(
         *(address(pixels.ctypes.data), number(width), number(width)),
         *(address(down.first.ctypes.data), address(down.weights.ctypes.data)),
         *(number(down.weights.shape[1]), number(side)),
-        *(address(sums.ctypes.data), address(averages.ctypes.data), ctypes.c_int(-1)),
+        *(address(sums.ctypes.data), address(averages.ctypes.data), ctypes.c_int(used_level(-1))),
     )
     library.hadahash_average_columns(
         *(address(averages.ctypes.data), number(width), number(side)),

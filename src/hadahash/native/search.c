@@ -10,6 +10,8 @@
  */
 #include "search.h"
 
+#include "neon.h"
+
 #define GROUP 16      /* codes; the last part of a range is compared in multiples of it */
 #define STREAMS 8     /* positions read in parallel, so that memory latencies overlap */
 #define CACHE_LINE 64 /* bytes */
@@ -21,6 +23,14 @@
 INLINE int any_nearer(const uint8_t *query, const uint8_t *codes, int64_t count, int64_t width,
                       uint32_t bound)
 {
+#ifdef NEON
+    if (width <= NEON_WIDTH) { /* `count` is a multiple of GROUP */
+        uint16x8_t nearest = eight_distances(query, codes, width);
+        for (int64_t i = EIGHT; i < count; i += EIGHT)
+            nearest = vminq_u16(nearest, eight_distances(query, codes + i * width, width));
+        return vminvq_u16(nearest) < bound;
+    }
+#endif
     if (width == 4) {
         const uint32_t *code = (const uint32_t *)codes;
         uint32_t target = *(const uint32_t *)query, hit = 0;
@@ -45,7 +55,16 @@ INLINE uint64_t which_nearer(const uint8_t *query, const uint8_t *codes, int64_t
                              int64_t width, uint32_t bound)
 {
     uint64_t which = 0;
-    for (int64_t i = 0; i < count; i++)
+    int64_t i = 0;
+#ifdef NEON
+    static const uint16_t places[EIGHT] = {1, 2, 4, 8, 16, 32, 64, 128};
+    uint16x8_t limit = vdupq_n_u16((uint16_t)(bound < UINT16_MAX ? bound : UINT16_MAX));
+    for (; width <= NEON_WIDTH && i + EIGHT <= count; i += EIGHT) {
+        uint16x8_t nearer = vcltq_u16(eight_distances(query, codes + i * width, width), limit);
+        which |= (uint64_t)vaddvq_u16(vandq_u16(nearer, vld1q_u16(places))) << i;
+    }
+#endif
+    for (; i < count; i++)
         which |= (uint64_t)(distance(query, codes + i * width, width) < bound) << i;
     return which;
 }

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..codes import hamming
 from ..errors import UsageError
-from . import _library, usable_cores
+from . import _library, usable_cores, used_level
 from .tables import Partition, Rows, Table, check_rows
 
 Keys = NDArray[np.uint64]
@@ -133,7 +133,7 @@ class _Job:
     ) -> None:
         self.library, self.queries, self.heaps = library, queries, heaps
         self.table, self.size, self.nbytes = table.reference(allowed), len(table), table.rows.nbytes
-        self.threads, self.level = threads, level
+        self.threads, self.level = threads, used_level(level)
 
     def scan(self) -> None:
         """Scan all codes of a flat table."""

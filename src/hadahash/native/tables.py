@@ -228,7 +228,7 @@ def cache_aligned(rows: Rows, order: NDArray[np.intp] | None = None) -> Rows:
     if order is None:
         copy[:] = rows
     else:
-        np.take(rows, order, axis=0, out=copy)
+        np.take(rows, order, axis=0, out=copy, mode="clip")  # others copy twice
     return copy
 
 
@@ -236,6 +236,14 @@ def bitmap(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """A mask by position as bits, plus one spare word: C code reads 64 bits from any position."""
     packed = np.packbits(mask, bitorder="little")
     return np.pad(packed, (0, 16 - len(packed) % 8)).view(np.uint64)
+
+
+def cleared(bits: NDArray[np.uint64], positions: NDArray[Any]) -> NDArray[np.uint64]:
+    """A copy of a `bitmap` without these positions."""
+    copy = bits.copy()
+    ones = np.left_shift(1, positions & 7).astype(np.uint8)
+    np.bitwise_and.at(copy.view(np.uint8), positions >> 3, ~ones)
+    return copy
 
 
 def check_rows(rows: Rows) -> None:

@@ -12,10 +12,12 @@ from ..lazy import lazy_names
 if TYPE_CHECKING:
     from .build import Build, BuildOptions, build_or_update
     from .catalog import CATALOG, Catalog
-    from .duplicates import PhotoDuplicates, default_threshold, same_photo_threshold
+    from .duplicates import PhotoDuplicates
+    from .looks import StoredLooks, image_looks
     from .meta import image_folders, missing_photos, recorded_meta, scan_options
     from .models import check_model, load_model_of, run_of, shorten_for, unknown_run
     from .plan import SyncPlan, SyncSummary
+    from .same_photo import Sameness, default_threshold, judge_same, same_photo_threshold
     from .scan import Photo, Scan, ScanOptions, scan_folder, scan_paths, scan_source
     from .search import (
         SearchHit,
@@ -41,7 +43,9 @@ _EXPORTS = {
     "SKIPPED": "sync",
     "Scan": "scan",
     "ScanOptions": "scan",
+    "Sameness": "same_photo",
     "SearchHit": "search",
+    "StoredLooks": "looks",
     "SyncPlan": "plan",
     "SyncSummary": "plan",
     "available_ranks": "search",
@@ -51,15 +55,17 @@ _EXPORTS = {
     "check_rank": "search",
     "content_weight": "search",
     "default_rank": "search",
-    "default_threshold": "duplicates",
+    "default_threshold": "same_photo",
     "find_similar": "search",
     "find_similar_to": "search",
     "image_folders": "meta",
+    "image_looks": "looks",
+    "judge_same": "same_photo",
     "load_model_of": "models",
     "missing_photos": "meta",
     "recorded_meta": "meta",
     "run_of": "models",
-    "same_photo_threshold": "duplicates",
+    "same_photo_threshold": "same_photo",
     "scan_folder": "scan",
     "scan_options": "meta",
     "scan_paths": "scan",
@@ -77,9 +83,11 @@ __all__ = [
     "Photo",
     "PhotoDuplicates",
     "PhotoIndex",
+    "Sameness",
     "Scan",
     "ScanOptions",
     "SearchHit",
+    "StoredLooks",
     "SyncPlan",
     "SyncSummary",
     "available_ranks",
@@ -93,6 +101,8 @@ __all__ = [
     "find_similar",
     "find_similar_to",
     "image_folders",
+    "image_looks",
+    "judge_same",
     "load_model_of",
     "missing_photos",
     "recorded_meta",

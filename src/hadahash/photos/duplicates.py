@@ -1,10 +1,9 @@
 """Groups of files that show the same photo, with a memory of what the user has dismissed.
 
-Two files are linked if they are equal, or if at most `threshold` bits differ: the content bits and
-the 64 bits of what the photos look like (`looks.py`), counted together. Content bits alone confuse
-photos of the same thing in the same pose, looks alone miss crops. Photos without looks, because
-their files are gone, are left out; if none has looks, content bits alone are compared, with a
-smaller threshold.
+Two files are linked if they are equal, or if at most `threshold` bits of content and looks differ
+together; the default is the rule of `same_photo.py`. Content bits alone confuse photos of the
+same thing in the same pose, looks alone miss crops. Photos without looks, because their files are
+gone, are left out; if none has looks, content bits alone are compared, with a smaller threshold.
 
 In the folder of the index, duplicates.json keeps the last search, so that a smaller threshold needs
 no new one, and dismissed.json the groups that are not shown again.
@@ -25,7 +24,8 @@ from ..index import Dismissed, DuplicateGroup, Duplicates, Index, find_duplicate
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog
 from .looks import codes_with_looks, read_photos, unread_photos
-from .search import is_label_free
+from .same_photo import compared_bits as own_bits
+from .same_photo import default_threshold, same_photo_threshold
 
 if TYPE_CHECKING:
     from ..codes import Codes
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 LAST_SEARCH = "duplicates.json"
 DISMISSED = "dismissed.json"
-# Fractions of the bits that may differ between copies of a photo, chosen in docs/ranking.md: of
-# content bits and looks, and of content bits alone.
-_WITH_LOOKS, _WITHOUT_LOOKS = 5 / 32, 1 / 16
 
 Progress = Callable[[int], object]
 
@@ -53,37 +50,6 @@ class DuplicateFile:
     id: Id
     path: str | None
     size: int | None
-
-
-def default_threshold(bits: int) -> int:
-    """The number of differing content bits up to which two images count as the same photo.
-
-    Args:
-        bits: Number of content bits.
-
-    Returns:
-        The threshold.
-
-    Example:
-        >>> default_threshold(128), default_threshold(64)
-        (8, 4)
-    """
-    return int(_WITHOUT_LOOKS * bits)
-
-
-def same_photo_threshold(index: Index) -> int | None:
-    """The default threshold of an index.
-
-    Args:
-        index: The index.
-
-    Returns:
-        The number of content bits, or of the bits of label-free codes, that may differ; None if the
-        codes tell only classes apart.
-    """
-    if not index.content_bits and not is_label_free(index):
-        return None
-    return default_threshold(index.content_bits or index.bits)
 
 
 class PhotoDuplicates:
@@ -110,14 +76,14 @@ class PhotoDuplicates:
     @property
     def compares_content(self) -> bool:
         """Whether bits are compared that tell photos apart, not only classes."""
-        return same_photo_threshold(self.index) is not None
+        return own_bits(self.index) > 0
 
     @property
     def default_threshold(self) -> int:
         """The threshold of a search where none is given; 0 if only classes are told apart."""
         if not self.compares_content or self._codes is None:
-            return same_photo_threshold(self.index) or 0
-        return int(_WITH_LOOKS * self._codes.content_bits)
+            return same_photo_threshold(self.index, looks=False) or 0
+        return default_threshold(self._codes.content_bits, looks=True)
 
     def unread(self) -> list[Path]:
         """The photos that `read` has to read before a search."""
@@ -225,13 +191,14 @@ class PhotoDuplicates:
             stored = files.read_json(path)
             if stored["state"] == state:
                 last = Duplicates.from_dict(stored["duplicates"], self.dismissed)
-                return last if last.bits == self._compared_bits else None
+                return last if last.bits == self.compared_bits else None
         except (KeyError, TypeError, StorageError, UsageError):  # damaged: search again
             pass
         return None
 
     @property
-    def _compared_bits(self) -> int:
+    def compared_bits(self) -> int:
+        """The number of bits that `find` compares."""
         if self._codes is not None:
             return self._codes.content_bits
         return self.index.content_bits or self.index.bits

@@ -7,7 +7,10 @@ from a cache or which an earlier version indexed, are read when duplicates are s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,16 +20,77 @@ import numpy as np
 from ..codes import Codes
 from ..errors import ImageError, StorageError
 from ..index.checks import MAX_BITS
-from .catalog import Catalog
+from .catalog import CATALOG, Catalog
 from .digests import DigestingImages
+from .same_photo import LOOKS_BITS
 
 if TYPE_CHECKING:
     from ..index import Index
+    from ..index.items import Id
 
-BITS = 64
 _PART = 4096  # photos between two writes
+_AT_ONCE = 500  # ids in one statement
+_WAIT_SECONDS = 1.0  # while another process writes
+_LOOKS_OF = "SELECT id, bits FROM photos JOIN looks USING (digest) WHERE id IN"
 
 Progress = Callable[[int], object]
+
+
+class StoredLooks:
+    """What the photos of an index look like, read from its catalog while others may write it.
+
+    Args:
+        folder: The folder of the index.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._lock = folder / CATALOG, threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def of(self, ids: Sequence[Id]) -> dict[Id, bytes]:
+        """Look photos up.
+
+        Args:
+            ids: Ids of items.
+
+        Returns:
+            8 bytes by id, of those whose looks are stored. Nothing if the catalog cannot be read.
+        """
+        names = {os.fsencode(each): each for each in ids if isinstance(each, str)}
+        if not names or not self._path.exists():
+            return {}
+        try:
+            with self._lock:
+                return {names[name]: bits for name, bits in self._read(list(names))}
+        except sqlite3.Error:  # an index of an earlier version, or a damaged catalog
+            return {}
+
+    def _read(self, names: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        if self._connection is None:
+            self._connection = _read_only(self._path)
+            weakref.finalize(self, self._connection.close)
+        for start in range(0, len(names), _AT_ONCE):
+            part = names[start : start + _AT_ONCE]
+            marks = ",".join("?" * len(part))
+            yield from self._connection.execute(f"{_LOOKS_OF} ({marks})", part).fetchall()
+
+
+def image_looks(image: Path) -> bytes | None:
+    """Read what an image looks like.
+
+    Args:
+        image: The file.
+
+    Returns:
+        8 bytes; None if it cannot be read.
+    """
+    from ..data.appearance import appearance_bits
+    from ..data.images import open_reduced
+
+    try:
+        return appearance_bits(open_reduced(image, 1))
+    except ImageError:
+        return None
 
 
 def unread_photos(index: Index, catalog: Catalog) -> list[Path]:
@@ -87,7 +151,7 @@ def codes_with_looks(index: Index, catalog: Catalog) -> Codes | None:
     """
     looks = catalog.looks() if index.id_type is str else {}
     own = index.content_bits or index.bits
-    if not looks or own % 8 or own + BITS > MAX_BITS:
+    if not looks or own % 8 or own + LOOKS_BITS > MAX_BITS:
         return None
     codes = index.codes()
     rows = np.array([row for row, each in enumerate(codes.ids.tolist()) if each in looks], np.int64)
@@ -96,9 +160,14 @@ def codes_with_looks(index: Index, catalog: Catalog) -> Codes | None:
     part = codes[rows]
     packed = part.packed if part.content is None else part.content
     found = b"".join(looks[each] for each in part.ids.tolist())
-    seen = np.frombuffer(found, np.uint8).reshape(len(rows), BITS // 8)
+    seen = np.frombuffer(found, np.uint8).reshape(len(rows), LOOKS_BITS // 8)
     content = np.concatenate([packed, seen], axis=1)
-    return Codes(part.packed, part.bits, part.ids, content=content, content_bits=own + BITS)
+    return Codes(part.packed, part.bits, part.ids, content=content, content_bits=own + LOOKS_BITS)
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    return sqlite3.connect(address, uri=True, timeout=_WAIT_SECONDS, check_same_thread=False)
 
 
 def _read(images: DigestingImages, row: int) -> bool:

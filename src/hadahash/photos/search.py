@@ -28,6 +28,10 @@ class SearchHit(NamedTuple):
         path: Its file, if the index has its path.
         score: The greater, the more similar; None if photos are ordered by distance.
         content_distance: Number of content bits that differ; None without content bits.
+        similarity: 0 to 1, in the order of the results; see `hadahash.index.Neighbor`.
+        looks_distance: Number of bits of the looks that differ; None if they are not known.
+        same_photo: Whether it shows the same photo, by the rule of `hadahash.photos.same_photo`;
+            None if the codes tell only classes apart.
     """
 
     id: Id
@@ -36,6 +40,9 @@ class SearchHit(NamedTuple):
     path: str | None
     score: float | None = None
     content_distance: int | None = None
+    similarity: float = 0.0
+    looks_distance: int | None = None
+    same_photo: bool | None = None
 
 
 def available_ranks(index: Index, *, content: bool = True) -> list[Rank]:
@@ -113,6 +120,7 @@ def find_similar(
     labels: Sequence[str] = (),
     rank: str | None = None,
     weight: float | None = None,
+    folder: Path | None = None,
 ) -> list[SearchHit]:
     """Find the photos most similar to one image.
 
@@ -126,6 +134,8 @@ def find_similar(
             label.
         rank: "hamming", "class" or "photo"; the default is that of `default_rank`.
         weight: Weight of the content for "photo"; that of the model by default.
+        folder: Folder of the index. Its catalog has what the photos look like, which is compared to
+            mark the same photo; without it only content bits are.
 
     Returns:
         The photos, most similar first.
@@ -147,7 +157,8 @@ def find_similar(
     (hits,) = index.neighbors(
         queries, k, radius=radius, labels=label_filter or None, rank=rank, weight=weight
     )
-    return [_hit(each) for each in hits]
+    looks = _looks_of(image) if folder is not None else None
+    return _marked(index, [_hit(each) for each in hits], looks, folder)
 
 
 def find_similar_to(
@@ -159,6 +170,7 @@ def find_similar_to(
     labels: Sequence[str] = (),
     rank: str | None = None,
     weight: float | None = None,
+    folder: Path | None = None,
 ) -> list[SearchHit]:
     """Find the photos most similar to a photo of the index. No model is needed.
 
@@ -170,6 +182,7 @@ def find_similar_to(
         labels: As for `find_similar`.
         rank: As for `find_similar`.
         weight: As for `find_similar`.
+        folder: As for `find_similar`.
 
     Returns:
         The other photos, most similar first.
@@ -178,6 +191,7 @@ def find_similar_to(
         UsageError: The index has no such id, or no photo has one of the labels.
     """
     from ..index import parse_id
+    from .looks import StoredLooks
 
     own = parse_id(item_id, index.id_type)
     rank = check_rank(index, rank or default_rank(index))
@@ -189,7 +203,8 @@ def find_similar_to(
         rank=rank,
         weight=weight,
     )
-    return [_hit(each) for each in hits if each.id != own][:k]
+    looks = None if folder is None else StoredLooks(folder).of([own]).get(own)
+    return _marked(index, [_hit(each) for each in hits if each.id != own][:k], looks, folder)
 
 
 def check_rank(index: Index, rank: str) -> str:
@@ -246,8 +261,37 @@ def check_labels(
 
 def _hit(found: Neighbor) -> SearchHit:
     return SearchHit(
-        found.id, found.distance, found.labels, found.path, found.score, found.content_distance
+        found.id,
+        found.distance,
+        found.labels,
+        found.path,
+        found.score,
+        found.content_distance,
+        found.similarity,
     )
+
+
+def _looks_of(image: Any) -> bytes | None:
+    from .looks import image_looks
+
+    return image_looks(Path(image)) if isinstance(image, (str, Path)) else None
+
+
+def _marked(
+    index: Index, hits: list[SearchHit], looks: bytes | None, folder: Path | None
+) -> list[SearchHit]:
+    """The same results; those that show the same photo are marked."""
+    from .looks import StoredLooks
+    from .same_photo import judge_same
+
+    known = {}
+    if folder is not None and looks is not None:
+        known = StoredLooks(folder).of([hit.id for hit in hits])
+    judged = judge_same(index, hits, looks, known)
+    return [
+        hit._replace(looks_distance=each.looks_distance, same_photo=each.same)
+        for hit, each in zip(hits, judged, strict=True)
+    ]
 
 
 def _has_any(index: Index, labels: Sequence[Label]) -> bool:

@@ -13,6 +13,7 @@ from .preparing import prepare as prepare
 from .search import RankedHits as RankedHits
 from .search import ranked_search as ranked_search
 from .search import score as score
+from .similarity import similarities as similarities
 from .walk import Fetched as Fetched
 from .walk import WalkHits as WalkHits
 from .walk import ranked_walk as ranked_walk

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..codes import pack, unpack
+from ..codes import check_bits, pack, unpack
 from ..errors import UsageError, unknown
 
 Rank = Literal["hamming", "class", "photo"]
@@ -71,6 +71,10 @@ class Ranking:
                 raise UsageError(f"codewords must be -1 and +1 (C, bits), got {codewords.shape}.")
         object.__setattr__(self, "codewords", codewords)
         object.__setattr__(self, "classes", tuple(str(name) for name in self.classes))
+        if self.classes and codewords is not None and len(self.classes) != len(codewords):
+            raise UsageError(
+                f"classes must be {len(codewords)} names, or none, got {len(self.classes)}."
+            )
         if self.content_weight is None:
             object.__setattr__(self, "content_weight", 1.0 if codewords is None else CONTENT_WEIGHT)
         if not 0 < self.sharpness <= 100:
@@ -165,15 +169,15 @@ class Ranking:
         Raises:
             UsageError: A value is missing or not valid.
         """
-        values = dict(stored)
         try:
-            bits, codewords = values.pop("bits"), values.pop("codewords")
-            if codewords is not None:
-                rows = [np.frombuffer(bytes.fromhex(row), np.uint8) for row in codewords]
-                codewords = unpack(np.stack(rows), bits)
+            values = dict(stored)
+            _check_names(values)
+            codewords = _parse_codewords(values.pop("codewords"), values.pop("bits"))
+            _check_types(values)
             return cls(codewords, **values)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"This is not a stored ranking: {error}.") from None
+        except (TypeError, ValueError) as error:  # includes UsageError
+            text = str(error).rstrip(".")
+            raise UsageError(f"This is not a stored ranking: {text}. Save it again.") from None
 
     def _fitted_for(self, binary: NDArray[np.bool_]) -> tuple[Doubles, Doubles]:
         """Slopes and offsets for each row, binary or real-valued."""
@@ -197,6 +201,49 @@ class Ranking:
 
 
 _FITTED = ("slope", "offset", "query_slope", "query_offset")
+_NUMBERS = ("sharpness", "class_weight", "content_weight")
+
+
+def _check_names(values: Mapping[str, Any]) -> None:
+    known = {"bits", *(field.name for field in fields(Ranking))}
+    missing = {"bits", "codewords"} - values.keys()
+    for text, names in (("lacks", missing), ("unknown", values.keys() - known)):
+        if names:
+            raise ValueError(f"{text} {', '.join(sorted(map(str, names)))}")
+
+
+def _check_types(values: Mapping[str, Any]) -> None:
+    """Refuse JSON values that Python would take for others, such as texts and booleans."""
+    classes = values.get("classes", ())
+    if not isinstance(classes, (list, tuple)) or not all(isinstance(c, str) for c in classes):
+        raise ValueError("classes must be a list of names")
+    for name, value in values.items():
+        if name == "multilabel" and not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false, got {value!r}")
+        if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise ValueError(f"{name} must be a number, got {value!r}")
+        if name == "content_fingerprint" and not isinstance(value, str | None):
+            raise ValueError(f"{name} must be a text, got {value!r}")
+
+
+def _parse_codewords(rows: Any, bits: Any) -> NDArray[np.int8] | None:
+    """Codewords from hexadecimal digits of their packed bits."""
+    if rows is None:
+        if bits is not None:
+            raise ValueError(f"bits must be null without codewords, got {bits!r}")
+        return None
+    width = -(-check_bits(bits) // 8)
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, str) for row in rows):
+        raise ValueError("codewords must be a list of hexadecimal digits")
+    packed = [bytes.fromhex(row) for row in rows]
+    for row in packed:
+        if len(row) != width:
+            raise ValueError(f"a codeword of {bits} bits has {width} bytes, got {len(row)}")
+    array = np.frombuffer(b"".join(packed), np.uint8).reshape(len(rows), width)
+    codewords = unpack(array, bits)
+    if not np.array_equal(pack(codewords), array):
+        raise ValueError(f"the bits of a codeword after the first {bits} must be 0")
+    return codewords
 
 
 def check_rank(rank: str) -> str:

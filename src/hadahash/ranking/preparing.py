@@ -129,7 +129,7 @@ def _class_term(queries: Queries, ranking: Ranking, *, logarithm: bool) -> Class
     words, bits = rows_of(pack(codewords)), codewords.shape[1]
     distances = np.arange(bits + 1)
     if not ranking.multilabel:
-        p = _query_probabilities(queries, ranking)
+        p = query_probabilities(queries, ranking)
         powers = np.exp(-2.0 * ranking.sharpness / bits * distances)
         return ClassTerm(words, bits, p, powers, None, logarithm)
     agreement = 1.0 - 2.0 * distances / bits
@@ -139,7 +139,19 @@ def _class_term(queries: Queries, ranking: Ranking, *, logarithm: bool) -> Class
     return ClassTerm(words, bits, None, None, 1.0 - p[:, :, None] * items, logarithm)
 
 
-def _query_probabilities(queries: Queries, ranking: Ranking) -> Doubles:
+def query_probabilities(queries: Queries, ranking: Ranking) -> Doubles:
+    """Class probabilities of single-label queries: of their classifier, or of their values.
+
+    Args:
+        queries: The queries.
+        ranking: A ranking with codewords.
+
+    Returns:
+        float64 (q, C).
+
+    Raises:
+        UsageError: The classifier has another number of classes.
+    """
     p = queries.probabilities
     if p is None:
         return ranking.class_probabilities(queries.values)

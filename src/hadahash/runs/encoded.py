@@ -115,8 +115,12 @@ def _features(
     if cache is not None and model.fixed_backbone:
         yield cache.get(encoder, source, backbone_key(model.config), progress)
         return
+    known = cache if model.runtime.has_original else None
     for start in range(0, max(len(source), 1), _PART):
-        rows = np.arange(start, min(start + _PART, len(source)))
-        found = encoder.features(source.images.take(rows), progress)
+        part = source.take(np.arange(start, min(start + _PART, len(source))))
+        if known is None:
+            found = encoder.features(part.images, progress)
+        else:
+            found = known.get(encoder, part, None, progress)
         failed = [(row + start, reason) for row, reason in found.failed]
         yield found._replace(rows=found.rows + start, failed=failed)

@@ -62,14 +62,15 @@ class Runtime(Protocol):
     def fingerprint(self) -> str | None:
         """Identifies the projection to content bits; None without content bits."""
 
-    def features(self, pixels: Pixels) -> tuple[Floats, Floats | None]:
+    def features(self, pixels: Pixels, *, original: bool = True) -> tuple[Floats, Floats | None]:
         """Compute features.
 
         Args:
             pixels: uint8 (n, 3, side, side).
+            original: Also compute those of the original backbone, where there is one.
 
         Returns:
-            float32 (n, d), and those of the original backbone if `has_original`.
+            float32 (n, d), and those of the original backbone, or None.
         """
 
     def head(self, features: Floats, original: Floats | None, *, scores: bool) -> HeadValues:
@@ -92,6 +93,13 @@ class Runtime(Protocol):
 
     def feature_facts(self) -> tuple[object, ...]:
         """Return what determines features; its `repr` is the key of the cache on disk."""
+
+    def original_facts(self) -> tuple[object, ...] | None:
+        """Return what determines the features of the original backbone.
+
+        Returns:
+            The facts; None if there is none, or if it cannot be left out of `features`.
+        """
 
     def prefix(self, bits: int) -> Self:
         """Return a runtime that computes the first bits only; it shares all weights."""

@@ -121,21 +121,23 @@ class OnnxNetwork:
             return self._weights
         return self._weights.read_bytes() if self._weights.is_file() else None
 
-    def features(self, pixels: Pixels) -> tuple[Floats, Floats | None]:
+    def features(self, pixels: Pixels, *, original: bool = True) -> tuple[Floats, Floats | None]:
         """Compute features.
 
         Args:
             pixels: uint8 (n, 3, side, side).
+            original: Also compute those of the original backbone, where there is one. They
+                are computed anyway.
 
         Returns:
-            float32 (n, d), and those of the original backbone if `has_original`.
+            float32 (n, d), and those of the original backbone, or None.
         """
         names = ["features", *(["original_features"] if self.has_original else [])]
         given: dict[str, Any] = {"pixels": pixels}
         if "view" in self.facts.graphs[NETWORK].inputs:
             given = {"view": center_array(pixels, self.preprocess)}
         found = self._network.run(names, given)
-        return found[0], found[1] if self.has_original else None
+        return found[0], found[1] if self.has_original and original else None
 
     def head(self, features: Floats, original: Floats | None, *, scores: bool) -> HeadValues:
         """Compute values from features.
@@ -168,6 +170,14 @@ class OnnxNetwork:
     def feature_facts(self) -> tuple[object, ...]:
         """Return what determines features; its `repr` is the key of the cache on disk."""
         return "onnx", self.facts.graphs[NETWORK].sha256, self.preprocess, self.device
+
+    def original_facts(self) -> tuple[object, ...] | None:
+        """Return what determines the features of the original backbone.
+
+        Returns:
+            The facts; None if there is none, or if it cannot be left out of `features`.
+        """
+        return None
 
     def prefix(self, bits: int) -> OnnxNetwork:
         """Return a network that computes the first bits only; it shares all weights."""

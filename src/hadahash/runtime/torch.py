@@ -68,18 +68,21 @@ class TorchRuntime:
         content = self.network.content
         return None if content is None else content.projection.fingerprint
 
-    def features(self, pixels: Pixels) -> tuple[Floats, Floats | None]:
+    def features(self, pixels: Pixels, *, original: bool = True) -> tuple[Floats, Floats | None]:
         """Compute features; the batch is halved if memory runs out.
 
         Args:
             pixels: uint8 (n, 3, side, side).
+            original: Also compute those of the original backbone, where there is one.
 
         Returns:
-            float32 (n, d), and those of the original backbone if `has_original`.
+            float32 (n, d), and those of the original backbone, or None.
         """
         self.network.eval()
-        own, original = self._forward(torch.from_numpy(pixels))
-        return own.numpy(), None if original is None else original.numpy()
+        content = self.network.content if original else None
+        backbone = None if content is None else content.backbone
+        own, other = self._forward(torch.from_numpy(pixels), backbone)
+        return own.numpy(), None if other is None else other.numpy()
 
     def head(self, features: Floats, original: Floats | None, *, scores: bool) -> HeadValues:
         """Compute values from features.
@@ -123,25 +126,34 @@ class TorchRuntime:
         device = self.device
         return (*digests, self.preprocess, device, device == "cuda" and self.precision)
 
+    def original_facts(self) -> tuple[object, ...] | None:
+        """Return what determines the features of the original backbone.
+
+        Returns:
+            The facts; None if there is none, or if it cannot be left out of `features`.
+        """
+        content = self.network.content
+        if content is None or content.backbone is None:
+            return None
+        precision = self.device == "cuda" and self.precision
+        return weights_digest(content.backbone), self.preprocess, self.device, precision
+
     def prefix(self, bits: int) -> TorchRuntime:
         """Return a runtime that computes the first bits only; it shares all weights."""
         return replace(self, network=self.network.prefix(bits))
 
-    def _forward(self, pixels: Tensor) -> tuple[Tensor, Tensor | None]:
-        content = self.network.content
+    def _forward(self, pixels: Tensor, other: Backbone | None) -> tuple[Tensor, Tensor | None]:
         try:
             with torch.inference_mode(), backbone_kernels(self.network.device, self.precision):
                 view = center_view(pixels.to(self.network.device), self.preprocess)
                 own = self._run(self.network.backbone, view)
-                if content is None or content.backbone is None:
-                    return own, None
-                return own, self._run(content.backbone, view)
+                return own, None if other is None else self._run(other, view)
         except torch.cuda.OutOfMemoryError:
             if len(pixels) == 1:
                 raise
         torch.cuda.empty_cache()
         half = len(pixels) // 2
-        parts = [self._forward(pixels[:half]), self._forward(pixels[half:])]
+        parts = [self._forward(pixels[:half], other), self._forward(pixels[half:], other)]
         original = [part[1] for part in parts if part[1] is not None]
         return torch.cat([part[0] for part in parts]), torch.cat(original) if original else None
 

@@ -135,7 +135,10 @@ def describe_distance(distance: int, bits: int | None = None) -> str:
 def _describe(hit: SheetHit, bits: int | None, content_bits: int) -> str:
     text = describe_distance(int(hit.distance), bits)
     content = getattr(hit, "content_distance", None)
-    return text if content is None else f"{text}; {content} of {content_bits} content bits"
+    if content is not None:
+        text = f"{text}; {content} of {content_bits} content bits"
+    similarity = getattr(hit, "similarity", None)
+    return text if similarity is None else f"{100 * similarity:.0f} % alike; {text}"
 
 
 def _picture(file: Path, *, labels: str = "", distance: str = "") -> SheetPicture:

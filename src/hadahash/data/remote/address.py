@@ -28,6 +28,7 @@ _PACKAGES = {
     "sftp": "paramiko",
     "webhdfs": "requests",
 }
+_EXTRAS = {"s3fs": "s3", "gcsfs": "gs", "huggingface_hub": "hf"}  # of hadahash, by package
 
 
 class Storage(NamedTuple):
@@ -181,7 +182,8 @@ def _missing(address: str, error: ImportError) -> UsageError:
     package = _PACKAGES.get(kind)
     if package is None:
         return UsageError(f"Addresses {kind}:// need a package: {reason_of(error)}.")
+    name = f"'hadahash[{_EXTRAS[package]}]'" if package in _EXTRAS else package
     return UsageError(
         f"Addresses {kind}:// need the package {package}, which is not installed. "
-        f"Install it with: pip install {package}"
+        f"Install it with: pip install {name}"
     )

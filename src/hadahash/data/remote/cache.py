@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from ...environment import parse_size, user_cache
+from ...environment import size_limit, user_cache
 
 VARIABLE = "HADAHASH_IMAGE_CACHE"
 DEFAULT_BYTES = 10 * 10**9
@@ -126,8 +126,7 @@ def image_cache() -> ImageCache | None:
     Raises:
         UsageError: The variable is neither a size nor off.
     """
-    text = os.environ.get(VARIABLE, "").strip()
-    limit = parse_size(text, VARIABLE) if text else DEFAULT_BYTES
+    limit = size_limit(VARIABLE, DEFAULT_BYTES)
     return _cache(user_cache() / "images", limit) if limit else None
 
 

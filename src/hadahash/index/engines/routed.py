@@ -18,7 +18,6 @@ from ...native.search import compared_codes, nearest
 from ...native.tables import (
     Rows,
     Table,
-    boundaries,
     cache_aligned,
     packed_of,
     partition,
@@ -106,31 +105,47 @@ def routed_table(rows: Rows, centroids: Rows, bits: int) -> Table:
     Returns:
         The routed table.
     """
-    limits = np.full(len(rows), (bits + 1) << 32, np.uint64)
-    keys = nearest(Table(centroids), rows, k=1, limits=limits).keys[:, 0].astype(np.int64)
-    lists, distances = keys & 0xFFFFFFFF, keys >> 32
-    shells = lists * (bits + 1) + distances
-    fine = shells << 32 | _subdistance_keys(rows, centroids, lists)
-    order = np.argsort(fine, kind="stable")
-    starts = boundaries(fine[order])
+    keys = _sort_keys(rows, centroids, bits)
+    order = np.argsort(keys, kind="stable")
+    starts = _starts(keys, order)
     by_subdistances = rows.nbytes >= _MIN_BLOCK_BYTES * len(starts)
     if not by_subdistances:
-        order = np.argsort(shells, kind="stable")
-        starts = boundaries(shells[order])
-    first = order[starts]
-    blocks = np.stack([lists[first], distances[first], starts], axis=1)
+        keys &= ~0xFFFFFFFF
+        order = np.argsort(keys, kind="stable")
+        starts = _starts(keys, order)
+    lists, distances = np.divmod(keys[order[starts]] >> 32, bits + 1)
+    del keys
     ordered = cache_aligned(rows, order)
+    blocks = np.stack([lists, distances, starts], axis=1)
     divided = partition(centroids, blocks, ordered, by_subdistances=by_subdistances)
     return Table(ordered, ordinals=order.astype(np.uint32), partition=divided)
 
 
-def _subdistance_keys(rows: Rows, centroids: Rows, lists: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`subdistances` of each code and its centroid as one number, in steps of bounded memory."""
-    found = np.empty((len(rows), 4), np.uint8)
+def _sort_keys(rows: Rows, centroids: Rows, bits: int) -> NDArray[np.int64]:
+    """(nearest centroid, distance to it, `subdistances`) of each code as one number.
+
+    Like the search for block starts, it takes steps, so that large tables need little more memory
+    than the keys and their order.
+    """
+    keys = np.empty(len(rows), np.int64)
+    table = Table(centroids)
     for start in range(0, len(rows), _CODES_PER_STEP):
-        part = slice(start, start + _CODES_PER_STEP)
-        found[part] = subdistances(rows[part], centroids[lists[part]])
-    return found.view(np.uint32)[:, 0].astype(np.int64)
+        part = rows[start : start + _CODES_PER_STEP]
+        limits = np.full(len(part), (bits + 1) << 32, np.uint64)
+        found = nearest(table, part, k=1, limits=limits).keys[:, 0].astype(np.int64)
+        lists, distances = found & 0xFFFFFFFF, found >> 32
+        quarters = subdistances(part, centroids[lists]).view(np.uint32)[:, 0]
+        keys[start : start + len(part)] = (lists * (bits + 1) + distances) << 32 | quarters
+    return keys
+
+
+def _starts(keys: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Positions in this order where the key differs from the previous one."""
+    new = np.ones(len(order), bool)
+    for start in range(1, len(order), _CODES_PER_STEP):
+        part = keys[order[start - 1 : start + _CODES_PER_STEP]]
+        new[start : start + _CODES_PER_STEP] = part[1:] != part[:-1]
+    return np.flatnonzero(new)
 
 
 def learn_centroids(packed: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:

@@ -18,6 +18,7 @@ from ...index import Index, Item, Neighbor
 from ...index.items import id_array
 from ...index.local import LocalIndex
 from ...photos import (
+    StoredLooks,
     check_labels,
     check_model,
     image_folders,
@@ -90,10 +91,14 @@ class Collection:
         index: The index.
         model: The model that encodes queries.
         roots: Folders of the images.
+        folder: Folder of the index, whose catalog has what the photos look like.
     """
 
-    def __init__(self, index: Index, model: HashModel, roots: Sequence[Path]) -> None:
+    def __init__(
+        self, index: Index, model: HashModel, roots: Sequence[Path], folder: Path | None = None
+    ) -> None:
         self.index, self.model = index, model
+        self._looks = None if folder is None else StoredLooks(folder)
         self._roots = [folder.resolve() for folder in roots]
         self._folders = [str(root) for root in self._roots]
         self._inside: dict[str, tuple[float, bool]] = {}  # by folder: until when it holds
@@ -128,7 +133,7 @@ class Collection:
             runtime = runtime_for(run_of(index, config.index, run), device)
             model = load_model_of(index, config.index, run, device=device, runtime=runtime)
             model.encode(_example(model, index.meta.get("embeddings")))  # the first call is slower
-        return Collection(index, model, config.images)
+        return Collection(index, model, config.images, config.index)
 
     @property
     def bits(self) -> int:
@@ -195,6 +200,10 @@ class Collection:
             except UsageError:  # an item was removed after it was found
                 requested = requested[self.index.has(requested)]
         return {}
+
+    def looks(self, ids: Sequence[Id]) -> dict[Id, bytes]:
+        """Return what items look like, 8 bytes by id, as far as it is known."""
+        return {} if self._looks is None else self._looks.of(ids)
 
     def image_path(self, item: Item | Neighbor) -> Path | None:
         """Return the image file of an item, if it is in one of the folders, links resolved.

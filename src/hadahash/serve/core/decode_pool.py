@@ -40,6 +40,13 @@ class EncodedImage(NamedTuple):
     type: str
 
 
+class DecodedImage(NamedTuple):
+    """An image for the network, uint8 (side, side, 3), and what it looks like, 8 bytes."""
+
+    pixels: NDArray[np.uint8]
+    looks: bytes
+
+
 class DecodePool:
     """Decoder processes; each works on one image at a time.
 
@@ -78,7 +85,7 @@ class DecodePool:
 
     async def decode_for_model(
         self, content: bytes, preprocess: Preprocess, client: str = ""
-    ) -> NDArray[np.uint8]:
+    ) -> DecodedImage:
         """Decode an uploaded image exactly as it is decoded for indexing.
 
         Args:
@@ -87,7 +94,7 @@ class DecodePool:
             client: Who sent it; clients take turns.
 
         Returns:
-            uint8 (side, side, 3).
+            The image.
 
         Raises:
             Problem: If the image cannot be decoded.
@@ -95,8 +102,9 @@ class DecodePool:
         side = preprocess.side
         task: dict[str, Any] = {"kind": "square", "side": side, "fit": preprocess.fit}
         task["max_bytes"] = self._settings.max_bytes
-        _, pixels = await self._perform(task, content, client)
-        return np.frombuffer(pixels, np.uint8).reshape(side, side, 3)
+        answer, pixels = await self._perform(task, content, client)
+        square = np.frombuffer(pixels, np.uint8).reshape(side, side, 3)
+        return DecodedImage(square, bytes.fromhex(answer["looks"]))
 
     async def render_thumbnail(self, path: Path, side: int, client: str = "") -> EncodedImage:
         """Decode a file of the collection and encode it again, at most `side` pixels wide and high.

@@ -5,7 +5,8 @@ then reads tasks from standard input and writes answers to standard output until
 message is a JSON object after its length (4 bytes, big-endian), followed by the number of bytes
 that its "bytes" field gives.
 
-    square      decode an image to the input of the network: uint8 (side, side, 3)
+    square      decode an image to the input of the network: uint8 (side, side, 3); "looks" in the
+                answer is what it looks like, see `hadahash.data.appearance`
     thumbnail   decode a file to a JPEG or PNG of at most `side` pixels, without metadata
 """
 
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ...data.appearance import appearance_bits
 from ...data.images import ImageLimits, open_reduced
 from ...errors import ImageError
 
@@ -71,7 +73,8 @@ def perform(task: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes
         is_square = task["kind"] == "square"
         image = open_reduced(source, side, limits=limits, preview=not is_square)
         if is_square:
-            return {}, image.square(side, fit=task["fit"]).tobytes()
+            looks = {"looks": appearance_bits(image).hex()}
+            return looks, image.square(side, fit=task["fit"]).tobytes()
         return render_thumbnail(image.pixels, side)
     except ImageError as error:
         return {"error": type(error).__name__, "reason": error.reason}, b""

@@ -26,6 +26,13 @@ class _EncodeJob(NamedTuple):
     pixels: NDArray[np.uint8]  # (side, side, 3)
 
 
+class EncodedQuery(NamedTuple):
+    """The query of an uploaded image: one row, and what the image looks like, 8 bytes."""
+
+    query: Queries
+    looks: bytes
+
+
 class Encoder:
     """Decodes images in other processes and encodes them in batches.
 
@@ -45,7 +52,7 @@ class Encoder:
 
     async def encode(
         self, image: bytes, model: HashModel, timer: StageTimer, client: str = ""
-    ) -> Queries:
+    ) -> EncodedQuery:
         """Return the query of an image file.
 
         Args:
@@ -55,19 +62,19 @@ class Encoder:
             client: Who sent it; clients take turns.
 
         Returns:
-            One row, rounded to numbers of 16 bits.
+            The query, rounded to numbers of 16 bits.
 
         Raises:
             Problem: If the image cannot be decoded.
         """
         timer.skip()
-        pixels = await self._pool.decode_for_model(image, model.preprocess, client)
+        decoded = await self._pool.decode_for_model(image, model.preprocess, client)
         timer.stage("decode")
         on_cpu = str(model.runtime.device).startswith("cpu")
         self._batcher.max_batch = min(self._max_batch, _CPU_BATCH) if on_cpu else self._max_batch
-        query = await self._batcher.submit(_EncodeJob(model, pixels))
+        query = await self._batcher.submit(_EncodeJob(model, decoded.pixels))
         timer.stage("encode")
-        return query
+        return EncodedQuery(query, decoded.looks)
 
     def close(self) -> None:
         """Drop the images that have not been encoded."""

@@ -205,11 +205,13 @@ class IndexHandle:
         others = nullcontext() if self._shared is None else self._shared.writing()
         with self._lock, others:
             failed: list[Id | Exception] = []
+            sent: list[Id | Exception] = []  # results of changes that a server has made already
             for _ in range(_SAVE_ATTEMPTS):
                 if stamp_of(self._config.index) != self._stamp:
                     self._open()
                 collection = self.current
                 results = [_attempt(change, collection) for change in changes]
+                results = _repeated(sent, results) if sent else results
                 if all(isinstance(result, Exception) for result in results):
                     return results
                 error = self._save(collection)
@@ -218,6 +220,7 @@ class IndexHandle:
                 failed = [each if isinstance(each, Exception) else error for each in results]
                 if stamp_of(self._config.index) == self._stamp:
                     break
+                sent = [] if isinstance(collection.index, LocalIndex) else results
                 self._discard()  # another program saved in between: repeat the changes
             self._discard()
             return failed
@@ -225,11 +228,13 @@ class IndexHandle:
     def _save(self, collection: Collection) -> Exception | None:
         """Save the changes; returns the error, if there is one."""
         collection.forget_labels()
-        if isinstance(collection.index, LocalIndex):  # others are changed where they are stored
-            try:
+        try:
+            if isinstance(collection.index, LocalIndex):
                 collection.index.save(self._config.index)
-            except Exception as error:  # raised again for each change
-                return error
+            elif stamp_of(self._config.index) != self._stamp:  # an upgrade may not have seen them
+                raise StorageError(f"{self._config.index} keeps changing. Try again.")
+        except Exception as error:  # raised again for each change
+            return error
         self._stamp = self._stamp_of_saved(collection)
         if self._shared is not None:
             self._shared.count_change()
@@ -239,10 +244,10 @@ class IndexHandle:
 
     def _stamp_of_saved(self, collection: Collection) -> object:
         """The stamp after a save; None if another program was faster, to open the index again."""
+        if not isinstance(collection.index, LocalIndex):
+            return self._stamp
         folder = self._config.index
         stamp = stamp_of(folder)
-        if not isinstance(collection.index, LocalIndex):
-            return stamp
         newest = revisions.opened_generation(collection.index) == revisions.generation(folder)
         return stamp if newest else None
 
@@ -256,6 +261,18 @@ class IndexHandle:
             self._open(again=True)
         except Exception:
             LOG.exception("The index cannot be opened again after a failed save.")
+
+
+def _repeated(sent: list[Id | Exception], results: list[Id | Exception]) -> list[Id | Exception]:
+    """Results of changes that were made twice: one that was made already has not failed."""
+    return [
+        before
+        if not isinstance(before, Exception)
+        and isinstance(result, Problem)
+        and result.code in ("known_id", "unknown_id")
+        else result
+        for before, result in zip(sent, results, strict=True)
+    ]
 
 
 def _attempt(change: Add | Remove, collection: Collection) -> Id | Exception:

@@ -34,6 +34,7 @@ class SearchQuery:
         code: Class bits, in hexadecimal digits.
         content: Content bits of `code`, in hexadecimal digits.
         values: Real-valued query, as `values_text` wrote it.
+        looks: What the image of `code` looks like, in hexadecimal digits.
         vector: A vector, in an index of embeddings.
         k: Number of results.
         radius: Maximum distance.
@@ -47,6 +48,7 @@ class SearchQuery:
     code: str | None = None
     content: str | None = None
     values: str | None = None
+    looks: str | None = None
     vector: Sequence[float] | None = None
     k: int = 10
     radius: int | None = None
@@ -250,26 +252,27 @@ def check_made(model: str | None, collection: Collection) -> None:
         raise model_changed()
 
 
-def values_text(queries: Queries, model: str) -> str:
+def values_text(queries: Queries, model: str, looks: bytes | None = None) -> str:
     """Write a query as text, from which the same search can be repeated.
 
     Args:
         queries: One row.
         model: Id of the model that made it.
+        looks: What the image looks like, 8 bytes, if that is known.
 
     Returns:
         Base64 of values, content and probabilities, in numbers of 16 bits (little-endian), after
-        the first digits of the id.
+        the first digits of the id, and before the looks in hexadecimal digits.
 
     Example:
-        >>> values_text(Queries([[1, -0.5]]), "0123456789abcdef")
-        '0123456789ab:ADwAuA=='
+        >>> values_text(Queries([[1, -0.5]]), "0123456789abcdef", b"ABCDEFGH")
+        '0123456789ab:ADwAuA==:4142434445464748'
     """
     text = base64.b64encode(_joined(queries).astype("<f2").tobytes()).decode()
-    return f"{model[:_MODEL_DIGITS]}:{text}"
+    return ":".join([model[:_MODEL_DIGITS], text, *([] if looks is None else [looks.hex()])])
 
 
-def parse_values(text: str, collection: Collection) -> Queries:
+def parse_values(text: str, collection: Collection) -> tuple[Queries, bytes | None]:
     """Return the query that `values_text` wrote.
 
     Args:
@@ -277,25 +280,27 @@ def parse_values(text: str, collection: Collection) -> Queries:
         collection: The collection.
 
     Returns:
-        One row.
+        One row, and what the image looks like, if that is known.
 
     Raises:
         Problem: 409, if another model made it; 422, if it is not a query of this index.
     """
     index = collection.index
-    model, _, text = text.rpartition(":")
-    if model and model != collection.model.id[:_MODEL_DIGITS]:
+    model, _, text = text.partition(":")
+    text, _, looks = text.partition(":")
+    if text and model != collection.model.id[:_MODEL_DIGITS]:
         raise model_changed()
     hint = "Send `values` of the response to an earlier search or to /v1/encode."
     try:
         halves = np.frombuffer(base64.b64decode(text, validate=True), "<f2").astype(np.float16)
         if (
-            not model
+            not text
             or len(halves) < index.bits + index.content_bits
             or not np.isfinite(halves).all()
         ):
             raise ValueError
-        return _split(halves, index.bits, index.content_bits)
+        query = _split(halves, index.bits, index.content_bits)
+        return query, bytes.fromhex(looks) if looks else None
     except (ValueError, binascii.Error):  # includes UsageError of Queries
         raise invalid("values: not a query of this index.", hint) from None
 

@@ -13,6 +13,7 @@ from ...queries import Queries
 from .collection import Collection
 from .names import Id
 from .query import stored_queries, stored_query
+from .results import Shown, show
 
 _ATTEMPTS = 5
 
@@ -27,6 +28,7 @@ class SearchJob(NamedTuple):
     labels: tuple[Id, ...] | None
     rank: str
     weight: float | None
+    looks: bytes | None = None  # what the query looks like
 
     def group(self) -> object:
         """Return a key that is equal for jobs that can be searched in one call."""
@@ -60,12 +62,14 @@ class Result(NamedTuple):
     Attributes:
         item: The item that was searched from, if the client sent an id.
         query: The query.
-        neighbors: The neighbors, best first, and whether each has an image.
+        hits: What was found, best first.
+        looks: What the query looks like, as far as it is known.
     """
 
     item: Item | None
     query: Queries
-    neighbors: list[tuple[Neighbor, bool]]
+    hits: list[Shown]
+    looks: bytes | None
 
 
 def run_searches(jobs: Sequence[SearchJob | IdJob]) -> list[Result | Exception]:
@@ -117,8 +121,8 @@ def _result(
 ) -> Result | Exception:
     if isinstance(found, Exception):
         return found
-    has_image = job.collection.has_image
-    return Result(item, job.query, [(each, has_image(each)) for each in found])
+    looks, hits = show(job.collection, item, found, job.looks)
+    return Result(item, job.query, hits, looks)
 
 
 def run_jobs(jobs: Sequence[SearchJob]) -> list[list[Neighbor] | Exception]:

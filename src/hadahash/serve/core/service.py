@@ -8,19 +8,19 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ...codes import Codes
 from ...errors import HadaHashError
-from ...index import Item, Neighbor
 from ...queries import Queries
-from ...ranking import Rank
 from ..problem import Problem, busy, invalid
 from ..settings import ServeSettings
 from .batcher import Batcher
+from .checks import check_search, check_takes
 from .collection import Collection, ServeConfig
 from .decode_pool import DecodePool
-from .encode import Encoder
+from .duplicates import DuplicateSearch
+from .encode import EncodedQuery, Encoder
 from .handle import Add, IndexHandle, Remove
 from .limits import Limit
 from .media import Media
@@ -36,6 +36,7 @@ from .query import (
     parse_values,
     vector_query,
 )
+from .results import Found
 from .search import IdJob, Options, Result, SearchJob, run_searches
 from .shared import Shared
 from .timing import StageTimer, settled, within
@@ -49,18 +50,6 @@ _START_FAILED = "The service cannot start"
 _SEE_LOG = "See the log of the service."
 _RELOAD_FAILED = "The index on disk cannot be opened, the previous one is served"
 _NO_RESPONSE = "The index does not respond"
-
-
-class Found(NamedTuple):
-    """The answer to a search."""
-
-    item: Item | None  # the query, if it is an item of the index
-    query: Queries
-    real: bool  # whether the query has real values, not only bits
-    rank: Rank
-    weight: float | None
-    neighbors: list[tuple[Neighbor, bool]]  # and whether it has an image
-    model: str  # id of the model that made the codes
 
 
 class Service:
@@ -91,6 +80,7 @@ class Service:
         self.searches = Limit(settings.queue, share)
         self.uploads = Limit(settings.upload_queue, share)
         self.writes = Limit(settings.write_queue, share)
+        self.listings = Limit(settings.write_queue, share)
         self.images = Limit(settings.image_queue, share)
         self.upload_bytes = 0  # bytes of request bodies in memory
 
@@ -117,6 +107,7 @@ class Service:
             shared=self._shared,
         )
         self._lookups = ThreadPoolExecutor(_LOOKUP_THREADS)
+        self.duplicates = DuplicateSearch(self.config.index, settings.index_seconds, self._shared)
         self.overview = OverviewCache(
             lambda: build_overview(
                 self.handle.current,
@@ -195,7 +186,8 @@ class Service:
             self._starting.cancel()
             await asyncio.wait([self._starting])
         await asyncio.gather(self._uploaded.close(), self._stored.close())
-        for part in (self._encoder, self._searcher, self.handle, self.overview, self.media):
+        parts = (self._encoder, self._searcher, self.handle, self.overview, self.media)
+        for part in (*parts, self.duplicates):
             part.close()
         self._lookups.shutdown(wait=False, cancel_futures=True)
 
@@ -220,7 +212,7 @@ class Service:
 
     async def encode(
         self, image: bytes, timer: StageTimer, client: str = ""
-    ) -> tuple[Queries, str]:
+    ) -> tuple[EncodedQuery, str]:
         """Encode an uploaded image.
 
         Args:
@@ -229,7 +221,7 @@ class Service:
             client: Who sent it; clients take turns.
 
         Returns:
-            One row, and the id of the model.
+            The query, and the id of the model.
 
         Raises:
             Problem: If the image cannot be decoded.
@@ -255,20 +247,11 @@ class Service:
             Problem: If the parameters are not valid, or the image cannot be decoded.
         """
         collection = await self.handle.fresh()
-        self._check(query, image, collection)
+        check_search(query, image, collection, self.settings)
         labels = None
         if query.labels:
             labels = await self._in_thread(collection.parse_labels, query.labels)
-        resolved: Queries | None = None
-        if image is not None:
-            resolved = await self._encoder.encode(image, collection.model, timer, client)
-        elif query.values is not None:
-            resolved = parse_values(query.values, collection)
-        elif query.vector is not None:
-            resolved = await self._in_thread(vector_query, collection, query.vector)
-        elif query.code is not None:
-            check_made(query.model, collection)
-            resolved = Queries.from_codes(parse_codes(query.code, query.content, collection))
+        resolved, looks = await self._resolve(query, image, collection, timer, client)
         if resolved is None:
             content = collection.index.content_bits > 0
         else:
@@ -276,24 +259,51 @@ class Service:
         rank, weight = choose_rank(query, content, collection)
         timer.skip()
         options = Options(query.k, query.radius, labels, rank, weight)
-        result = await self._run(collection, query.id, resolved, options)
-        if not result.neighbors and query.labels:
+        result = await self._run(collection, query.id, resolved, looks, options)
+        if not result.hits and query.labels:
             await self._in_thread(collection.require_labels, query.labels)
         timer.stage("search")
         real = result.item is None and query.code is None
+        model = collection.model.id
         return Found(
-            result.item, result.query, real, rank, weight, result.neighbors, collection.model.id
+            result.item, result.query, real, rank, weight, result.hits, result.looks, model
         )
 
+    async def _resolve(
+        self,
+        query: SearchQuery,
+        image: bytes | None,
+        collection: Collection,
+        timer: StageTimer,
+        client: str,
+    ) -> tuple[Queries | None, bytes | None]:
+        """The query, and what it looks like; None for an item of the index."""
+        if image is not None:
+            return await self._encoder.encode(image, collection.model, timer, client)
+        if query.values is not None:
+            return parse_values(query.values, collection)
+        if query.vector is not None:
+            return await self._in_thread(vector_query, collection, query.vector), None
+        if query.code is None:
+            return None, None
+        check_made(query.model, collection)
+        looks = None if query.looks is None else bytes.fromhex(query.looks)
+        return Queries.from_codes(parse_codes(query.code, query.content, collection)), looks
+
     async def _run(
-        self, collection: Collection, given: Id | None, query: Queries | None, options: Options
+        self,
+        collection: Collection,
+        given: Id | None,
+        query: Queries | None,
+        looks: bytes | None,
+        options: Options,
     ) -> Result:
         """Search from a query, or from the item with this id."""
         job: SearchJob | IdJob
         if query is None:
             job = IdJob(collection, "" if given is None else given, options)
         else:
-            job = SearchJob(collection, query, *options)
+            job = SearchJob(collection, query, *options, looks)
         return await settled(self._searcher.enqueue(job), self.settings.index_seconds)
 
     async def add(
@@ -342,9 +352,10 @@ class Service:
         client: str,
     ) -> Codes:
         """The code of a new item, by the model of this collection."""
-        _check_takes(image, collection)
+        check_takes(image, collection)
         if image is not None:
-            codes = (await self._encoder.encode(image, collection.model, timer, client)).codes()
+            encoded = await self._encoder.encode(image, collection.model, timer, client)
+            codes = encoded.query.codes()
         else:
             check_made(new.model, collection)
             codes = parse_codes(new.code or "", new.content, collection)
@@ -387,28 +398,6 @@ class Service:
         running = loop.run_in_executor(self._lookups, function, *arguments)
         return await within(running, self.settings.index_seconds)
 
-    def _check(self, query: SearchQuery, image: bytes | None, collection: Collection) -> None:
-        settings, bits = self.settings, collection.bits
-        given = (query.id, query.code, query.values, query.vector, image)
-        if sum(value is not None for value in given) != 1:
-            hint = 'Send a form with an image, or JSON such as {"id": "..."}.'
-            raise invalid("Give exactly one of: an image, a code, an id, values, a vector.", hint)
-        _check_takes(image, collection)
-        if query.k > settings.max_k:
-            raise invalid(f"k must be <= {settings.max_k}, got {query.k}.", "Use a smaller k.")
-        if query.radius is not None and query.radius > bits:
-            hint = "Use a smaller radius."
-            raise invalid(f"radius must be <= {bits} (bits), got {query.radius}.", hint)
-        if len(query.labels) > settings.max_labels:
-            raise invalid(f"At most {settings.max_labels} labels are allowed.", "Use fewer labels.")
-
 
 def _error_of(result: object) -> BaseException | None:
     return result if isinstance(result, BaseException) else None
-
-
-def _check_takes(image: bytes | None, collection: Collection) -> None:
-    """Refuse an image for an index of embeddings."""
-    if image is not None and "embeddings" in collection.index.meta:
-        hint = "Search with `vector`, or add items with `code`."
-        raise invalid("This index has embeddings, and its model takes no images.", hint)

@@ -18,12 +18,21 @@ from ...errors import HadaHashError
 from ..core.service import Service
 from . import errors
 from .middleware import SecurityMiddleware
+from .routes_duplicates import duplicate_routes
 from .routes_items import item_routes
 from .routes_media import media_routes
 from .routes_ops import health_routes, overview_routes
 from .routes_search import search_routes
 
 LOG = logging.getLogger(__name__)
+_ROUTES = (
+    search_routes,
+    duplicate_routes,
+    item_routes,
+    media_routes,
+    overview_routes,
+    health_routes,
+)
 _PAGES = {"/": "index.html", "/docs": "docs.html"}
 _PALETTE = "palette.css"  # one file for the page and for reports
 
@@ -71,7 +80,7 @@ def create_app(
         redoc_url=None,
     )
     app.state.service = service
-    for routes in (search_routes, item_routes, media_routes, overview_routes, health_routes):
+    for routes in _ROUTES:
         app.include_router(routes(service))
     _add_page(app)
     errors.install(app)

@@ -28,7 +28,74 @@ def request_body(parameters: type[BaseModel]) -> dict[str, Any]:
     Args:
         parameters: The parameters of the route.
     """
-    return schema.body_of(parameters) | {"parameters": schema.query_of(parameters)}
+    return body_of(parameters) | {"parameters": query_of(parameters)}
 
 
 BODY_ERRORS = errors(400, 401, 403, 408, 413, 415, 421, 422, 503)
+
+_IMAGE = {
+    "type": "string",
+    "format": "binary",
+    "description": "A JPEG, PNG, WebP, GIF, BMP, TIFF or PPM image.",
+}
+
+
+def body_of(parameters: type[BaseModel]) -> dict[str, Any]:
+    """Return the OpenAPI request body: a form with an image, JSON, or the image itself.
+
+    Args:
+        parameters: The parameters of the route.
+
+    Returns:
+        The value of `requestBody`.
+    """
+    described = parameters.model_json_schema()
+    fields = {
+        name: part
+        for name, part in described["properties"].items()
+        if name not in _FROM_CODE[parameters]
+    }
+    form = {
+        "type": "object",
+        "properties": {"image": _IMAGE, **fields},
+        "required": ["image", *(name for name in described.get("required", []) if name in fields)],
+        "additionalProperties": False,
+    }
+    content: dict[str, Any] = {
+        "multipart/form-data": {"schema": form},
+        "application/octet-stream": {"schema": _IMAGE},
+    }
+    if "code" in described["properties"]:
+        content["application/json"] = {"schema": described}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+_FROM_CODE: dict[type[BaseModel], tuple[str, ...]] = {
+    schema.SearchParameters: ("id", "code", "content", "values", "looks", "model"),
+    schema.ItemParameters: ("code", "content", "model"),
+    schema.NoParameters: (),
+}
+
+
+def query_of(parameters: type[BaseModel]) -> list[dict[str, Any]]:
+    """Return the same parameters as a query string, for images that are the whole body.
+
+    Args:
+        parameters: The parameters of the route.
+
+    Returns:
+        OpenAPI parameters.
+    """
+    described = parameters.model_json_schema()
+    skipped = _FROM_CODE[parameters]
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "schema": part,
+            "description": part.get("description", ""),
+        }
+        for name, part in described["properties"].items()
+        if name not in skipped
+    ]

@@ -9,12 +9,12 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 
-from ...index import Neighbor
 from ...queries import Queries
 from ..core.collection import display_name
 from ..core.names import to_json
 from ..core.query import SearchQuery, values_text
-from ..core.service import Found, Service
+from ..core.results import Found, Shown
+from ..core.service import Service
 from ..core.timing import StageTimer
 from ..problem import Problem
 from . import schema
@@ -92,9 +92,14 @@ def search_routes(service: Service) -> APIRouter:
         client = client_of(request)
         with service.searches.admit(client):
             timer = StageTimer(service.metrics)
-            query, model = await service.encode(parsed.image, timer, client)
-            answer = {"values": values_text(query, model), "model": model}
-            return _JSONResponse(_code(query) | answer | {"took_ms": timer.elapsed()})
+            encoded, model = await service.encode(parsed.image, timer, client)
+            answer = {
+                "values": values_text(encoded.query, model, encoded.looks),
+                "looks": encoded.looks.hex(),
+                "model": model,
+                "took_ms": timer.elapsed(),
+            }
+            return _JSONResponse(_code(encoded.query) | answer)
 
     return router
 
@@ -115,14 +120,15 @@ def _answer(found: Found, timer: StageTimer) -> dict[str, Any]:
         "id": None if item is None else to_json(item.id),
         "name": None if item is None else display_name(item),
         "labels": [] if item is None else [to_json(label) for label in item.labels],
-        "values": values_text(found.query, found.model) if found.real else None,
+        "values": values_text(found.query, found.model, found.looks) if found.real else None,
+        "looks": None if found.looks is None else found.looks.hex(),
         "model": found.model,
     }
     return {
         "query": query | _code(found.query),
         "rank": found.rank,
         "weight": found.weight,
-        "hits": [_hit(*each) for each in found.neighbors],
+        "hits": [_hit(each) for each in found.hits],
         "exact": True,  # the service never limits the probes of a search
         "took_ms": timer.elapsed(),
     }
@@ -138,15 +144,19 @@ def _code(query: Queries) -> dict[str, Any]:
     }
 
 
-def _hit(neighbor: Neighbor, has_image: bool) -> dict[str, Any]:
+def _hit(shown: Shown) -> dict[str, Any]:
     """The values of a `schema.Hit`."""
+    neighbor = shown.neighbor
     return {
         "id": to_json(neighbor.id),
         "name": display_name(neighbor),
         "labels": [to_json(label) for label in neighbor.labels],
         "distance": neighbor.distance,
         "content_distance": neighbor.content_distance,
+        "looks_distance": shown.looks_distance,
         "score": neighbor.score,
+        "similarity": neighbor.similarity,
+        "same_photo": shown.same_photo,
         "code": neighbor.code.tobytes().hex(),
-        "has_image": has_image,
+        "has_image": shown.has_image,
     }

@@ -21,8 +21,12 @@ NewName = Annotated[
 ]
 Code = Annotated[str, StringConstraints(pattern=r"^([0-9a-fA-F]{2})+$", max_length=128)]
 Values = Annotated[
-    str, StringConstraints(pattern=r"^[0-9a-f]{12}:[0-9A-Za-z+/]+={0,2}$", max_length=32_768)
+    str,
+    StringConstraints(
+        pattern=r"^[0-9a-f]{12}:[0-9A-Za-z+/]+={0,2}(:[0-9a-f]{16})?$", max_length=32_768
+    ),
 ]
+Looks = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{16}$")]
 Model = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Rank = Literal["hamming", "class", "photo"]
 
@@ -55,6 +59,11 @@ class SearchParameters(_Parameters):
         None,
         description="Search from `values` of an earlier response: the same query, without its "
         "image.",
+    )
+    looks: Looks | None = Field(
+        None,
+        description="`looks` of the response that `code` is from, to mark the same photo; "
+        "hexadecimal digits.",
     )
     vector: list[FiniteFloat] | None = Field(
         None,
@@ -98,6 +107,12 @@ class ItemParameters(_Parameters):
         return value
 
 
+class DismissParameters(_Parameters):
+    """A group of duplicates."""
+
+    ids: list[Id] = Field(min_length=2, max_length=10_000, description="The ids of all its items.")
+
+
 class NoParameters(_Parameters):
     """No parameters besides the image."""
 
@@ -121,8 +136,22 @@ class Hit(BaseModel):
     content_distance: int | None = Field(
         description="Number of content bits that differ; null without content bits."
     )
+    looks_distance: int | None = Field(
+        description="Number of bits that differ of the 64 that tell what photos look like; null if "
+        "those of the query or of the item are not known."
+    )
     score: float | None = Field(
         description="The greater, the more similar; null if ordered by distance."
+    )
+    similarity: float = Field(
+        description="0 to 1, in the order of the hits. hamming: the fraction of class bits that "
+        "are equal. class: the probability of sharing a class. photo: kind and content together, "
+        "1 for the greatest score that an item could have."
+    )
+    same_photo: bool | None = Field(
+        description="Whether it shows the same photo, by the rule of /v1/duplicates: at most "
+        "`same_photo` of /v1/stats bits of content and looks differ, or at most 1/16 of the "
+        "content bits if the looks are not known. null if codes tell only classes apart."
     )
     code: str
     has_image: bool
@@ -140,6 +169,9 @@ class Query(BaseModel):
     content_bits: int
     values: str | None = Field(
         description="For further searches from an uploaded image; null for codes and ids."
+    )
+    looks: str | None = Field(
+        description="What the image looks like, in hexadecimal digits; null if it is not known."
     )
     model: str = Field(description=_MADE_TEXT)
 
@@ -163,6 +195,7 @@ class EncodeAnswer(BaseModel):
     content: str | None = Field(description="Content bits in hexadecimal digits.")
     content_bits: int
     values: str = Field(description="Real-valued query for /v1/search.")
+    looks: str = Field(description="What the image looks like, in hexadecimal digits.")
     model: str = Field(description=_MADE_TEXT)
     took_ms: Took
 
@@ -175,6 +208,51 @@ class ItemAnswer(BaseModel):
     code: str
     content: str | None
     took_ms: Took
+
+
+class GroupItem(BaseModel):
+    """A file of a group of duplicates."""
+
+    id: Id = Field(description=_ID_TEXT)
+    name: str = Field(description="File name without folders.")
+    labels: list[Id]
+    size: int | None = Field(description="Bytes of its image file; null if there is none.")
+    has_image: bool
+
+
+class Group(BaseModel):
+    """Items that show the same photo."""
+
+    number: int = Field(description="From 1 on, the largest group first.")
+    count: int = Field(description="Number of items.")
+    widest: int = Field(description="The greatest number of bits in which two of them differ.")
+    equal: bool = Field(description="Whether all files have the same content.")
+    items: list[GroupItem] = Field(description="At most 100 of them, in the order of ids.")
+
+
+class DuplicatesAnswer(BaseModel):
+    """Groups of the same photo."""
+
+    threshold: int = Field(description="Number of bits that may differ.")
+    bits: int = Field(description="Number of bits that were compared.")
+    part: str = Field(
+        description="content; or class if the codes tell only classes apart, so that a group may "
+        "be a whole class."
+    )
+    total: int = Field(description="Number of groups.")
+    surplus: int = Field(description="Number of items that are copies of others.")
+    dismissed: int = Field(description="Number of dismissed groups, which are not listed.")
+    unread: int = Field(
+        description="Photos that were left out because it is not known what they look like. "
+        "`hadahash duplicates` reads them."
+    )
+    groups: list[Group]
+
+
+class Dismissed(BaseModel):
+    """The list of dismissed groups."""
+
+    dismissed: int = Field(description="Number of dismissed groups.")
 
 
 class Reloaded(BaseModel):
@@ -210,8 +288,9 @@ class Stats(BaseModel):
     rank: Rank = Field(description="Default of `rank`.")
     weight: float | None = Field(description="Default of `weight`; null without content bits.")
     same_photo: int | None = Field(
-        description="Up to this number of differing content bits (or bits, if the codes were made "
-        "without labels) two photos are called the same; null if codes tell only classes apart."
+        description="Up to this number of differing bits two photos are called the same: content "
+        "bits (or bits, if the codes were made without labels) and 64 bits of what photos look "
+        "like. null if codes tell only classes apart."
     )
     engine: str
     model: dict[str, Any]
@@ -257,71 +336,3 @@ class ErrorAnswer(BaseModel):
     """The response to a failed request."""
 
     error: ErrorDetail
-
-
-_IMAGE = {
-    "type": "string",
-    "format": "binary",
-    "description": "A JPEG, PNG, WebP, GIF, BMP, TIFF or PPM image.",
-}
-
-
-def body_of(parameters: type[BaseModel]) -> dict[str, Any]:
-    """Return the OpenAPI request body: a form with an image, JSON, or the image itself.
-
-    Args:
-        parameters: The parameters of the route.
-
-    Returns:
-        The value of `requestBody`.
-    """
-    schema = parameters.model_json_schema()
-    fields = {
-        name: part
-        for name, part in schema["properties"].items()
-        if name not in _FROM_CODE[parameters]
-    }
-    form = {
-        "type": "object",
-        "properties": {"image": _IMAGE, **fields},
-        "required": ["image", *(name for name in schema.get("required", []) if name in fields)],
-        "additionalProperties": False,
-    }
-    content: dict[str, Any] = {
-        "multipart/form-data": {"schema": form},
-        "application/octet-stream": {"schema": _IMAGE},
-    }
-    if "code" in schema["properties"]:
-        content["application/json"] = {"schema": schema}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-_FROM_CODE: dict[type[BaseModel], tuple[str, ...]] = {
-    SearchParameters: ("id", "code", "content", "values", "model"),
-    ItemParameters: ("code", "content", "model"),
-    NoParameters: (),
-}
-
-
-def query_of(parameters: type[BaseModel]) -> list[dict[str, Any]]:
-    """Return the same parameters as a query string, for images that are the whole body.
-
-    Args:
-        parameters: The parameters of the route.
-
-    Returns:
-        OpenAPI parameters.
-    """
-    schema = parameters.model_json_schema()
-    skipped = _FROM_CODE[parameters]
-    return [
-        {
-            "name": name,
-            "in": "query",
-            "required": False,
-            "schema": part,
-            "description": part.get("description", ""),
-        }
-        for name, part in schema["properties"].items()
-        if name not in skipped
-    ]

@@ -29,11 +29,16 @@ async function request(path, options = {}) {
 }
 
 export const stats = async () => (await request("/v1/stats")).json();
+export const duplicates = async (parameters, signal) =>
+  (await request(`/v1/duplicates?${new URLSearchParams(parameters)}`, { signal })).json();
+export const dismiss = (ids) => post("/v1/duplicates/dismiss", { ids });
 export const collection = async () => (await request("/v1/map")).json();
 
-export async function search(parameters, signal) {
-  const body = JSON.stringify(parameters);
-  return (await request("/v1/search", { method: "POST", body, signal, headers: { "Content-Type": "application/json" } })).json();
+export const search = (parameters, signal) => post("/v1/search", parameters, signal);
+
+async function post(path, parameters, signal) {
+  const options = { method: "POST", body: JSON.stringify(parameters), signal };
+  return (await request(path, { ...options, headers: { "Content-Type": "application/json" } })).json();
 }
 
 export async function searchImage(file, { label, ...parameters }, signal) {

@@ -2,8 +2,10 @@
 
 import * as api from "./api.js";
 import { drawBits, labelMark } from "./draw.js";
+import { DuplicatesView } from "./duplicates.js";
 import { CollectionMap } from "./map.js";
 import { scaled } from "./scale.js";
+import { installTheme } from "./theme.js";
 import { description, dialWords, number, similarity, summary, weightAt } from "./words.js";
 
 const MAX_CHIPS = 200;
@@ -21,9 +23,12 @@ const create = (tag, className, text) => {
 const narrow = matchMedia("(max-width: 56rem)");
 
 // The query is an item of the index (id) or an uploaded image (upload: {file, url, query}).
-const state = { id: null, upload: null, labels: new Set(), numbers: new Map(), stats: null, request: null };
+const state = { id: null, upload: null, labels: new Set(), numbers: new Map(), stats: null, rank: null, request: null };
 const uploads = new Map();
 const map = new CollectionMap($("map"), $("tip"), $("map-live"), searchFromItem);
+const duplicates = new DuplicatesView({
+  box: $("duplicates"), groups: $("groups"), more: $("more"), threshold: $("threshold"), value: $("threshold-value"), status: $("status"),
+}, { create, card: (item, size) => card(item, undefined, undefined, size), onError: showError });
 
 // ---- search -------------------------------------------------------------------------------------------------------
 
@@ -98,7 +103,11 @@ function searchFromFile(file) {
 function showAddress() {
   const id = idOf(location.hash);
   const upload = uploads.get(history.state?.upload);
-  if (id !== null) showItem(id);
+  duplicates.hide();
+  $("grid").hidden = false;
+  $("dial-box").hidden = !hasDial();
+  if (location.hash === "#duplicates") showDuplicates();
+  else if (id !== null) showItem(id);
   else if (upload) showUpload(upload);
   else showStart();
 }
@@ -136,7 +145,7 @@ function showPreview(alt) {
   $("query-about").hidden = true;
 }
 
-function showStart() {
+function clearQuery(title, status) {
   state.request?.abort();
   Object.assign(state, { id: null, upload: null, request: null });
   document.body.classList.remove("busy");
@@ -144,9 +153,20 @@ function showStart() {
   $("prompt").hidden = false;
   $("drop").classList.remove("filled");
   $("query-about").hidden = $("alert").hidden = true;
-  $("results-title").textContent = "Find similar images";
-  $("status").textContent = "Start with an image of your own, or with one of these.";
+  $("results-title").textContent = title;
+  $("status").textContent = status;
   map.highlight(null, []);
+}
+
+function showDuplicates() {
+  clearQuery("The same photo more than once", "");
+  $("grid").hidden = $("dial-box").hidden = true;
+  fillGrid([]);
+  duplicates.show(state.stats);
+}
+
+function showStart() {
+  clearQuery("Find similar images", "Start with an image of your own, or with one of these.");
   const random = new Set(Array.from({ length: Math.min(SUGGESTIONS, map.points.length) }, randomPoint));
   fillGrid([...random].map((point) => {
     const labels = point.label < 0 ? [] : [map.labels[point.label]];
@@ -167,20 +187,24 @@ function showResults(answer) {
   $("query-about").hidden = false;
   $("query-name").textContent = query.id === null ? "Your image" : [query.id, ...query.labels].join(" · ");
   drawBits($("query-bits"), query.code, query.bits);
+  state.rank = answer.rank;
   fillGrid(hits.map((hit, at) => card(hit, query, at + 1)));
   $("status").textContent = summary(hits, answer, state.stats);
   $("status").title = `${answer.took_ms.total.toFixed(1)} ms`;
   map.highlight(query.id, hits.map((hit) => hit.id));
 }
 
-function card(hit, query, place) {
+// The card of a result, or of an item without a query, then perhaps with the size of its file.
+function card(hit, query, place, size) {
   const button = create("button", "hit");
   button.type = "button";
   button.title = String(hit.id);
   button.append(photo(hit, query, place), about(hit, query));
-  if (query) {
-    const names = [...hit.labels, hit.name].join(", ");
-    button.setAttribute("aria-label", `${names}, ${description(hit, state.stats)}. Search from this image.`);
+  const names = [...hit.labels, hit.name].join(", ");
+  if (query) button.setAttribute("aria-label", `${names}, ${description(hit, state.rank, state.stats)}. Search from this image.`);
+  if (size) {
+    button.firstChild.append(create("span", "distance", size));
+    button.setAttribute("aria-label", `${names}, ${size}. Search from this image.`);
   }
   button.addEventListener("click", () => searchFromItem(hit.id));
   return button;
@@ -197,7 +221,12 @@ function photo(hit, query, place) {
     api.show(img, hit.id).catch(() => img.replaceWith(none()));
     frame.append(img);
   } else frame.append(none());
-  if (query) frame.append(create("span", "place", place), create("span", "distance", similarity(hit, state.stats)));
+  if (query) {
+    const { text, title } = similarity(hit, state.rank);
+    const badge = create("span", "distance", text);
+    badge.title = title;
+    frame.append(create("span", "place", place), badge);
+  }
   return frame;
 }
 
@@ -266,7 +295,7 @@ function showStats(stats, points) {
   $("radius").max = $("radius").value = stats.bits;
   $("k").max = Math.min(MAX_RESULTS, stats.limits.max_k);
   $("k-value").textContent = $("k").value;
-  $("dial-box").hidden = !hasDial();
+  $("duplicates-link").hidden = stats.same_photo === null;
   points.labels.forEach((label, at) => state.numbers.set(label, at));
   fillLabels(stats.labels.map(({ label }) => label));
   if (points.total > points.ids.length) {
@@ -336,6 +365,12 @@ for (const kind of ["dragover", "dragleave", "drop"]) {
   });
 }
 window.addEventListener("popstate", showAddress);
+$("duplicates-link").addEventListener("click", (event) => {
+  event.preventDefault();
+  if (location.hash !== "#duplicates") history.pushState(null, "", "#duplicates");
+  showAddress();
+  if (narrow.matches) $("results").scrollIntoView();
+});
 $("token-form").addEventListener("submit", () => {
   api.setToken($("token").value);
   $("alert").hidden = true;
@@ -355,19 +390,7 @@ $("bits").addEventListener("change", () => setBits($("bits").checked));
 $("bits").checked = localStorage.getItem("bits") === "shown";
 setBits($("bits").checked);
 
-function setTheme(name) {
-  document.documentElement.dataset.theme = name;
-  localStorage.setItem("theme", name);
-}
-$("theme").addEventListener("click", () => {
-  const dark = document.documentElement.dataset.theme
-    ? document.documentElement.dataset.theme === "dark"
-    : matchMedia("(prefers-color-scheme: dark)").matches;
-  setTheme(dark ? "light" : "dark");
-  redraw();
-});
-if (localStorage.getItem("theme")) setTheme(localStorage.getItem("theme"));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+installTheme($("theme"), redraw);
 let width = window.innerWidth;
 window.addEventListener("resize", () => {
   if (window.innerWidth !== width) redraw();

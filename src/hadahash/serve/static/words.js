@@ -2,41 +2,40 @@
 
 export const number = (value) => value.toLocaleString("en");
 
-// Content bits estimate the angle between two images: all equal is 0, half of them is a right angle.
-const percent = (distance, bits) => Math.max(0, Math.round(100 * Math.cos((Math.PI * distance) / bits)));
+const percent = ({ similarity }) => `${Math.round(100 * similarity)} %`;
 
-// The number of bits that say how much two images look alike: content bits, or codes made without labels.
-const lookOf = (hit, stats) => hit.content_distance ?? (stats.content_bits || stats.same_photo === null ? null : hit.distance);
+// What the number of a result is, under each ranking. It never rises from one result to the next.
+const KINDS = {
+  hamming: { badge: (hit) => String(hit.distance), about: "Number of bits in which the codes differ" },
+  class: { badge: (hit) => `${percent(hit)} alike`, about: "How sure it is that both show the same kind of thing" },
+  photo: { badge: (hit) => `${percent(hit)} alike`, about: "How much kind and content agree; 100 %: as much as possible" },
+};
 
-function isSame(hit, stats) {
-  const look = lookOf(hit, stats);
-  return look !== null && look <= stats.same_photo;
-}
-
-// The badge of a result.
-export function similarity(hit, stats) {
-  const look = lookOf(hit, stats);
-  if (look === null) return String(hit.distance);
-  return isSame(hit, stats) ? "same photo" : `${percent(look, stats.content_bits || stats.bits)} % alike`;
+// The badge of a result: its text and its tooltip.
+export function similarity(hit, rank) {
+  const { badge, about } = KINDS[rank];
+  const text = badge(hit);
+  return hit.same_photo ? { text: "same photo", title: `${text}. ${about}.` } : { text, title: `${about}.` };
 }
 
 // The same for screen readers.
-export function description(hit, stats) {
-  return lookOf(hit, stats) === null ? `${hit.distance} of ${stats.bits} bits differ` : similarity(hit, stats);
+export function description(hit, rank, stats) {
+  const same = hit.same_photo ? "same photo, " : "";
+  return same + (rank === "hamming" ? `${hit.distance} of ${stats.bits} bits differ` : KINDS[rank].badge(hit));
 }
 
-export function summary(hits, { exact }, stats) {
+export function summary(hits, { exact, rank }, stats) {
   if (!hits.length) return "No image within this distance. Raise “Maximum distance” or choose more labels.";
   const count = `${number(hits.length)} most similar of ${number(stats.items)} images`;
   const end = exact ? "" : " Approximate search.";
-  if (lookOf(hits[0], stats) !== null) return `${count}${photos(hits, stats)}.${end}`;
+  if (rank !== "hamming") return `${count}${photos(hits)}.${end}`;
   const farthest = Math.max(...hits.map((hit) => hit.distance));
   const range = farthest ? `at most ${farthest} of ${stats.bits} bits differ` : "all have the same code";
   return `${count}; ${range}.${end}`;
 }
 
-function photos(hits, stats) {
-  const same = hits.filter((hit) => isSame(hit, stats)).length;
+function photos(hits) {
+  const same = hits.filter((hit) => hit.same_photo).length;
   if (!same) return "";
   return same === 1 ? "; one of them is the same photo" : `; ${number(same)} of them are the same photo`;
 }

@@ -1,0 +1,211 @@
+"""Duplicates over HTTP and on the page: the groups of `hadahash duplicates`."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+from serving import WRITE, opened, wait_for
+from test_serve_api import error_of, search, upload
+
+from hadahash.photos import PhotoDuplicates
+from hadahash.serve.core import duplicates as module
+
+EQUAL, AGAIN = ["blue/copy.png", "red/002.png"], ["green/001.png", "green/again.bmp"]
+AUTH = {"Authorization": f"Bearer {WRITE}"}
+
+
+@pytest.fixture(scope="module")
+def client(copies_original):
+    """For tests that change nothing."""
+    with opened(copies_original, decode_workers=2, write_token=WRITE) as client:
+        yield client
+
+
+@pytest.fixture
+def own_client(copies):
+    """For tests that change the index."""
+    with opened(copies, decode_workers=1, write_token=WRITE) as client:
+        yield client
+
+
+def listed(client, **parameters):
+    answer = client.get("/v1/duplicates", params=parameters)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def ids_of(answer):
+    return [[item["id"] for item in group["items"]] for group in answer["groups"]]
+
+
+@pytest.mark.parametrize("threshold", [None, 0, 6, 24])
+def test_groups_are_those_of_the_command(client, copies_original, threshold):
+    given = {} if threshold is None else {"threshold": threshold}
+    answer = listed(client, limit=100, **given)
+    photos = PhotoDuplicates(copies_original.root / "photos.index")
+    found = photos.find(threshold)
+    assert ids_of(answer) == [list(group.ids) for group in found]
+    assert [group["widest"] for group in answer["groups"]] == [group.widest for group in found]
+    assert [group["equal"] for group in answer["groups"]] == [*map(photos.are_equal, found)]
+    assert (answer["threshold"], answer["bits"], answer["part"]) == (found.threshold, 96, "content")
+    assert (answer["total"], answer["surplus"]) == (len(found), found.surplus)
+    if threshold is None:
+        assert answer["threshold"] == client.get("/v1/stats").json()["same_photo"] == 15
+
+
+def test_files_have_names_labels_and_sizes(client, copies_original):
+    answer = listed(client, threshold=0)
+    (group,) = (each for each in answer["groups"] if each["items"][0]["id"] == EQUAL[0])
+    assert group["equal"] and group["count"] == 2 and group["widest"] == 0
+    first = group["items"][0]
+    size = (copies_original.root / "photos" / EQUAL[0]).stat().st_size
+    assert first == {
+        "id": EQUAL[0],
+        "name": "copy.png",
+        "labels": ["blue"],
+        "size": size,
+        "has_image": True,
+    }
+    assert str(copies_original.root) not in json.dumps(answer), "no paths are sent"
+
+
+def test_groups_are_paged(client):
+    everything = listed(client, threshold=0, limit=100)
+    assert everything["total"] == len(everything["groups"]) >= 2
+    pages = [listed(client, threshold=0, limit=1, skip=at) for at in range(everything["total"])]
+    assert [page["groups"][0] for page in pages] == everything["groups"]
+    assert [group["number"] for group in everything["groups"]] == [*range(1, len(pages) + 1)]
+    assert listed(client, threshold=0, skip=1000)["groups"] == []
+
+
+def test_a_smaller_threshold_needs_no_search(own_client, monkeypatch):
+    wide = listed(own_client, threshold=12)
+    monkeypatch.setattr(PhotoDuplicates, "find", None)
+    narrow = listed(own_client, threshold=0)
+    assert narrow["surplus"] <= wide["surplus"] and listed(own_client, threshold=12) == wide
+
+
+def test_dismissed_groups_are_remembered(own_client, copies):
+    before = ids_of(listed(own_client, threshold=0))
+    answer = own_client.post("/v1/duplicates/dismiss", json={"ids": EQUAL}, headers=AUTH)
+    assert answer.json() == {"dismissed": 1}
+    after = listed(own_client, threshold=0)
+    assert ids_of(after) == [group for group in before if group != EQUAL]
+    assert after["dismissed"] == 1
+    photos = PhotoDuplicates(copies.root / "photos.index")
+    assert EQUAL not in photos.find(0).ids, "the command line knows it, too"
+    photos.dismiss(next(group for group in photos.find(0) if list(group.ids) == AGAIN))
+    assert AGAIN not in ids_of(listed(own_client, threshold=0)), "and what it dismisses is followed"
+
+
+def test_a_changed_index_is_searched_again(own_client):
+    assert EQUAL in ids_of(listed(own_client, threshold=0))
+    assert own_client.delete(f"/v1/items/{EQUAL[0]}", headers=AUTH).status_code == 204
+    assert EQUAL not in ids_of(listed(own_client, threshold=0))
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"threshold": -1}, {"threshold": 25}, {"limit": 0}, {"limit": 101}, {"skip": -1}]
+)
+def test_bad_parameters_are_refused(client, parameters):
+    answer = client.get("/v1/duplicates", params=parameters)
+    assert error_of(answer, 422) == "bad_parameters"
+    if parameters == {"threshold": 25}:
+        assert "threshold must be <= 24, got 25." in answer.text
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"ids": ["red/002.png"]}, 422, "bad_parameters"),
+        ({"ids": ["red/002.png", "red/002.png"]}, 422, "bad_parameters"),
+        ({"ids": ["red/002.png", "nobody"]}, 404, "unknown_id"),
+        ({"ids": EQUAL, "more": 1}, 422, "bad_parameters"),
+    ],
+)
+def test_bad_dismissals_are_refused(client, copies_original, body, status, code):
+    answer = client.post("/v1/duplicates/dismiss", json=body, headers=AUTH)
+    assert error_of(answer, status) == code
+    assert not (copies_original.root / "photos.index/dismissed.json").exists()
+
+
+def test_dismissing_needs_the_write_token(client):
+    body = {"ids": EQUAL}
+    assert error_of(client.post("/v1/duplicates/dismiss", json=body), 401) == "unauthorized"
+
+
+def test_a_list_that_cannot_be_written_is_an_error(client, monkeypatch):
+    from hadahash.errors import StorageError
+
+    def refuse(self, path):
+        raise StorageError("read-only")
+
+    monkeypatch.setattr(module.Dismissed, "save", refuse)
+    answer = client.post("/v1/duplicates/dismiss", json={"ids": EQUAL}, headers=AUTH)
+    assert error_of(answer, 409) == "not_writable"
+
+
+def test_a_long_search_goes_on_and_is_asked_again(copies, monkeypatch):
+    find, gate, calls = PhotoDuplicates.find, threading.Event(), []
+
+    def slow(self, threshold=None, **options):
+        calls.append(threshold)
+        assert gate.wait(30)
+        return find(self, threshold, **options)
+
+    monkeypatch.setattr(PhotoDuplicates, "find", slow)
+    with opened(copies, decode_workers=2, index_seconds=0.2) as client:
+        for _ in range(2):
+            assert error_of(client.get("/v1/duplicates?threshold=0"), 503) == "busy"
+        gate.set()
+        wait_for(lambda: client.get("/v1/duplicates?threshold=0").status_code == 200)
+    assert calls == [0]
+
+
+def test_an_index_without_content_says_that_groups_may_be_classes(toy_collection):
+    with opened(toy_collection, decode_workers=2) as client:
+        assert client.get("/v1/stats").json()["same_photo"] is None
+        answer = listed(client)
+        assert answer["part"] == "class" and answer["threshold"] == 0
+        hit = search(client, id="red/002.png", k=1).json()["hits"][0]
+        assert hit["same_photo"] is None
+
+
+def test_photos_without_looks_are_counted(copies):
+    import sqlite3
+
+    with sqlite3.connect(copies.root / "photos.index/photos.sqlite") as connection:
+        connection.execute("DELETE FROM looks WHERE digest IN (SELECT digest FROM looks LIMIT 3)")
+    connection.close()
+    with opened(copies, decode_workers=2) as client:
+        assert listed(client)["unread"] == 3
+
+
+def test_searches_mark_the_same_photo_with_looks(client, copies_original):
+    """By id, by an upload, by its values and by its code: all by the rule of duplicates."""
+    by_id = search(client, id=AGAIN[0], k=18).json()
+    hits = by_id["hits"]
+    for hit in hits:
+        apart = hit["content_distance"] + hit["looks_distance"]
+        assert hit["same_photo"] == (apart <= 15)
+    same = [hit["id"] for hit in hits if hit["same_photo"]]
+    assert set(AGAIN) <= set(same) and len(same) < 18
+    first = upload(client, copies_original.image(AGAIN[0]), k=18).json()
+    assert [hit["id"] for hit in first["hits"] if hit["same_photo"]] == same
+    query = first["query"]
+    assert query["looks"] == by_id["query"]["looks"] and len(query["looks"]) == 16
+    assert search(client, values=query["values"], k=18).json()["hits"] == first["hits"]
+    given = {name: by_id["query"][name] for name in ("code", "content", "looks")}
+    assert search(client, **given, k=18).json()["hits"] == hits
+    assert error_of(search(client, id=RED_ID, looks=query["looks"]), 422) == "bad_parameters"
+
+
+RED_ID = EQUAL[1]
+
+
+@pytest.mark.parametrize("rank", ["hamming", "class", "photo"])
+def test_similarities_fall_with_the_rank(client, rank):
+    near = [hit["similarity"] for hit in search(client, id=RED_ID, k=18, rank=rank).json()["hits"]]
+    assert near == sorted(near, reverse=True) and 0 <= near[-1] <= near[0] <= 1
