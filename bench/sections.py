@@ -9,6 +9,7 @@ from typing import Any
 
 from common import QUIET
 from decode_section import decode
+from serve_section import serve_million
 
 Result = dict[str, Any]
 # The models of the result that does not name them.
@@ -395,6 +396,7 @@ SECTIONS: dict[str, Callable[[Result], list[str]]] = {
     "trained": trained,
     "evaluation": evaluation,
     "serve": serve,
+    "serve_million": serve_million,
     "decode": decode,
     "duplicates": duplicates,
     "embeddings": embeddings,

@@ -142,7 +142,7 @@ def measure(port: int, request: tuple[bytes, str], clients: int, seconds: float)
 
     def client(mine: list[tuple[float, int]]) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port)
-        while (sent := time.perf_counter()) < begin + seconds:
+        while (sent := time.perf_counter()) < begin + seconds or not mine:
             status = send(connection, "POST", "/v1/search", *request)
             if sent >= begin:
                 mine.append((time.perf_counter() - sent, status))

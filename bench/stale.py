@@ -24,7 +24,7 @@ MEASURED = {
     "scale": ("data", "index", "photos", *_CODES),
     "search": ("index", *_CODES),
     "serve": ("data", "encoding.py", "index", "model.py", "networks", "photos", "serve", *_CODES),
-    "serve_million": ("index", "serve", *_CODES),
+    "serve_million": ("data", "index", "model.py", "photos", "runtime", "serve", *_CODES),
     "trained": ("index", *_CODES),
 }
 

@@ -23,9 +23,7 @@ from hadahash.reproduce import (
     Recipe,
     RunContext,
     claims,
-    factorial,
     intervals,
-    leaderboard,
     list_recipes,
     list_targets,
     page,
@@ -34,6 +32,7 @@ from hadahash.reproduce import (
     run_recipes,
     tables,
 )
+from hadahash.reproduce.all import write_documents
 from hadahash.reproduce.check import cell_of
 from hadahash.reproduce.collected import Collected
 from hadahash.reproduce.drawings import FIGURES
@@ -322,18 +321,12 @@ def test_recipes_cover_the_paper_and_unknown_ones_are_refused() -> None:
 
 def test_the_documents_are_generated_from_the_results(tmp_path: Path) -> None:
     known = [read_recipe(name) for name in list_recipes()]
-    page.write_page(
-        tmp_path / "results.md", known, ROOT / "results", ROOT / "docs" / "results-notes.md"
-    )
+    notes = (ROOT / "docs" / "results-notes.md").read_text()
+    (tmp_path / "results-notes.md").write_text(notes)
+    write_documents(known, ROOT / "results", tmp_path)
     claims.write_claims(
         tmp_path / "claims.md", known, ROOT / "results", ROOT / "docs" / "claims-notes.md"
     )
-    for recipe in known:
-        tables.write_tables(recipe, ROOT / "results", tmp_path / "tables")
-    records = Collected(ROOT / "results" / "factorial").records()
-    leaderboard.write_leaderboard(known, records, ROOT / "results", tmp_path)
-    if records:
-        factorial.write_factorial(records, tmp_path)
     made = {
         path.relative_to(tmp_path): path.read_text()
         for path in tmp_path.rglob("*")

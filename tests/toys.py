@@ -75,12 +75,18 @@ def tiny_config(method: str = "hcdh", **changes: Any) -> Config:
 
 
 def fit_in(
-    hasher: Hasher, data: Any, labels: Any = None, *, folder: Path | None, resume: bool = False
+    hasher: Hasher,
+    data: Any,
+    labels: Any = None,
+    *,
+    folder: Path | None,
+    resume: bool = False,
+    device: str = "cpu",
 ) -> Hasher:
     """Fit as `Hasher.fit` does, with log and checkpoints in a folder."""
     images = as_labelled(data, labels)
     hasher.model_ = fit_model(
-        hasher.config, images, device="cpu", folder=folder, resume=resume
+        hasher.config, images, device=device, folder=folder, resume=resume
     ).model
     return hasher
 

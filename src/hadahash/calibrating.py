@@ -25,7 +25,7 @@ from .networks.content import ContentPart
 from .networks.hash_network import HashNetwork
 from .ranking import Ranking, fit_ranking
 from .runtime.base import bounded_relaxed
-from .training.loop import effective_precision
+from .training.step import effective_precision
 
 _CHECKED_IMAGES = 64
 _RANKING_IMAGES = 5_000  # more do not change the fitted numbers noticeably

@@ -11,6 +11,7 @@
     ├── StorageError             a file cannot be written or read: full disk, damage, permissions
     │   └── NewerFileError       written by a later version of hadahash (exit code 3)
     ├── TrainingDivergedError    the loss is NaN or infinite, or the model is degenerate
+    ├── ProcessLostError         another process of a distributed training ended
     └── MissingExtraError        an optional dependency is not installed
 
 Unknown names, keys and values raise `UsageError`, which is also a `ValueError`, so callers that
@@ -50,6 +51,10 @@ class TrainingDivergedError(HadaHashError):
     def __init__(self, text: str, train_map: float | None = None) -> None:
         super().__init__(text)
         self.train_map = train_map
+
+
+class ProcessLostError(HadaHashError):
+    """Another process of a distributed training ended or cannot be reached."""
 
 
 class ImageError(DataError):

@@ -48,7 +48,7 @@ storage_error = from_os_error
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replacing(path: str | Path, *, flush_folder: bool = True) -> Iterator[Path]:
     """Yield a temporary path next to `path` that replaces it when the block succeeds.
 
     The temporary file is flushed to disk before the atomic rename; new parent folders are flushed
@@ -57,6 +57,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
     Args:
         path: The file to write.
+        flush_folder: Flush the name of the file, too. Without it, a power cut can lose the whole
+            file until the caller flushes its folder, which can be once for several files.
 
     Yields:
         Path of an empty temporary file to write to.
@@ -75,7 +77,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield temporary
         flush(temporary)
         temporary.replace(path)
-        flush(path.parent)
+        if flush_folder:
+            flush(path.parent)
     except OSError as error:
         raise from_os_error("write", path, error) from error
     finally:

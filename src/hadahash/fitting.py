@@ -32,7 +32,8 @@ from .networks.hash_network import HashNetwork
 from .preparing import backbone_of, prepare
 from .settings import require
 from .training import Checkpoint, Log, TrainingResult, TrainingSet, current_processes, train
-from .training.loop import effective_precision
+from .training.distributed import limits_of
+from .training.step import effective_precision
 
 LOG = "log.jsonl"
 
@@ -95,7 +96,7 @@ def fit_model(
         device=where,
         create=True,
     )
-    info(_describe(data))
+    info("\n".join([_describe(data), *limits_of(processes, network.backbone, config_train)]))
     config = limit_content_bits(config, backbone.features, info)
     fixed = isinstance(network.method, ShallowMethod) or config_train.fixed_backbone
     original = copy.deepcopy(network.backbone) if config.content_bits and not fixed else None

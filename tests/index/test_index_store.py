@@ -401,3 +401,29 @@ def test_files_without_read_permission(make, tmp_path, kind):
     message = os.fdopen(reader).read()
     assert message.startswith("StorageError: Cannot read") and "Permission denied" in message
     assert "write" not in message
+
+
+def test_new_files_are_flushed_then_their_names_then_the_manifest(make, tmp_path, monkeypatch):
+    """One flush per file and two of the folder: a change of a few items takes five."""
+    index = Index.build(make(100))
+    index.save(tmp_path)
+    flushed, flush, real = [], files.flush, tmp_path.resolve()
+
+    def record(path):
+        name = "folder" if path.resolve() == real else path.name.split(".")[2]
+        flushed.append(name)
+        flush(path)
+
+    monkeypatch.setattr(files, "flush", record)
+    index.add(make(1, 64, [500]))
+    index.save(tmp_path)
+    assert flushed == ["codes", "items", "folder", "json", "folder"]
+    flushed.clear()
+    index.remove([3])
+    index.save(tmp_path)
+    assert flushed == ["deleted", "folder", "json", "folder"]
+    flushed.clear()
+    index.meta["name"] = "photos"
+    index.save(tmp_path)
+    assert flushed == ["json", "folder"]
+    assert Index.open(tmp_path).ids.tolist() == [*range(3), *range(4, 100), 500]

@@ -71,7 +71,7 @@ def _problem(seed=0, *, multilabel=False, images=IMAGES, anchors=20):
 
 
 def _relaxed_solution(kernel, residual):
-    return ksh.relaxed_solution(kernel, residual, ksh.whitening(kernel))
+    return ksh.Relaxed(kernel, residual).solution()
 
 
 def _gain(kernel, residual, direction):

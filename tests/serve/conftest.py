@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -27,12 +28,21 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+def export(run: Path) -> None:
+    """Export a model, as `hadahash serve` does before the first start, but without a process."""
+    if find_spec("onnx") and find_spec("onnxruntime"):
+        from hadahash.onnx_files import export_onnx, load_for_export
+
+        export_onnx(load_for_export(run))
+
+
 @pytest.fixture(scope="session")
 def toy_collection(tmp_path_factory: pytest.TempPathFactory, fitted: Hasher) -> ToyCollection:
     """48 images of 4 classes, their model and index, and a secret file with links to it. Read-only."""
     root = tmp_path_factory.mktemp("served")
     photos = write_folder(root / "photos", *make_toy(48, seed=2))
     fitted.save(root / "run")
+    export(root / "run")
     codes = fitted.encode(photos)
     names = codes.ids.tolist()
     Index.build(codes, [name.split("/")[0] for name in names], names).save(root / "photos.index")

@@ -89,6 +89,14 @@ def test_a_wrong_content_length(server, multipart):
     assert httpx.get(f"{server.url}/healthz").status_code == 200
 
 
+@pytest.mark.parametrize("line", ["PRI * HTTP/2.0", "GET /healthz HTTP/9.9"])
+def test_after_another_version_of_http_nothing_is_read(server, line):
+    second = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head, body = server.raw(f"{line}\r\nHost: localhost\r\n\r\n".encode() + second)
+    assert head.startswith("HTTP/1.1 505") and body.count(b"HTTP/1.1") == 1  # the hint
+    assert json.loads(body)["error"]["code"] == "wrong_version"
+
+
 def test_a_short_response_is_sent_at_once(server):
     """Head and body are two writes: without TCP_NODELAY the second waits for an acknowledgement."""
     import http.client
@@ -103,6 +111,18 @@ def test_a_short_response_is_sent_at_once(server):
 
 
 # ---- slow clients --------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_reads_nothing_is_disconnected(server):
+    """Large answers wait for 3 s, in little memory; then the connection is closed."""
+    before, request = memory(server), b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with server.connect() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        connection.sendall(request * 300)
+        port, process = connection.getsockname()[1], psutil.Process(server.process.pid)
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+        assert memory(server) - before < 20_000_000
+        wait_for(lambda: all(each.raddr[1:] != (port,) for each in process.net_connections()))
 
 
 def test_slow_clients_are_disconnected_and_do_not_delay_others(server, toy_collection):

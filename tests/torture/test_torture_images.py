@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -13,10 +14,12 @@ from functools import cache
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from make_images import animation, corpus, encode, many_frames, picture, scan_bomb
 from mutations import mutated
 from PIL import features
+from raw_files import dng, two_colors
 from serving import ToyCollection, in_thread
 from toys import make_toy, write_folder
 from trials import Crashed
@@ -29,6 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 
 SECONDS, MEGABYTES = 5, 1500
 BATCH = 100
+DIED = re.compile("crashed the decoder|took more than")  # a decoder of the service
 HEIC = Path(__file__).parents[1] / "data" / "heic"
 
 
@@ -41,6 +45,7 @@ def seeds() -> list[bytes]:
     found += [encode(picture(), name) for name in formats]
     found += [animation(name, 5) for name in ("GIF", "PNG")]
     found += [path.read_bytes() for path in sorted(HEIC.glob("*.hei*"))]
+    found.append(dng(two_colors(60, 40)))
     return [data for data in found if data]
 
 
@@ -127,24 +132,40 @@ def address(fitted, tmp_path):
     fitted.save(tmp_path / "run")
     codes = fitted.encode(photos)
     Index.build(codes, paths=codes.ids.tolist()).save(tmp_path / "photos.index")
-    with in_thread(ToyCollection(tmp_path), decode_workers=2) as found:
+    settings = {"decode_workers": 2, "decode_seconds": float(SECONDS)}
+    with in_thread(ToyCollection(tmp_path), **settings) as found:
         yield found
 
 
 def test_mutated_images_in_the_service(trials, address):
-    """Every answer is JSON, and none is an error of the service."""
+    """Every answer is JSON, none is an error of the service, and no decoder dies or hangs."""
     tried = trials("images", "mutated files of every format, sent to the service")
     with httpx.Client(base_url=address, timeout=120) as client:
-        for trial in tried.numbers(40, 1500):
+        decoders = {each.pid for each in psutil.Process().children()}
+        for trial in tried.numbers(40, 10_000):
             with trial:
                 data = mutated(trial.rng, seeds())
-                answer = client.post("/v1/search", files={"image": ("x", data)})
-                if answer.status_code == 503:  # the machine is busy: the remedy is to ask again
-                    time.sleep(float(answer.headers["retry-after"]))
-                    answer = client.post("/v1/search", files={"image": ("x", data)})
-                if answer.status_code >= 500:
+                answer = searched(client, data)
+                if answer.status_code >= 500 or DIED.search(answer.text):
                     raise Crashed(answer.text[:200])
                 assert answer.status_code in (200, 400, 413, 415, 422), answer.text
                 answer.json()
-        good = encode(picture(), "PNG")
-        assert client.post("/v1/search", files={"image": good}).status_code == 200
+        assert {each.pid for each in psutil.Process().children()} == decoders
+        for pid in decoders:
+            assert peak_megabytes(pid) < MEGABYTES
+        assert searched(client, encode(picture(), "PNG")).status_code == 200
+
+
+def searched(client: httpx.Client, data: bytes) -> httpx.Response:
+    """The answer; if the machine is busy, that to the second request."""
+    answer = client.post("/v1/search", files={"image": ("x", data)})
+    if answer.status_code == 503:
+        time.sleep(float(answer.headers["retry-after"]))
+        answer = client.post("/v1/search", files={"image": ("x", data)})
+    return answer
+
+
+def peak_megabytes(pid: int) -> float:
+    """The most memory that a process has ever had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024

@@ -25,7 +25,7 @@ RAW_SUFFIXES = frozenset(f".{suffix}" for suffix in _SUFFIXES.split())
 
 _SHORT = 256  # pixels; a file with a smaller preview is developed
 _START = re.compile(rb"II\*\0.{4}CR|....ftypcrx |FUJIFILMCCD-RAW|IIR[OS]|MMOR|IIU\0", re.DOTALL)
-_END = b"\xff\xd9"  # of a JPEG
+_EXIF = re.compile(rb"\xff\xd8\xff\xe1(..)Exif", re.DOTALL)  # the start of a JPEG
 _MAKE, _SUB_IFDS, _DNG_VERSION = 271, 330, 50706
 
 
@@ -64,7 +64,8 @@ def developed(file: BinaryIO, name: str, *, max_bytes: int, max_pixels: int) -> 
 
     try:
         with rawpy.imread(file) as raw:
-            return io.BytesIO(_preview(raw) or _develop(raw, name, max_pixels))
+            found = _preview(raw, file) or _develop(raw, name, max_pixels)
+        return io.BytesIO(found)
     except rawpy.LibRawError as error:
         raise CorruptImage(name, f"damaged or truncated ({error})") from error
 
@@ -93,7 +94,7 @@ def _first_tags(file: BinaryIO, start: bytes) -> set[int]:
     return {tag for (tag,) in struct.iter_unpack(f"{order}H10x", whole)}
 
 
-def _preview(raw: rawpy.RawPy) -> bytes | None:
+def _preview(raw: rawpy.RawPy, file: BinaryIO) -> bytes | None:
     """The preview as a JPEG file; None if there is none, or a small one."""
     import rawpy
     from PIL import Image
@@ -105,10 +106,27 @@ def _preview(raw: rawpy.RawPy) -> bytes | None:
     if found.format != rawpy.ThumbFormat.JPEG:
         return None
     data = bytes(found.data)
-    if _END not in data[-1024:]:  # LibRaw fills up the preview of a truncated file
+    if not _is_part(data, file):
         return None
     with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
         return data if min(image.size) >= _SHORT else None
+
+
+def _is_part(jpeg: bytes, file: BinaryIO) -> bool:
+    """Whether a file contains this preview.
+
+    LibRaw completes the preview of a truncated file with whatever its memory held before, which
+    may be another image.
+    """
+    file.seek(0)
+    content = file.read()
+    if jpeg in content:
+        return True
+    exif = _EXIF.match(jpeg)  # LibRaw inserts a segment where there is none
+    if exif is None:
+        return False
+    (size,) = struct.unpack(">H", exif[1])
+    return jpeg[:2] + jpeg[4 + size :] in content
 
 
 def _develop(raw: rawpy.RawPy, name: str, max_pixels: int) -> bytes:

@@ -21,6 +21,7 @@ from .items import (
     Ids,
     Items,
     ItemTable,
+    Label,
     LabelSet,
     Mask,
     Ordinals,
@@ -32,6 +33,7 @@ from .items import (
 from .query import Filter, SearchRequest
 from .storage.segment_files import SavedSegment
 
+_MOST_FILTERS, _FILTER_BYTES = 256, 2**25  # bitmaps of filters that a segment keeps
 Layout = Callable[[Rows], Table]  # codes in the order of ids -> the table that is searched
 
 
@@ -217,6 +219,18 @@ class Segment:
         """`bitmap` of the items of a filter that are not deleted, by position; None for all."""
         if chosen.labels is None and chosen.ids is None:
             return self._live_bitmap
+        if chosen.ids is not None or chosen.labels is None:
+            return self._allowed(chosen)
+        key, known = chosen.labels, self._label_bitmaps
+        found = known.get(key)
+        if found is None:
+            found = self._allowed(chosen)
+            while len(known) >= max(1, min(_MOST_FILTERS, _FILTER_BYTES // found.nbytes)):
+                known.pop(next(iter(known.copy())), None)  # the oldest
+            known[key] = found
+        return found
+
+    def _allowed(self, chosen: Filter) -> NDArray[np.uint64]:
         mask = np.ones(len(self.codes), bool) if self.deleted is None else ~self.deleted
         if chosen.labels is not None:
             mask &= sets_with(self.items.label_sets(), chosen.labels)[self.items.set_numbers()]
@@ -234,6 +248,11 @@ class Segment:
     @cached_property
     def _live_bitmap(self) -> NDArray[np.uint64] | None:
         return None if self.deleted is None else self._bitmap(~self.deleted)
+
+    @cached_property
+    def _label_bitmaps(self) -> dict[frozenset[Label], NDArray[np.uint64]]:
+        """The bitmaps of the latest filters by label: making one takes longer than a search."""
+        return {}
 
     @cached_property
     def _positions(self) -> NDArray[np.uint32]:

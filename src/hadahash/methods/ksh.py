@@ -105,12 +105,14 @@ def learn_bits(kernel: Tensor, residual: Residual, bits: int, settings: KSHSetti
     Returns:
         The directions (anchors, bits).
     """
-    directions, white = [], whitening(kernel)
+    directions, relaxed = [], Relaxed(kernel, residual)
     for _ in range(bits):
-        start = relaxed_solution(kernel, residual, white)
+        start = relaxed.solution()
         refined = refine(kernel, residual, start, settings.ksh_refinements)
         best = max((start, refined), key=lambda a: float(_gain(sign(kernel @ a), residual)))
-        residual.remove(sign(kernel @ best))
+        bit = sign(kernel @ best)
+        residual.remove(bit)
+        relaxed.remove(bit)
         directions.append(best)
     return torch.stack(directions, dim=1)
 
@@ -132,26 +134,40 @@ def whitening(kernel: Tensor) -> Tensor:
     return torch.as_tensor(vectors / values.clamp(min=1e-6).sqrt())
 
 
-def relaxed_solution(kernel: Tensor, residual: Residual, white: Tensor) -> Tensor:
-    """Return the largest generalized eigenvector of (Kl^T R Kl) a = lam (Kl^T Kl) a.
+class Relaxed:
+    """The relaxed problem of a bit: (Kl^T R Kl) a = lam (Kl^T Kl) a, for the largest lam.
+
+    With whitened features W, a bit y that is removed from R changes W^T R W by a matrix of rank
+    one, so no product over all images is needed per bit.
 
     Args:
         kernel: Centered kernel features Kl (n, anchors).
-        residual: The residual R.
-        white: Result of `whitening`.
-
-    Returns:
-        a (anchors,), scaled so that |Kl a|^2 = n.
+        residual: The residual R of the first bit.
     """
-    exact = kernel.double() @ white
-    vectors = torch.linalg.eigh(exact.T @ (residual @ exact)).eigenvectors
-    a = (white @ vectors[:, -1]).to(kernel.dtype)
-    scaled: Tensor = a * (len(kernel) ** 0.5 / (kernel @ a).norm().clamp(min=1e-12))
-    return scaled
+
+    def __init__(self, kernel: Tensor, residual: Residual) -> None:
+        self._kernel, self._white = kernel, whitening(kernel)
+        self._features = kernel.double() @ self._white
+        self._matrix = self._features.T @ (residual @ self._features)
+
+    def solution(self) -> Tensor:
+        """Return the solution a (anchors,), scaled so that |Kl a|^2 = n."""
+        vectors = torch.linalg.eigh(self._matrix).eigenvectors
+        a = (self._white @ vectors[:, -1]).to(self._kernel.dtype)
+        length = (self._kernel @ a).norm().clamp(min=1e-12)
+        return torch.as_tensor(a * (len(self._kernel) ** 0.5 / length))
+
+    def remove(self, y: Tensor) -> None:
+        """Subtract y y^T from R for a bit y (n,)."""
+        projected = self._features.T @ y.double()
+        self._matrix -= torch.outer(projected, projected)
 
 
 def refine(kernel: Tensor, residual: Residual, start: Tensor, steps: int) -> Tensor:
     """Minimize -y^T R y with y = tanh(Kl a / 2) by Nesterov's method with backtracking.
+
+    Kl a is linear in a, so the values of a step and of its backtracking are combinations of known
+    ones: a step takes one product with Kl^T for the slope, and one with Kl.
 
     Args:
         kernel: Centered kernel features Kl (n, anchors).
@@ -163,25 +179,30 @@ def refine(kernel: Tensor, residual: Residual, start: Tensor, steps: int) -> Ten
         The refined a (anchors,).
     """
 
-    def cost(a: Tensor) -> tuple[Tensor, Tensor]:
-        y = torch.tanh(kernel @ a / 2)
+    def pulled(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = torch.tanh(values / 2)
         pull = residual @ y
-        return -(y @ pull), -(kernel.T @ (pull * (1 - y.square())))
+        return -(y @ pull), y, pull
 
     a = before = start
-    scale, momentum, last = 1.0, 0.0, float(cost(start)[0])
+    values = values_before = kernel @ start
+    scale, momentum, last = 1.0, 0.0, float(pulled(values)[0])
     for _ in range(steps):
         momentum, previous = (1 + (1 + 4 * momentum**2) ** 0.5) / 2, momentum
-        ahead = a + (previous - 1) / momentum * (a - before)
-        value, slope = cost(ahead)
+        share = (previous - 1) / momentum
+        ahead = a + share * (a - before)
+        values_ahead = values + share * (values - values_before)
+        value, y, pull = pulled(values_ahead)
+        slope = -(kernel.T @ (pull * (1 - y.square())))
+        values_slope, steepness = kernel @ slope, slope @ slope
         for _ in range(50):
-            moved = ahead - slope / scale
-            change = moved - ahead
-            now = cost(moved)[0]
-            if now <= value + slope @ change + scale / 2 * (change @ change):
+            moved_values = values_ahead - values_slope / scale
+            now = pulled(moved_values)[0]
+            if now <= value - steepness / (2 * scale):
                 break
             scale *= 2
-        before, a = a, moved
+        before, a = a, ahead - slope / scale
+        values_before, values = values, moved_values
         if abs(float(now) - last) / len(kernel) <= 1e-2:
             break
         last = float(now)

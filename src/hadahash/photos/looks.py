@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _PART = 4096  # photos between two writes
 _AT_ONCE = 500  # ids in one statement
+_MOST_KNOWN = 100_000  # photos kept in memory
 _WAIT_SECONDS = 1.0  # while another process writes
 _LOOKS_OF = "SELECT id, bits FROM photos JOIN looks USING (digest) WHERE id IN"
 
@@ -46,6 +48,7 @@ class StoredLooks:
     def __init__(self, folder: Path) -> None:
         self._path, self._lock = folder / CATALOG, threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._known: dict[Id, bytes] = {}
 
     def of(self, ids: Sequence[Id]) -> dict[Id, bytes]:
         """Look photos up.
@@ -56,14 +59,17 @@ class StoredLooks:
         Returns:
             8 bytes by id, of those whose looks are stored. Nothing if the catalog cannot be read.
         """
-        names = {os.fsencode(each): each for each in ids if isinstance(each, str)}
-        if not names or not self._path.exists():
-            return {}
-        try:
-            with self._lock:
-                return {names[name]: bits for name, bits in self._read(list(names))}
-        except sqlite3.Error:  # an index of an earlier version, or a damaged catalog
-            return {}
+        if len(self._known) > _MOST_KNOWN:
+            self._known = {}
+        known = self._known
+        names = {
+            os.fsencode(each): each for each in ids if isinstance(each, str) and each not in known
+        }
+        if names and self._path.exists():
+            # an index of an earlier version, or a damaged catalog: nothing is known
+            with self._lock, suppress(sqlite3.Error):
+                known.update((names[name], bits) for name, bits in self._read(list(names)))
+        return {each: known[each] for each in ids if each in known}
 
     def _read(self, names: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
         if self._connection is None:

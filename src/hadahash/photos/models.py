@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def load_model_of(
-    index: Index, folder: str | Path, run: str | Path | None = None, *, device: str = "auto"
+    index: Index,
+    folder: str | Path,
+    run: str | Path | None = None,
+    *,
+    device: str = "auto",
+    runtime: str | None = None,
 ) -> HashModel:
     """Load the model that made the codes of an index.
 
@@ -26,6 +31,7 @@ def load_model_of(
         folder: Its folder, for error messages.
         run: Folder of the run; by default the one that the index recorded.
         device: "auto", "cpu" or "cuda".
+        runtime: "torch" or "onnx"; None: see `HashModel.load`.
 
     Returns:
         The model.
@@ -34,21 +40,40 @@ def load_model_of(
         UsageError: The run is unknown, was moved, or has a different model.
         StorageError: The run cannot be read.
     """
-    run_folder = run or index.meta.get("run")
-    if run_folder is None:
-        raise unknown_run(index, folder)
-    run_folder = Path(folder) / run_folder if run is None else run  # an own model is in the folder
-    if not Path(run_folder).is_dir() and run is None:
-        raise UsageError(
-            f"The run that made {folder} is no longer at {run_folder}. Pass --run FOLDER."
-        )
-    from ..model import HashModel  # slow: imports torch
+    from ..model import HashModel
 
-    model = HashModel.load(run_folder, device=device)
+    run_folder = run_of(index, folder, run)
+    model = HashModel.load(run_folder, device=device, runtime=runtime)
     if index.bits < model.bits:
         model = model.prefix(index.bits)
     check_model(index, model, folder)
     return model
+
+
+def run_of(index: Index, folder: str | Path, run: str | Path | None = None) -> Path:
+    """Return the folder of the model that made the codes of an index.
+
+    Args:
+        index: The index.
+        folder: Its folder; a model of its own is in it.
+        run: Folder of the run; by default the one that the index recorded.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UsageError: The run is unknown, or was moved.
+    """
+    if run is not None:
+        return Path(run)
+    if "run" not in index.meta:
+        raise unknown_run(index, folder)
+    recorded: Path = Path(folder) / index.meta["run"]
+    if not recorded.is_dir():
+        raise UsageError(
+            f"The run that made {folder} is no longer at {recorded}. Pass --run FOLDER."
+        )
+    return recorded
 
 
 def unknown_run(index: Index, folder: str | Path) -> UsageError:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import HadaHashError, unknown
+from . import seed_tables
 from .cells import RunContext, run_recipes
 from .claims import write_claims
 from .collected import Collected
@@ -70,7 +71,7 @@ def run_all(
             )
         except HadaHashError as error:
             failure = error
-    written = _write_documents(list(known.values()), context.results, docs)
+    written = write_documents(list(known.values()), context.results, docs)
     for name in names:
         if name in FIGURES:
             written += draw_figure(
@@ -89,15 +90,26 @@ def run_all(
     return written
 
 
-def _write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Path]:
+def write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Path]:
+    """Write results.md, the tables and the leaderboard from existing results.
+
+    Args:
+        known: All recipes.
+        results: Folder of the results.
+        docs: Folder of the documents. `results-notes.md` there is inserted.
+
+    Returns:
+        The files that were written.
+    """
     page = docs / "results.md"
     write_page(page, known, results, docs / "results-notes.md")
     written = [page]
     for recipe in known:
         written += write_tables(recipe, results, docs / "tables")
     records = Collected(results / "factorial").records()
-    seeds = Collected(results / "seeds").records()
+    seeds = seed_tables.load(results)
     written += write_leaderboard(known, records, results, docs, seeds)
+    written += seed_tables.write_seeds(seeds, docs) if seeds else []
     tried = Collected(results / "tuning").records()
     if tried:
         grids = read_tuning()

@@ -15,7 +15,7 @@ from .. import files
 from . import tuned_claims as tuned
 from .collected import Record
 from .evidence import Evidence, Finding, Judge, collect_evidence
-from .factorial import Measure
+from .forms import Measure
 from .intervals import (
     EQUAL,
     Values,

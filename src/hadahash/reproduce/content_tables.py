@@ -13,7 +13,7 @@ from .. import files
 from ..data.alterations import ALTERATIONS
 from .collected import Record
 from .content import WEIGHTS
-from .factorial import summary
+from .forms import summary
 from .intervals import short
 from .names import display_name
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from .. import files
 from .collected import Collected, Record
-from .factorial import Measure, arm
+from .factorial import arm
+from .forms import Measure
 from .intervals import Interval, Values
 from .recipes import Cell
 

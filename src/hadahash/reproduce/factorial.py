@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from .. import files
 from .collected import Record
+from .forms import FORMS, Measure, csv_text, markdown_table, measured, provenance, summary
 from .intervals import Values, paired_differences, short, t_interval
 from .names import display_name
 from .tables import PAPER_BITS, paper_values
@@ -22,8 +20,6 @@ _MEASURES = {
     "mAP@1000": lambda record: record["maps"]["1000_found"],
 }
 _ARM = {"codebook"}  # the varied settings of an arm
-
-Measure = Callable[[Record], float]
 
 
 def arm(
@@ -89,38 +85,9 @@ def write_factorial(records: Sequence[Record], docs: Path) -> list[Path]:
     Returns:
         The files that were written.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    columns = ("dataset", "method", "bits", "seed", "varied", "map", "depth", "map_all")
-    extra = ("map_1000", "precision_at_1", "precision_at_10", "precision_radius_2")
-    last = ("nonempty_radius_2", "first_ten_tie", "train_map", "model_sha256", "command")
-    writer.writerow([*columns, *extra, *last])
-    for record in sorted(records, key=lambda own: (own["dataset"], own["seed"], own["name"])):
-        if "map" in record:
-            writer.writerow(_csv_row(record))
     path = docs / "tables" / "factorial.csv"
-    files.write_text(path, text.getvalue())
+    files.write_text(path, csv_text(records))
     return [path]
-
-
-def _csv_row(record: Record) -> list[Any]:
-    varied = " ".join(f"{key}={value}" for key, value in record["varied"].items())
-    if "-repeat" in record["name"]:
-        varied += f" repeat={record['name'].rsplit('-repeat')[1]}"
-    return [
-        *(record[key] for key in ("dataset", "method", "bits", "seed")),
-        varied,
-        record["map"],
-        record["depth"] or "all",
-        record["maps"]["all"],
-        record["maps"]["1000_found"],
-        record["precision_at"]["1"],
-        record["precision_at"]["10"],
-        *(record[k] for k in ("precision_radius_2", "nonempty_radius_2", "first_ten_tie")),
-        record["train_map"],
-        record["digests"]["model_sha256"],
-        record["command"],
-    ]
 
 
 def section(records: Sequence[Record]) -> list[str]:
@@ -146,7 +113,7 @@ def section(records: Sequence[Record]) -> list[str]:
     for dataset in dict.fromkeys(record["dataset"] for record in records):
         own = [record for record in records if record["dataset"] == dataset]
         parts += [f"### {display_name(dataset)}", "", *_arms(own), *_contrasts(own)]
-        parts += [*_forms(own), *_noise(own), *_provenance(own)]
+        parts += [*_forms(own), *_noise(own), *provenance(own)]
     return parts
 
 
@@ -167,7 +134,7 @@ def _arms(records: Sequence[Record]) -> list[str]:
             for name in _MEASURES
         ]
         rows.append([display_name(loss), book or "none", *cells])
-    return [*_table(head, rows), ""]
+    return [*markdown_table(head, rows), ""]
 
 
 def _printed(record: Record, loss: str, book: str | None, bits: int, measure: str) -> str:
@@ -194,7 +161,7 @@ def _contrasts(records: Sequence[Record]) -> list[str]:
         head = ["loss", "bits", *(f"{a} - {b}" for a, b in _PAIRS)]
         if rows:
             lines += [f"Differences in {name}, paired by seed, 95 % t interval:", ""]
-            lines += [*_table(*_without_empty(head, rows)), ""]
+            lines += [*markdown_table(head, rows), ""]
     return lines
 
 
@@ -207,30 +174,7 @@ def _difference(left: Values, right: Values, bits: int | None) -> str:
     return str(t_interval(found)) if found else ""
 
 
-def _without_empty(head: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Drop columns without an entry."""
-    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
-    return [head[place] for place in kept], [[row[place] for place in kept] for row in rows]
-
-
 _PAIRS = (("paper", "random"), ("far", "paper"), ("far", "random"), ("csq", "paper"))
-_FORMS = {
-    "Hamming": lambda r: r["maps"]["all"],
-    "real-valued query": lambda r: r["rankings"]["real"]["all"],
-    "P(same class), real-valued query": lambda r: r["rankings"]["same_class_real"]["all"],
-    "P(same class), binary query": lambda r: r["rankings"]["same_class_binary"]["all"],
-    "P(same class), classifier": lambda r: r["rankings"]["same_class_classifier"]["all"],
-    "Hamming, threshold mean": lambda r: r["thresholds"]["mean"]["all"],
-    "Hamming, threshold median": lambda r: r["thresholds"]["median"]["all"],
-    "Hamming, first 16 bits": lambda r: r["prefixes"]["16"]["all"],
-    "Hamming, first 32 bits": lambda r: r["prefixes"]["32"]["all"],
-    "Hamming, second database": lambda r: r["second_database"]["all"],
-    "precision at 1": lambda r: r["precision_at"]["1"],
-    "precision at 10": lambda r: r["precision_at"]["10"],
-    "precision within radius 2": lambda r: r["precision_radius_2"],
-    "queries with an item within radius 2": lambda r: r["nonempty_radius_2"],
-    "queries whose first ten tie": lambda r: r["first_ten_tie"],
-}
 
 
 def _forms(records: Sequence[Record]) -> list[str]:
@@ -240,26 +184,17 @@ def _forms(records: Sequence[Record]) -> list[str]:
     columns = [(*own, bits) for own in arms for bits in lengths]
     head = ["measure", *(f"{display_name(m)}, {book}, {bits}" for m, book, bits in columns)]
     rows = []
-    for name, form in _FORMS.items():
+    for name, form in FORMS.items():
         cells = []
         for method, book, bits in columns:
-            found = arm(records, method, book, _optional(form))
-            values = [v for (own, _), v in found.items() if own == bits and v == v]
+            having = [own for own in records if measured(own, form) is not None]
+            found = arm(having, method, book, form)
+            values = [value for (own, _), value in found.items() if own == bits]
             cells.append(summary(values) if values else "")
         if any(cells):
             rows.append([name, *cells])
-    lines = _table(*_without_empty(head, rows))
+    lines = markdown_table(head, rows)
     return ["The same models measured in other ways (mAP@all):", "", *lines, ""]
-
-
-def _optional(form: Measure) -> Measure:
-    def value(record: Record) -> float:
-        try:
-            return float(form(record))
-        except KeyError:
-            return float("nan")
-
-    return value
 
 
 def _noise(records: Sequence[Record]) -> list[str]:
@@ -286,33 +221,3 @@ def _noise(records: Sequence[Record]) -> list[str]:
                 f"{statistics.stdev(maps):.4f}."
             )
     return [*lines, ""] if lines else []
-
-
-def _provenance(records: Sequence[Record]) -> list[str]:
-    first = records[0]
-    commits = sorted({str(own["revision"]["commit"])[:12] for own in records})
-    failed = [own["name"] for own in records if "map" not in own]
-    text = (
-        f"{first['queries']:,} queries, {first['train_images']:,} training images, database of "
-        f"{first['database']:,}. {first['hardware']}, torch {first['versions']['torch']}, source "
-        f"{', '.join(commits)}; pixels {str(first['digests']['pixels_sha256'])[:12]}, weights "
-        f"{str(first['digests']['weights_sha256'])[:12]}. {len(records)} cells"
-    )
-    return [f"{text}, {len(failed)} without a result.", ""]
-
-
-def summary(values: Sequence[float]) -> str:
-    """Mean ± standard deviation (number of values).
-
-    Example:
-        >>> summary([0.5, 0.7]), summary([0.5]), summary([])
-        ('.600 ±.141 (2)', '.500 (1)', 'not run')
-    """
-    if not values:
-        return "not run"
-    spread = f" ±{short(statistics.stdev(values))}" if len(values) > 1 else ""
-    return f"{short(statistics.mean(values))}{spread} ({len(values)})"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import files
+from . import factorial, seed_tables
 from .collected import Collected
-from .factorial import section
 from .intervals import short
 from .names import display_name
 from .recipes import Cell, Recipe, edges
@@ -129,7 +129,7 @@ def _outcome(cell: Cell, used: Cell, results: Path) -> str:
 
 
 def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path) -> None:
-    """Write docs/results.md: the notes, the factorial, and all tables with their settings.
+    """Write docs/results.md: the notes, the plans, and all tables with their settings.
 
     Args:
         path: The file.
@@ -152,7 +152,8 @@ def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path
     ]
     if notes.exists():
         parts += [notes.read_text("utf-8").rstrip(), ""]
-    parts += section(Collected(results / "factorial").records())
+    parts += seed_tables.section(seed_tables.load(results))
+    parts += factorial.section(Collected(results / "factorial").records())
     order = {name: place for place, name in enumerate(TITLES)}
     for recipe in sorted(recipes, key=lambda recipe: order.get(recipe.name, len(order))):
         parts += [f"## {title(recipe.name)}", "", f"`hadahash reproduce {recipe.name}`", ""]

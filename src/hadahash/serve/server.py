@@ -98,6 +98,7 @@ def _uvicorn_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
         ws="none",
         server_header=False,
         log_level="warning",
+        access_log=False,
         timeout_graceful_shutdown=settings.drain_seconds,
         h11_max_incomplete_event_size=65_536,
     )

@@ -7,9 +7,6 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
-import torch
-from torch import distributed
-
 from .distributed import ProcessGroup
 
 _USUAL: dict[signal.Signals, Any] = {
@@ -26,20 +23,16 @@ class Interrupt:
 
     Args:
         processes: The processes that train together.
-        device: Device of the network.
         hold: Whether to defer signals.
     """
 
-    def __init__(self, processes: ProcessGroup, device: torch.device, *, hold: bool) -> None:
+    def __init__(self, processes: ProcessGroup, *, hold: bool) -> None:
         self._processes, self._got = processes, 0
         # Python delivers signals to the main thread only.
         hold = hold and threading.current_thread() is threading.main_thread()
         self._held = [
             number for number, usual in _USUAL.items() if hold and signal.getsignal(number) == usual
         ]
-        # A group with NCCL alone cannot send tensors on the CPU.
-        by_gpu = processes.count > 1 and distributed.get_backend() == "nccl"
-        self._device = device if by_gpu else torch.device("cpu")
 
     def __enter__(self) -> Interrupt:
         for number in self._held:
@@ -62,10 +55,7 @@ class Interrupt:
 
     def should_stop(self) -> bool:
         """Whether any process received a signal; all processes agree after a step."""
-        if self._processes.count == 1:
-            return self._got > 0
-        asked = torch.tensor(float(self._got > 0), device=self._device)
-        return float(self._processes.mean({"asked": asked})["asked"]) > 0
+        return self._processes.any(self._got > 0)
 
     def raise_signal(self) -> NoReturn:
         """Apply the signal: SIGTERM ends the process, Ctrl-C raises KeyboardInterrupt."""

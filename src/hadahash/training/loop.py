@@ -19,23 +19,29 @@ import torch
 from torch import Tensor
 
 from ..config import AugmentConfig, TrainConfig
-from ..data.augment import augment, mix_targets, own_share, sample_augmentations
+from ..data.augment import sample_augmentations
 from ..data.labels import Labels
 from ..data.pixel_store import Prefetcher
 from ..data.preprocess import Preprocess
 from ..errors import TrainingDivergedError
-from ..methods import Batch, DeepMethod
+from ..methods import DeepMethod
 from ..networks.hash_network import HashNetwork
 from .checkpoint import Checkpoint, TrainingState
-from .distributed import ProcessGroup, SingleProcess
-from .graph import Step, record
+from .distributed import (
+    ProcessGroup,
+    SingleProcess,
+    noticing_lost_processes,
+    synchronized_norms,
+)
+from .graph import Step
 from .interrupt import Interrupt
 from .log import Log
 from .optim import WeightAverage, make_optimizer, rate_factor, set_rates
 from .sampling import draw_order
+from .step import StepInputs, compiles, effective_precision, make_step
 from .targets import BatchTargets
 
-StepInputs = tuple[Tensor, Tensor, Tensor, Tensor]
+_RESUME = "Run the same torchrun command again with --resume to continue."
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +83,8 @@ class TrainingSet:
         """Put a batch on the device of the network and add its targets.
 
         Args:
-            inputs: Pixels or features (batch, ...).
-            rows: Indices of these images (batch,).
+            inputs: Pixels or features (n, ...), of the whole batch or a part of it.
+            rows: Indices of the images of the batch (batch,).
             augmentations: Their augmentations (batch, 8 or 12).
 
         Returns:
@@ -108,13 +114,6 @@ class TrainingResult:
     precision: str
     batch_size: int
     compiled: bool
-
-
-def effective_precision(config: TrainConfig, device: torch.device) -> str:
-    """The precision that "auto" selects on this device: "bf16" on a GPU, else "fp32"."""
-    if config.precision != "auto":
-        return config.precision
-    return "bf16" if device.type == "cuda" else "fp32"
 
 
 def train(
@@ -147,21 +146,22 @@ def train(
 
     Raises:
         TrainingDivergedError: The loss or the weights became NaN or infinite.
+        ProcessLostError: Another of several processes ended.
     """
     plan = BatchPlan(data, config, augmentation, preprocess.crop, seed)
     run = _Run(network, data, config, plan, log, processes or SingleProcess())
-    if checkpoint is not None:
-        checkpoint.restore(run.state)
-    run.processes.broadcast(run.state)
-    started = run.begin()
-    hold = checkpoint is not None or run.processes.count > 1
-    interrupt = Interrupt(run.processes, network.device, hold=hold)
-    with _isolated_randomness(network.device), _kernels(config), interrupt:
-        for given in run.batches():
-            torch.manual_seed(_mix(seed, run.state.step) + run.processes.rank)
-            run.step(given, preprocess.train_size)
-            run.state.seconds = started + time.perf_counter()
-            _checkpoint_or_stop(run.state, checkpoint, interrupt)
+    with noticing_lost_processes(_RESUME):
+        started = run.begin(checkpoint)
+        hold = checkpoint is not None or run.processes.count > 1
+        interrupt = Interrupt(run.processes, hold=hold)
+        norms = synchronized_norms(network.backbone, run.processes)
+        with _isolated_randomness(network.device), _kernels(config), norms, interrupt:
+            for given in run.batches():
+                torch.manual_seed(_mix(seed, run.state.step) + run.own_numbers)
+                run.step(given, preprocess.train_size)
+                run.state.seconds = started + time.perf_counter()
+                _checkpoint_or_stop(run.state, checkpoint, interrupt)
+        run.processes.broadcast(run.state)  # batch statistics may differ
     run.state.average.apply()
     _check_finite(network)
     network.eval()
@@ -231,14 +231,22 @@ class _Run:
         self._sums: dict[str, Tensor] = {}
         self.first = 0
 
-    def begin(self) -> float:
-        """Prepare the first step; returns the offset that turns the clock into training seconds."""
+    def begin(self, checkpoint: Checkpoint | None) -> float:
+        """Restore the state; returns the offset that turns the clock into training seconds."""
+        if checkpoint is not None:
+            checkpoint.restore(self.state)
+        self.processes.broadcast(self.state)
         self.first = self.state.step
         self.log.begin(self.first, self.plan.steps)
         self.network.train(not self.data.frozen)
         self.method.train()
         now = self._running = time.perf_counter()
         return self.state.seconds - now
+
+    @property
+    def own_numbers(self) -> int:
+        """Added to the seed of a step, so that dropout differs between parts of a batch."""
+        return 0 if self.data.frozen else self.processes.rank
 
     def batches(self) -> Iterator[StepInputs]:
         """The batches that are left, each read one step ahead where reading takes time."""
@@ -250,10 +258,13 @@ class _Run:
     def _read(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs, rows and augmentations of a step, on the device that holds the inputs.
 
+        The inputs are those of this process, except for features: their batch is not divided.
+
         A thread that prefetches must not use the GPU, which may be recording a graph.
         """
-        rows, augmentations = (self.processes.slice(part) for part in self.plan.at(step))
-        return self.data.inputs[rows], rows, augmentations
+        rows, augmentations = self.plan.at(step)
+        own = rows if self.data.frozen else self.processes.part(rows)
+        return self.data.inputs[own], rows, augmentations
 
     def step(self, given: StepInputs, size: int) -> None:
         """One optimizer step."""
@@ -262,10 +273,11 @@ class _Run:
         factor = rate_factor(state.step, plan.steps, plan.steps_per_epoch, self.config)
         set_rates(self.optimizer, factor)
         if self._step_once is None:
-            self._step_once = _make_step(self.network, self.config, size, self.data.frozen, given)
+            self._step_once = make_step(
+                self.network, self.config, size, self.data.frozen, self.processes, given
+            )
             self._running = time.perf_counter()
         parts = self._step_once(*given)
-        self.processes.average_gradients(self.network)
         if self.config.clip_grad:  # outside the recorded graph, whose replay overwrites gradients
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip_grad)
         self.optimizer.step()
@@ -280,8 +292,7 @@ class _Run:
 
     def _end_epoch(self, epoch: int) -> None:
         steps = min(self.plan.steps_per_epoch, self.state.step - self.first)
-        sums = self.processes.mean(self._sums)
-        parts = {key: float(value) / steps for key, value in sums.items()}
+        parts = {key: float(value) / steps for key, value in self._sums.items()}
         self._sums = {}
         loss = sum(parts.values())
         if not math.isfinite(loss):
@@ -295,60 +306,15 @@ class _Run:
     def result(self, offset: float) -> TrainingResult:
         now = time.perf_counter()
         images = (self.plan.steps - self.first) * self.plan.batch_size
-        on_gpu = self.network.device.type == "cuda"
         return TrainingResult(
             steps=self.plan.steps,
             seconds=offset + now,
             images_per_second=images / (now - self._running),
             precision=effective_precision(self.config, self.network.device),
             batch_size=self.plan.batch_size,
-            compiled=_compiles(self.config) and on_gpu and not self.data.frozen,
+            compiled=compiles(self.config, self.network.device, self.processes)
+            and not self.data.frozen,
         )
-
-
-def _make_step(
-    network: HashNetwork,
-    config: TrainConfig,
-    size: int,
-    frozen: bool,
-    example: StepInputs,
-) -> Step:
-    """The function of one step: losses and gradients of a batch. On a GPU it is a CUDA graph.
-
-    Autocast covers the backbone only; the head and the loss run in float32.
-    """
-    device = network.device
-    on_gpu = device.type == "cuda"
-    half = effective_precision(config, device) == "bf16"
-    method = cast(DeepMethod, network.method)
-    compiles = _compiles(config) and on_gpu
-    backbone = torch.compile(network.backbone, dynamic=False) if compiles else network.backbone
-
-    def step(inputs: Tensor, targets: Tensor, rows: Tensor, table: Tensor) -> dict[str, Tensor]:
-        if frozen:
-            batch = Batch(inputs.float(), targets, rows)
-        else:
-            with torch.autocast(device.type, torch.bfloat16, enabled=half, cache_enabled=False):
-                features = backbone(augment(inputs, table, size)).float()
-            mixed, share = mix_targets(targets, table), own_share(table)
-            batch = Batch(features, mixed, rows, unmixed=targets, share=share)
-        parts = method.loss(batch)
-        total = torch.stack(list(parts.values())).sum()
-        total.backward()  # type: ignore[no-untyped-call]
-        return parts
-
-    if on_gpu:
-        return record(step, network, *example)
-
-    def plain(*tensors: Tensor) -> dict[str, Tensor]:
-        network.zero_grad(set_to_none=True)
-        return step(*tensors)
-
-    return plain
-
-
-def _compiles(config: TrainConfig) -> bool:
-    return config.compile and not config.deterministic
 
 
 def _checkpoint_or_stop(

@@ -5,15 +5,16 @@
     000003-0.codes       packed codes, mapped and scanned in place: 4 bytes or a multiple of 8
     000003-0.content     content bits in the order of ids, if the items have them
     000003-0.items       SQLite: id, path and label set of each item
-    000003-0.labels      int32: the number of each item's label set
+    000003-0.labels      int32: the number of each item's label set; large segments only
     000003-0.deleted     one bit per item: deleted since
     000003-0.ordinals    routed tables: position in the order of ids of each code; .blocks and
                          .centroids: how the table is partitioned
 
-Files are never modified. `commit` writes the new files, then replaces the manifest atomically, then
-removes the files that no manifest names: a crash or a full disk at any moment leaves the old index
-or the new one. Processes that have the old index open can continue to use it, since POSIX keeps
-removed files until they are closed. Writers exclude each other with `flock`. POSIX systems only.
+Files are never modified. `commit` writes and flushes the new files, flushes their names, then
+replaces the manifest atomically, then removes the files that no manifest names: a crash or a full
+disk at any moment leaves the old index or the new one. Processes that have the old index open can
+continue to use it, since POSIX keeps removed files until they are closed. Writers exclude each
+other with `flock`. POSIX systems only.
 
 `open` reads only the manifest (which has a checksum too) and compares sizes. The content of a file
 is compared with its checksum before first use. Opening a large index is as fast as opening a small
@@ -63,6 +64,7 @@ from .segment_files import (
 __all__ = ["MANIFEST", "IndexFolder", "IndexState", "LoadedIndex", "SavedRevision"]
 
 _LOCK = ".lock"
+_FEW_ITEMS = 16  # a segment of a few items has fewer files: each takes a flush
 _TEMP_FILE = re.compile(rf"\.((index|upgrade|previous)\.json|{DATA_FILE.pattern})\..*\.part")
 _OPEN_SECONDS = 30.0  # attempts to open an index that another process keeps replacing
 
@@ -221,6 +223,9 @@ class IndexFolder:
                 self._save_segment(segment, f"{generation:06d}-{number}")
                 for number, segment in enumerate(state.segments)
             )
+            entries = tuple(segment.saved.entry for segment in segments if segment.saved)
+            if _has_files_of(entries, generation):
+                files.flush(self.path)  # the names of the new files, before a manifest has them
             manifest = Manifest(
                 state.engine,
                 state.bits,
@@ -228,7 +233,7 @@ class IndexFolder:
                 generation,
                 state.codewords,
                 state.meta,
-                tuple(segment.saved.entry for segment in segments if segment.saved),
+                entries,
                 state.content_bits,
                 state.ranking,
             )
@@ -294,9 +299,10 @@ class IndexFolder:
     def _write_segment(self, segment: Segment, name: str) -> SegmentEntry:
         table = segment.codes.load()
         written: dict[str, FileEntry] = write_codes(self.path, name, table, segment.codes.content())
-        numbers = segment.items.set_numbers()
-        written["labels"] = write_array(self.path / f"{name}.labels", numbers)
-        with files.replacing(self.path / f"{name}.items") as temporary:
+        if len(segment.codes) > _FEW_ITEMS:  # of a few, they are read from the items
+            numbers = segment.items.set_numbers()
+            written["labels"] = write_array(self.path / f"{name}.labels", numbers)
+        with files.replacing(self.path / f"{name}.items", flush_folder=False) as temporary:
             write_items(temporary, segment.items.table())
             written["items"] = FileEntry.describe(f"{name}.items", temporary.read_bytes())
         by_subdistances = table.partition is not None and table.partition.subdistances is not None
@@ -345,6 +351,12 @@ def _same_items(saved: SavedSegment, entry: SegmentEntry, folder: Path) -> bool:
         for each in (saved.entry, entry)
     )
     return saved.folder == folder and mine == others and saved.entry.count == entry.count
+
+
+def _has_files_of(entries: Sequence[SegmentEntry], generation: int) -> bool:
+    """Whether a file was written in this generation."""
+    new = f"{generation:06d}-"
+    return any(file.name.startswith(new) for entry in entries for file in entry.files.values())
 
 
 def _check_sizes(folder: Path, entry: SegmentEntry) -> None:

@@ -132,7 +132,7 @@ class SavedSegment:
 
 
 def write_array(path: Path, array: NDArray[Any]) -> FileEntry:
-    """Write an array to a file, atomically.
+    """Write an array to a file, atomically. The caller flushes the folder.
 
     Returns:
         The entry of the file.
@@ -141,7 +141,10 @@ def write_array(path: Path, array: NDArray[Any]) -> FileEntry:
         StorageError: The file cannot be written.
     """
     content = np.ascontiguousarray(array).view(np.uint8).data
-    with files.replacing(path) as temporary, temporary.open("wb") as file:
+    with (
+        files.replacing(path, flush_folder=False) as temporary,
+        temporary.open("wb") as file,
+    ):
         file.write(content)
     return FileEntry.describe(path.name, content)
 
@@ -149,7 +152,7 @@ def write_array(path: Path, array: NDArray[Any]) -> FileEntry:
 def write_codes(
     folder: Path, name: str, table: Table, content: Rows | None = None
 ) -> dict[str, FileEntry]:
-    """Write the table of a segment, and the content bits of its items.
+    """Write the table of a segment, and the content bits of its items; see `write_array`.
 
     Returns:
         The entries of its files, by kind.

@@ -15,7 +15,8 @@ Result = TypeVar("Result")
 class Batcher(Generic[Job, Result]):
     """Runs jobs in a separate thread, batched with those that arrived during the previous batch.
 
-    No job waits for a batch to fill: a job that arrives alone runs alone.
+    No job waits for a batch to fill: a job that arrives alone runs alone. `max_batch` can be
+    changed at any time.
 
     Args:
         work: Returns one result per job, in order. An exception instead of a result is raised for
@@ -31,18 +32,22 @@ class Batcher(Generic[Job, Result]):
         max_batch: int,
         on_batch: Callable[[int], object],
     ) -> None:
-        self._work, self._max_batch, self._on_batch = work, max_batch, on_batch
+        self._work, self.max_batch, self._on_batch = work, max_batch, on_batch
         self._waiting: deque[tuple[Job, asyncio.Future[Result]]] = deque()
         self._thread = ThreadPoolExecutor(1)
         self._running: asyncio.Task[None] | None = None
 
     async def submit(self, job: Job) -> Result:
         """Return the result of one job, once its batch is done."""
+        return await self.enqueue(job)
+
+    def enqueue(self, job: Job) -> asyncio.Future[Result]:
+        """Return a future for the result of one job. Call it in the event loop."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((job, future))
         if self._running is None:
             self._running = asyncio.create_task(self._run())
-        return await future
+        return future
 
     def close(self) -> None:
         """Cancel the jobs that have not started."""
@@ -51,7 +56,7 @@ class Batcher(Generic[Job, Result]):
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while self._waiting:
-            size = min(self._max_batch, len(self._waiting))
+            size = min(self.max_batch, len(self._waiting))
             batch = [self._waiting.popleft() for _ in range(size)]
             self._on_batch(size)
             task = loop.run_in_executor(self._thread, self._work, [job for job, _ in batch])

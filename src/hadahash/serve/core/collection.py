@@ -23,10 +23,13 @@ from ...photos import (
     check_model,
     image_folders,
     load_model_of,
+    run_of,
+    same_photo_threshold,
     unknown_run,
 )
 from ..problem import unknown_label
 from . import names
+from .light_model import runtime_for
 from .names import Id
 
 if TYPE_CHECKING:
@@ -97,6 +100,7 @@ class Collection:
     ) -> None:
         self.index, self.model = index, model
         self._looks = None if folder is None else StoredLooks(folder)
+        self._tells_photos_apart = same_photo_threshold(index) is not None
         self._roots = [folder.resolve() for folder in roots]
         self._folders = [str(root) for root in self._roots]
         self._inside: dict[str, tuple[float, bool]] = {}  # by folder: until when it holds
@@ -128,7 +132,8 @@ class Collection:
         index = Index.open(config.index) if known is None else known.index.reopened(config.index)
         if model is None or not _fits(index, model, config.index):
             run = config.run if model is None else _run_after_upgrade(index, config)
-            model = load_model_of(index, config.index, run, device=device)
+            runtime = runtime_for(run_of(index, config.index, run), device)
+            model = load_model_of(index, config.index, run, device=device, runtime=runtime)
             model.encode(_example(model, index.meta.get("embeddings")))  # the first call is slower
         return Collection(index, model, config.images, config.index)
 
@@ -200,7 +205,9 @@ class Collection:
 
     def looks(self, ids: Sequence[Id]) -> dict[Id, bytes]:
         """Return what items look like, 8 bytes by id, as far as it is known."""
-        return {} if self._looks is None else self._looks.of(ids)
+        if self._looks is None or not self._tells_photos_apart:
+            return {}
+        return self._looks.of(ids)
 
     def image_path(self, item: Item | Neighbor) -> Path | None:
         """Return the image file of an item, if it is in one of the folders, links resolved.

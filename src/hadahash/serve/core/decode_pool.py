@@ -61,17 +61,23 @@ class DecodePool:
         command = (*COMMAND, str(settings.decode_memory), str(niceness))
         self._workers = [Worker(command, settings.start_seconds) for _ in range(workers)]
         self.turns: Turns[Worker] = Turns()
+        self._opened = False  # whether the workers take turns
         self.replaced = 0
 
-    async def start(self) -> None:
-        """Start all processes.
+    async def start(self, count: int | None = None) -> None:
+        """Start processes; the others start when they are needed.
+
+        Args:
+            count: Number of processes; None: all.
 
         Raises:
             Problem: 503, if one does not start.
         """
-        for worker in self._workers:
-            self.turns.put(worker)
-        await asyncio.gather(*(worker.start() for worker in self._workers))
+        if not self._opened:
+            self._opened = True
+            for worker in self._workers:
+                self.turns.put(worker)
+        await asyncio.gather(*(worker.start() for worker in self._workers[:count]))
 
     async def close(self) -> None:
         """End all processes."""
@@ -167,6 +173,7 @@ class Worker:
     def __init__(self, command: tuple[str, ...], start_seconds: float) -> None:
         self._command, self._start_seconds = command, start_seconds
         self._process: asyncio.subprocess.Process | None = None
+        self._starting = asyncio.Lock()
 
     @property
     def pid(self) -> int | None:
@@ -179,8 +186,11 @@ class Worker:
         Raises:
             Problem: 503, if the process does not start.
         """
-        if self._process is not None and self._process.returncode is None:
-            return
+        async with self._starting:
+            if self._process is None or self._process.returncode is not None:
+                await self._start()
+
+    async def _start(self) -> None:
         pipe = asyncio.subprocess.PIPE
         try:
             self._process = await asyncio.create_subprocess_exec(

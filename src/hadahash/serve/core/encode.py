@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ...queries import Queries
 
 
+_CPU_BATCH = 2  # larger batches leave the caches of the processor: slower, and more memory
+
+
 class _EncodeJob(NamedTuple):
     model: HashModel
     pixels: NDArray[np.uint8]  # (side, side, 3)
@@ -42,7 +45,7 @@ class Encoder:
     def __init__(
         self, pool: DecodePool, *, max_batch: int, on_batch: Callable[[int], object]
     ) -> None:
-        self._pool = pool
+        self._pool, self._max_batch = pool, max_batch
         self._batcher: Batcher[_EncodeJob, Queries] = Batcher(
             _encode_jobs, max_batch=max_batch, on_batch=on_batch
         )
@@ -67,6 +70,8 @@ class Encoder:
         timer.skip()
         decoded = await self._pool.decode_for_model(image, model.preprocess, client)
         timer.stage("decode")
+        on_cpu = str(model.runtime.device).startswith("cpu")
+        self._batcher.max_batch = min(self._max_batch, _CPU_BATCH) if on_cpu else self._max_batch
         query = await self._batcher.submit(_EncodeJob(model, decoded.pixels))
         timer.stage("encode")
         return EncodedQuery(query, decoded.looks)

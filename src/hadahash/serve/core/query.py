@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...codes import Codes
-from ...errors import UsageError
+from ...errors import HadaHashError, UsageError
 from ...index import Item
 from ...photos import available_ranks, content_weight, default_rank
 from ...queries import Queries
@@ -175,6 +175,28 @@ def stored_query(collection: Collection, given: Id | None) -> tuple[Item, Querie
     except UsageError:  # unknown, or removed after it was found
         pass
     raise unknown_id()
+
+
+def stored_queries(collection: Collection, given: Sequence[Id]) -> dict[Id, tuple[Item, Queries]]:
+    """Return several items and their codes as queries, looked up together.
+
+    Args:
+        collection: The collection.
+        given: Ids that clients sent.
+
+    Returns:
+        What `stored_query` returns, by the id that was sent. It is empty if one of them is not
+        known or cannot be read; `stored_query` then tells which.
+    """
+    parsed = {each: collection.parse_id(each) for each in given}
+    ids = list({each for each in parsed.values() if each is not None})
+    try:
+        items, codes = collection.index.get(ids), collection.index.codes(ids)
+    except HadaHashError:
+        return {}
+    queries = Queries.from_codes(codes)
+    found = {item.id: (item, queries[row]) for row, item in enumerate(items)}
+    return {each: found[item_id] for each, item_id in parsed.items() if item_id is not None}
 
 
 def vector_query(collection: Collection, vector: Sequence[float]) -> Queries:

@@ -9,10 +9,12 @@ import numpy as np
 
 from ...errors import UsageError
 from ...index import Item, Neighbor
+from ...photos import Sameness, judge_same
 from ...queries import Queries
+from ...ranking import Rank
 from .collection import Collection
 from .names import Id
-from .query import stored_query
+from .query import stored_queries, stored_query
 
 _ATTEMPTS = 5
 
@@ -27,6 +29,7 @@ class SearchJob(NamedTuple):
     labels: tuple[Id, ...] | None
     rank: str
     weight: float | None
+    looks: bytes | None = None  # what the query looks like, if that is known
 
     def group(self) -> object:
         """Return a key that is equal for jobs that can be searched in one call."""
@@ -54,18 +57,38 @@ class IdJob(NamedTuple):
     options: Options
 
 
+class Shown(NamedTuple):
+    """A neighbor as it is shown; see `hadahash.photos.Sameness`."""
+
+    neighbor: Neighbor
+    has_image: bool
+    sameness: Sameness
+
+
 class Result(NamedTuple):
     """The result of a search.
 
     Attributes:
         item: The item that was searched from, if the client sent an id.
         query: The query.
-        neighbors: The neighbors, best first.
+        looks: What the query looks like, if that is known.
+        hits: The neighbors, best first.
     """
 
     item: Item | None
     query: Queries
-    neighbors: list[Neighbor]
+    looks: bytes | None
+    hits: list[Shown]
+
+
+class Found(NamedTuple):
+    """The answer to a search."""
+
+    result: Result
+    real: bool  # whether the query has real values, not only bits
+    rank: Rank
+    weight: float | None
+    model: str  # id of the model that made the codes
 
 
 def run_searches(jobs: Sequence[SearchJob | IdJob]) -> list[Result | Exception]:
@@ -77,7 +100,7 @@ def run_searches(jobs: Sequence[SearchJob | IdJob]) -> list[Result | Exception]:
     Returns:
         The result of each, or its exception.
     """
-    resolved = [_resolve(job) for job in jobs]
+    resolved = _resolve_all(jobs)
     ready = [each for each in resolved if not isinstance(each, Exception)]
     found = iter(run_jobs([job for _, job in ready]))
     return [
@@ -85,11 +108,28 @@ def run_searches(jobs: Sequence[SearchJob | IdJob]) -> list[Result | Exception]:
     ]
 
 
-def _resolve(job: SearchJob | IdJob) -> tuple[Item | None, SearchJob] | Exception:
+def _resolve_all(
+    jobs: Sequence[SearchJob | IdJob],
+) -> list[tuple[Item | None, SearchJob] | Exception]:
+    """The query of each job; the items of all ids are looked up together."""
+    wanted: dict[int, list[IdJob]] = {}
+    for job in jobs:
+        if isinstance(job, IdJob):
+            wanted.setdefault(id(job.collection), []).append(job)
+    known: dict[int, dict[Id, tuple[Item, Queries]]] = {}
+    for key, group in wanted.items():
+        known[key] = stored_queries(group[0].collection, [job.given for job in group])
+    return [_resolve(job, known.get(id(job.collection), {})) for job in jobs]
+
+
+def _resolve(
+    job: SearchJob | IdJob, known: dict[Id, tuple[Item, Queries]]
+) -> tuple[Item | None, SearchJob] | Exception:
     if isinstance(job, SearchJob):
         return None, job
     try:
-        item, query = stored_query(job.collection, job.given)
+        found = known.get(job.given)
+        item, query = stored_query(job.collection, job.given) if found is None else found
         return item, SearchJob(job.collection, query, *job.options)
     except Exception as error:  # raised again for this job
         return error
@@ -98,7 +138,16 @@ def _resolve(job: SearchJob | IdJob) -> tuple[Item | None, SearchJob] | Exceptio
 def _result(
     item: Item | None, job: SearchJob, found: list[Neighbor] | Exception
 ) -> Result | Exception:
-    return found if isinstance(found, Exception) else Result(item, job.query, found)
+    if isinstance(found, Exception):
+        return found
+    collection, looks = job.collection, job.looks
+    own = [] if item is None else [item.id]
+    known = collection.looks([*own, *(each.id for each in found)])
+    if item is not None:
+        looks = known.get(item.id)
+    same = judge_same(collection.index, found, looks, known)
+    shown = zip(found, map(collection.has_image, found), same, strict=True)
+    return Result(item, job.query, looks, [Shown(*each) for each in shown])
 
 
 def run_jobs(jobs: Sequence[SearchJob]) -> list[list[Neighbor] | Exception]:

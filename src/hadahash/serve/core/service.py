@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 from ...codes import Codes
@@ -35,10 +36,9 @@ from .query import (
     parse_values,
     vector_query,
 )
-from .results import Found, show
-from .search import IdJob, Options, Result, SearchJob, run_searches
+from .search import Found, IdJob, Options, Result, SearchJob, run_searches
 from .shared import Shared
-from .timing import StageTimer, within
+from .timing import StageTimer, settled, within
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -69,6 +69,7 @@ class Service:
         self.problem: str | None = None  # shown by /readyz; without paths
         self.started = time.monotonic()
         self._reported = ""
+        self._starting: asyncio.Task[None] | None = None
         self._create_limits()
         self._create_workers()
 
@@ -123,8 +124,11 @@ class Service:
             HadaHashError: If the service cannot start.
         """
         try:
-            await self.handle.reload()
-            await asyncio.gather(self._uploaded.start(), self._stored.start())
+            started = await asyncio.gather(
+                self.handle.reload(), self._uploaded.start(1), return_exceptions=True
+            )
+            for error in filter(None, (_error_of(each) for each in started)):
+                raise error
         except HadaHashError:
             self.problem = f"{_START_FAILED}. {_SEE_LOG}"  # the caller reports the error
             raise
@@ -135,6 +139,12 @@ class Service:
             raise HadaHashError(f"{_START_FAILED}: {error or repr(error)}") from error
         self.overview.invalidate()
         self.ready = True
+        self._starting = asyncio.create_task(self._start_decoders())
+
+    async def _start_decoders(self) -> None:
+        """Start the decoders that the first request does not need."""
+        with suppress(Problem):  # it is logged, and raised again for what needs them
+            await asyncio.gather(self._uploaded.start(), self._stored.start())
 
     async def watch(self) -> None:
         """Open the index again whenever another program changed it. Errors are logged."""
@@ -171,6 +181,9 @@ class Service:
 
     async def close(self) -> None:
         """End all processes and threads."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
         await asyncio.gather(self._uploaded.close(), self._stored.close())
         parts = (self._encoder, self._searcher, self.handle, self.overview, self.media)
         for part in (*parts, self.duplicates):
@@ -245,15 +258,12 @@ class Service:
         rank, weight = choose_rank(query, content, collection)
         timer.skip()
         options = Options(query.k, query.radius, labels, rank, weight)
-        result = await self._run(collection, query.id, resolved, options)
-        if not result.neighbors and query.labels:
+        result = await self._run(collection, query.id, resolved, looks, options)
+        if not result.hits and query.labels:
             await self._in_thread(collection.require_labels, query.labels)
-        looks, hits = await self._in_thread(show, collection, result, looks)
         timer.stage("search")
         real = result.item is None and query.code is None
-        return Found(
-            result.item, result.query, real, rank, weight, hits, looks, collection.model.id
-        )
+        return Found(result, real, rank, weight, collection.model.id)
 
     async def _resolve(
         self,
@@ -277,15 +287,20 @@ class Service:
         return Queries.from_codes(parse_codes(query.code, query.content, collection)), looks
 
     async def _run(
-        self, collection: Collection, given: Id | None, query: Queries | None, options: Options
+        self,
+        collection: Collection,
+        given: Id | None,
+        query: Queries | None,
+        looks: bytes | None,
+        options: Options,
     ) -> Result:
         """Search from a query, or from the item with this id."""
         job: SearchJob | IdJob
         if query is None:
             job = IdJob(collection, "" if given is None else given, options)
         else:
-            job = SearchJob(collection, query, *options)
-        return await within(self._searcher.submit(job), self.settings.index_seconds)
+            job = SearchJob(collection, query, *options, looks)
+        return await settled(self._searcher.enqueue(job), self.settings.index_seconds)
 
     async def add(
         self,
@@ -378,3 +393,7 @@ class Service:
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._lookups, function, *arguments)
         return await within(running, self.settings.index_seconds)
+
+
+def _error_of(result: object) -> BaseException | None:
+    return result if isinstance(result, BaseException) else None

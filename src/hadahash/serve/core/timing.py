@@ -32,6 +32,31 @@ async def within(awaited: Awaitable[T], seconds: float) -> T:
         raise busy("The index does not respond.") from None
 
 
+async def settled(future: asyncio.Future[T], seconds: float) -> T:
+    """Wait for a future that nobody else waits for, as `within`, but without a task of its own.
+
+    Args:
+        future: A future that is set by a callback, which checks whether it is done.
+        seconds: Time limit.
+
+    Returns:
+        The result.
+
+    Raises:
+        Problem: 503, if it takes longer.
+    """
+    timer = future.get_loop().call_later(seconds, _expire, future)
+    try:
+        return await future
+    finally:
+        timer.cancel()
+
+
+def _expire(future: asyncio.Future[T]) -> None:
+    if not future.done():
+        future.set_exception(busy("The index does not respond."))
+
+
 class StageTimer:
     """Measures the stages of one request in milliseconds.
 

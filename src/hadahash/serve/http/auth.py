@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
 
 from ..problem import Problem
 from ..settings import ServeSettings
@@ -15,12 +16,11 @@ _bearer = HTTPBearer(auto_error=False, description="The read token or the write 
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
-def require_read_token(request: Request, credentials: Credentials) -> None:
+def check_read_token(request: Request) -> None:
     """Refuse a request without a valid token, if the service has a read token.
 
     Args:
         request: The request.
-        credentials: Its bearer token.
 
     Raises:
         Problem: 401.
@@ -28,11 +28,28 @@ def require_read_token(request: Request, credentials: Credentials) -> None:
     settings: ServeSettings = request.app.state.service.settings
     if settings.read_token is None:
         return
-    if not _token_matches(credentials, settings.read_token, settings.write_token):
+    scheme, token = get_authorization_scheme_param(request.headers.get("Authorization"))
+    given = token if scheme.lower() == "bearer" else ""
+    if not _token_matches(given, settings.read_token, settings.write_token):
         raise _unauthorized("read")
 
 
-def require_write_token(request: Request, credentials: Credentials) -> None:
+async def require_read_token(request: Request, credentials: Credentials) -> None:
+    """The dependency of a route that calls `check_read_token`.
+
+    It is a coroutine, because FastAPI would run a function in another thread.
+
+    Args:
+        request: The request.
+        credentials: Its bearer token, for the description of the API.
+
+    Raises:
+        Problem: 401.
+    """
+    check_read_token(request)
+
+
+async def require_write_token(request: Request, credentials: Credentials) -> None:
     """Refuse a request without the write token.
 
     Args:
@@ -46,14 +63,14 @@ def require_write_token(request: Request, credentials: Credentials) -> None:
     if settings.write_token is None:
         hint = "Start the service with HADAHASH_WRITE_TOKEN set to allow changes."
         raise Problem(403, "read_only", "This service is read-only.", hint)
-    if not _token_matches(credentials, settings.write_token):
+    if not _token_matches(credentials.credentials if credentials else "", settings.write_token):
         raise _unauthorized("write")
 
 
-def _token_matches(credentials: HTTPAuthorizationCredentials | None, *tokens: str | None) -> bool:
+def _token_matches(given: str, *tokens: str | None) -> bool:
     """Compare in constant time."""
-    given = (credentials.credentials if credentials else "").encode("utf-8", "replace")
-    matches = [hmac.compare_digest(given, token.encode()) for token in tokens if token is not None]
+    sent = given.encode("utf-8", "replace")
+    matches = [hmac.compare_digest(sent, token.encode()) for token in tokens if token is not None]
     return any(matches)
 
 

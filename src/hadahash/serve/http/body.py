@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,7 +79,10 @@ async def parse_request(request: Request, model: type[P], service: Service) -> P
 
 def _content_type(request: Request) -> tuple[str, str]:
     """Media type and charset of a request, as the form parser reads them."""
-    media_type, options = parse_options_header(request.headers.get("content-type", ""))
+    text = request.headers.get("content-type", "")
+    if text == "application/json":  # needs no parser
+        return text, "utf-8"
+    media_type, options = parse_options_header(text)
     charset = options.get(b"charset", b"utf-8")
     return media_type.decode("latin-1"), charset.decode("latin-1").lower()
 
@@ -157,7 +161,7 @@ async def _limited(request: Request, limit: int, seconds: float) -> AsyncGenerat
     parts = request.stream()
     while True:
         try:
-            part = await asyncio.wait_for(anext(parts), deadline - loop.time())
+            part = await _next_part(parts, deadline - loop.time())
         except StopAsyncIteration:
             return
         except asyncio.TimeoutError:
@@ -170,6 +174,13 @@ async def _limited(request: Request, limit: int, seconds: float) -> AsyncGenerat
         if received > limit:
             raise _too_large(limit)
         yield part
+
+
+async def _next_part(parts: AsyncGenerator[bytes, None], seconds: float) -> bytes:
+    if sys.version_info < (3, 11):
+        return await asyncio.wait_for(anext(parts), seconds)
+    async with asyncio.timeout(seconds):  # without a task of its own
+        return await anext(parts)
 
 
 def _too_large(limit: int) -> Problem:

@@ -29,6 +29,10 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_RAW_HEADERS = {
+    name.lower().encode(): value.encode()
+    for name, value in (_HEADERS | {"Cache-Control": "no-store"}).items()
+}
 _HOST = re.compile(r"(?:\[(?P<address>[^\]]*)\]|(?P<name>[^:\[\]]*))(?::[0-9]*)?")
 _LINGER_SECONDS, _LINGER_BYTES = 2.0, 20_000_000
 
@@ -79,6 +83,10 @@ class SecurityMiddleware:
 
     def _refusal(self, scope: Scope) -> Problem | None:
         headers = Headers(scope=scope)
+        if scope.get("http_version", "1.1") not in ("1.0", "1.1"):
+            # What follows is not HTTP/1.1 either, and must not be read as another request.
+            reason, hint = "HTTP version not supported.", "Use HTTP/1.1."
+            return Problem(505, "wrong_version", reason, hint, {"Connection": "close"})
         if self._settings.read_token is None and not is_loopback(_host_name(headers)):
             hint = "Use http://127.0.0.1 or http://localhost."
             return Problem(421, "wrong_host", "Host header not allowed.", hint)
@@ -147,13 +155,13 @@ class _ResponseWrapper:
 
     def _begin(self, message: Message) -> None:
         self.status = message["status"]
-        headers = MutableHeaders(scope=message)
-        for name, value in _HEADERS.items():
-            headers.setdefault(name, value)
-        headers.setdefault("Cache-Control", "no-store")
+        raw = list(message.get("headers", ()))
+        given = {name for name, _ in raw}  # lower case, as ASGI requires
+        raw.extend(pair for pair in _RAW_HEADERS.items() if pair[0] not in given)
+        message["headers"] = raw
         self._closing = self.status >= 400 and not self._complete
         if self._closing:
-            headers["Connection"] = "close"
+            MutableHeaders(scope=message)["Connection"] = "close"
 
     async def _lingering_close(self) -> None:
         """Keep reading briefly: closing while a client still sends would discard the response."""

@@ -1,0 +1,55 @@
+"""Compile networks with a cache on disk, so that only the first process waits for the compiler."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+
+from ..data.datasets.locations import cache_folder
+
+_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
+_CACHES = ("TORCHINDUCTOR_FX_GRAPH_CACHE", "TORCHINDUCTOR_AUTOGRAD_CACHE")
+
+
+def compile_cached(module: nn.Module) -> nn.Module:
+    """Compile a module for fixed shapes.
+
+    Compiled code is kept in the folder `compiled` of the cache folder, unless
+    TORCHINDUCTOR_CACHE_DIR names another one. PyTorch finds it by the network, the shapes, its own
+    version and the device. Any number of processes may share the folder, and deleting it is safe.
+
+    Args:
+        module: The module; its weights may change.
+
+    Returns:
+        The compiled module, which shares all weights. The first call compiles it.
+    """
+    use_cache()
+    return cast(nn.Module, torch.compile(module, dynamic=False))
+
+
+def use_cache() -> None:
+    """Let PyTorch's compiler keep its results in the cache folder, if that can be written."""
+    for name in _CACHES:  # on by default in recent versions
+        os.environ.setdefault(name, "1")
+    if _chosen(os.environ.get(_FOLDER, "")):
+        return
+    folder = cache_folder() / "compiled"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    if os.access(folder, os.W_OK | os.X_OK):
+        os.environ[_FOLDER] = str(folder)
+
+
+def _chosen(folder: str) -> bool:
+    """Whether the user chose the folder; PyTorch sets the variable to its own when it needs one."""
+    path = Path(folder)
+    own = path.parent == Path(tempfile.gettempdir()) and path.name.startswith("torchinductor_")
+    return bool(folder) and not own

@@ -1,0 +1,145 @@
+"""What the tables of plans share: the measures of a record, its line of CSV, and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .collected import Record
+from .intervals import short, t_interval
+
+Measure = Callable[[Record], float]
+
+# A model measured in several ways. All mAP values are of the whole ranking.
+FORMS: dict[str, Measure] = {
+    "Hamming": lambda r: r["maps"]["all"],
+    "real-valued query": lambda r: r["rankings"]["real"]["all"],
+    "P(same class), real-valued query": lambda r: r["rankings"]["same_class_real"]["all"],
+    "P(same class), binary query": lambda r: r["rankings"]["same_class_binary"]["all"],
+    "P(same class), classifier": lambda r: r["rankings"]["same_class_classifier"]["all"],
+    "Hamming, threshold mean": lambda r: r["thresholds"]["mean"]["all"],
+    "Hamming, threshold median": lambda r: r["thresholds"]["median"]["all"],
+    "Hamming, first 16 bits": lambda r: r["prefixes"]["16"]["all"],
+    "Hamming, first 32 bits": lambda r: r["prefixes"]["32"]["all"],
+    "Hamming, second database": lambda r: r["second_database"]["all"],
+    "precision at 1": lambda r: r["precision_at"]["1"],
+    "precision at 10": lambda r: r["precision_at"]["10"],
+    "precision within radius 2": lambda r: r["precision_radius_2"],
+    "queries with an item within radius 2": lambda r: r["nonempty_radius_2"],
+    "queries whose first ten tie": lambda r: r["first_ten_tie"],
+}
+
+
+def measured(record: Record, measure: Measure) -> float | None:
+    """The value of a measure, or None if the record does not have it.
+
+    Args:
+        record: Record of a cell.
+        measure: Selects the value.
+
+    Returns:
+        The value.
+    """
+    try:
+        return float(measure(record))
+    except KeyError:
+        return None
+
+
+def summary(values: Sequence[float]) -> str:
+    """Mean ± standard deviation (number of values).
+
+    Example:
+        >>> summary([0.5, 0.7]), summary([0.5]), summary([])
+        ('.600 ±.141 (2)', '.500 (1)', 'not run')
+    """
+    if not values:
+        return "not run"
+    spread = f" ±{short(statistics.stdev(values))}" if len(values) > 1 else ""
+    return f"{short(statistics.mean(values))}{spread} ({len(values)})"
+
+
+def with_interval(values: Sequence[float]) -> str:
+    """Mean with its 95 % t interval and the number of values.
+
+    Example:
+        >>> with_interval([0.50, 0.51, 0.52]), with_interval([0.5]), with_interval([])
+        ('.510 [.485, .535] (3)', '.500 (1)', 'not run')
+    """
+    if len(values) < 2:
+        return summary(values)
+    found = t_interval(values)
+    return f"{short(found.mean)} [{short(found.low)}, {short(found.high)}] ({found.count})"
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table; columns without an entry are left out.
+
+    Args:
+        head: Titles of the columns.
+        rows: The rows.
+
+    Returns:
+        Lines of Markdown.
+    """
+    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    lines = (head, ["---"] * len(head), *rows)
+    return ["| " + " | ".join(row[place] for place in kept) + " |" for row in lines]
+
+
+def provenance(records: Sequence[Record]) -> list[str]:
+    """Data, hardware and source of the records of a data set, as a paragraph."""
+    first = records[0]
+    commits = sorted({str(own["revision"]["commit"])[:12] for own in records})
+    failed = [own["name"] for own in records if "map" not in own]
+    text = (
+        f"{first['queries']:,} queries, {first['train_images']:,} training images, database of "
+        f"{first['database']:,}. {first['hardware']}, torch {first['versions']['torch']}, source "
+        f"{', '.join(commits)}; pixels {str(first['digests']['pixels_sha256'])[:12]}, weights "
+        f"{str(first['digests']['weights_sha256'])[:12]}. {len(records)} cells"
+    )
+    return [f"{text}, {len(failed)} without a result.", ""]
+
+
+def csv_text(records: Sequence[Record]) -> str:
+    """All measured records as CSV.
+
+    Args:
+        records: Records of a plan.
+
+    Returns:
+        The text, with a header.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = ("dataset", "method", "bits", "seed", "varied", "map", "depth", "map_all")
+    extra = ("map_1000", "precision_at_1", "precision_at_10", "precision_radius_2")
+    last = ("nonempty_radius_2", "first_ten_tie", "train_map", "model_sha256", "command")
+    writer.writerow([*columns, *extra, *last])
+    for record in sorted(records, key=lambda own: (own["dataset"], own["seed"], own["name"])):
+        if "map" in record:
+            writer.writerow(_csv_row(record))
+    return text.getvalue()
+
+
+def _csv_row(record: Record) -> list[Any]:
+    varied = " ".join(f"{key}={value}" for key, value in record["varied"].items())
+    if "-repeat" in record["name"]:
+        varied += f" repeat={record['name'].rsplit('-repeat')[1]}"
+    return [
+        *(record[key] for key in ("dataset", "method", "bits", "seed")),
+        varied,
+        record["map"],
+        record["depth"] or "all",
+        record["maps"]["all"],
+        record["maps"]["1000_found"],
+        record["precision_at"]["1"],
+        record["precision_at"]["10"],
+        *(record[k] for k in ("precision_radius_2", "nonempty_radius_2", "first_ten_tie")),
+        record["train_map"],
+        record["digests"]["model_sha256"],
+        record["command"],
+    ]

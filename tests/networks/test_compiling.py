@@ -1,0 +1,91 @@
+"""Compiled networks are kept on disk: the next process finds them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+from hadahash.networks import compiling
+
+CHILD = """
+import json, torch
+from torch._dynamo.utils import counters
+from hadahash.networks.compiling import compile_cached
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh())
+inputs = torch.randn(2, 4)
+found = compile_cached(net)(inputs)
+found.sum().backward()
+error = float((found - net(inputs)).abs().max())
+print(json.dumps({"error": error, **counters["inductor"], **counters["aot_autograd"]}))
+"""
+
+
+def _compile(folder: Path) -> dict[str, float]:
+    """Compile in a process of its own, and count what the cache had."""
+    kept = {key: value for key, value in os.environ.items() if "INDUCTOR" not in key}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        env=kept | {"HADAHASH_DATA": str(folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=500,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.torture
+def test_the_second_process_finds_what_the_first_compiled(tmp_path):
+    first, second = (_compile(tmp_path) for _ in range(2))
+    assert first["error"] < 1e-6 and second["error"] < 1e-6
+    assert first["fxgraph_cache_miss"] > 0 and "fxgraph_cache_hit" not in first
+    assert second["fxgraph_cache_hit"] > 0 and "fxgraph_cache_miss" not in second
+    assert second["autograd_cache_hit"] > 0 and "autograd_cache_miss" not in second
+    assert any((tmp_path / "compiled").iterdir())
+
+
+@pytest.fixture
+def no_variables(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("TORCHINDUCTOR_")]:
+        monkeypatch.delenv(name)
+    for name in (compiling._FOLDER, *compiling._CACHES):  # removed again after the test
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def test_the_cache_folder_is_used(no_variables, monkeypatch, tmp_path):
+    monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "data"))
+    compiling.use_cache()
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "data" / "compiled")
+    assert os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] == "1"
+
+
+def test_the_default_folder_of_pytorch_is_replaced(no_variables, monkeypatch, tmp_path):
+    """PyTorch puts it into the environment when its compiler is imported."""
+    monkeypatch.setenv("HADAHASH_DATA", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", default_cache_dir())
+    compiling.use_cache()
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "compiled")
+
+
+def test_settings_of_the_user_are_kept(no_variables, monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "elsewhere")
+    monkeypatch.setenv("TORCHINDUCTOR_FX_GRAPH_CACHE", "0")
+    compiling.use_cache()
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "elsewhere"
+    assert os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] == "0"
+
+
+def test_a_folder_that_cannot_be_written_is_not_used(no_variables, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "file"))
+    compiling.use_cache()
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ

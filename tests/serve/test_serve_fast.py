@@ -1,0 +1,283 @@
+"""What makes the service quick: onnxruntime, lookups in batches, few processes at the start."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from serving import opened, wait_for
+
+from hadahash import HashModel, Index
+from hadahash.cli import serve as command
+from hadahash.codes import Codes
+from hadahash.errors import StorageError
+from hadahash.serve.core import light_model
+from hadahash.serve.core.batcher import Batcher
+from hadahash.serve.core.collection import Collection
+from hadahash.serve.core.decode_pool import DecodePool
+from hadahash.serve.core.encode import Encoder
+from hadahash.serve.core.search import IdJob, Options, run_searches
+from hadahash.serve.core.timing import settled
+from hadahash.serve.problem import Problem
+from hadahash.serve.settings import ServeSettings
+
+OPTIONS = Options(5, None, None, "hamming", None)
+
+
+# ---- the runtime ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exported(toy_collection, tmp_path_factory):
+    """The run, exported; beside it, in "plain", before it was exported."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    folder, run = tmp_path_factory.mktemp("exported"), toy_collection.root / "run"
+    shutil.copytree(run, folder / "plain", ignore=shutil.ignore_patterns("*onnx*"))
+    return shutil.copytree(run, folder / "run")
+
+
+@pytest.fixture
+def without_gpu(monkeypatch):
+    monkeypatch.setattr(light_model, "has_gpu", lambda: False)
+    monkeypatch.delenv("HADAHASH_RUNTIME", raising=False)
+
+
+def test_an_exported_model_runs_with_onnxruntime(exported, without_gpu, monkeypatch):
+    plain = exported.with_name("plain")
+    assert light_model.runtime_for(exported, "auto") == "onnx"
+    assert light_model.runtime_for(exported, "cpu") == "onnx"
+    assert light_model.runtime_for(exported, "cuda") is None
+    assert light_model.runtime_for(plain, "auto") is None
+    assert light_model.can_export(plain, "cpu") and not light_model.can_export(exported, "cpu")
+    monkeypatch.setattr(light_model, "has_gpu", lambda: True)
+    assert light_model.runtime_for(exported, "auto") is None
+    assert not light_model.can_export(plain, "auto") and light_model.can_export(plain, "cpu")
+    monkeypatch.setenv("HADAHASH_RUNTIME", "torch")
+    assert light_model.runtime_for(exported, "cpu") is None
+    assert not light_model.can_export(plain, "cpu")
+
+
+def test_graphs_of_another_model_are_not_used(exported, without_gpu, tmp_path):
+    text = (exported / "onnx.json").read_text()
+    mixed = tmp_path / "mixed"
+    shutil.copytree(exported, mixed)
+    other = HashModel.load(exported, runtime="torch")
+    for name, content in (("damaged", text.replace('"bits"', '"bit"')), ("missing", None)):
+        (mixed / "onnx.json").unlink(missing_ok=True)
+        if content is not None:
+            (mixed / "onnx.json").write_text(content)
+        assert light_model.runtime_for(mixed, "cpu") is None, name
+        assert light_model.can_export(mixed, "cpu"), name
+    assert light_model.runtime_for(tmp_path / "no-run", "cpu") is None
+    assert HashModel.load(mixed).id == other.id
+
+
+def test_what_cannot_be_exported_is_left_to_torch(exported, without_gpu, monkeypatch):
+    plain = exported.with_name("plain")
+    for name in ("torch", "onnx"):
+        with monkeypatch.context() as patch:
+            patch.setattr(light_model, "is_installed", lambda each, name=name: each != name)
+            assert not light_model.can_export(plain, "cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(light_model, "is_installed_package", lambda name: False)
+        assert not light_model.can_export(plain, "cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(light_model.os, "access", lambda *_: False)
+        assert not light_model.can_export(plain, "cpu")
+
+
+def test_the_model_is_exported_before_the_first_start(exported, without_gpu, monkeypatch, capsys):
+    ran = []
+
+    def run(arguments, **options):
+        ran.append(arguments[1:])
+        return subprocess.CompletedProcess(arguments, int(len(ran) > 1), "", "first\nno space\n")
+
+    monkeypatch.setattr(light_model.subprocess, "run", run)
+    plain = exported.with_name("plain")
+    command._export_once(exported, "cpu")
+    assert not ran
+    command._export_once(plain, "cpu")
+    assert ran == [["-m", "hadahash", "export", str(plain), "--onnx"]]
+    command._export_once(plain, "cpu")
+    assert "runs with torch: no space" in capsys.readouterr().err
+
+
+def test_the_exported_model_answers_as_torch_does(toy_collection, exported, without_gpu, tmp_path):
+    shutil.copytree(toy_collection.root, tmp_path / "own", symlinks=True)
+    shutil.rmtree(tmp_path / "own" / "run")
+    shutil.copytree(exported, tmp_path / "own" / "run")
+    own = type(toy_collection)(tmp_path / "own")
+    name = str(own.index.ids[0])
+    with opened(own, decode_workers=1) as client:
+        model = client.app.state.service.handle.current.model
+        found = client.post("/v1/search", files={"image": own.image(name)}).json()
+    assert model.runtime.name == "onnx"
+    assert found["hits"][0]["distance"] <= 1
+    assert found["query"]["model"] == HashModel.load(exported, runtime="torch").id
+
+
+def test_the_driver_tells_whether_there_is_a_gpu(monkeypatch):
+    def missing(name):
+        raise OSError(name)
+
+    class Driver:
+        def __init__(self, found):
+            self._found = found
+
+        def cuInit(self, flags):
+            return 0 if self._found else 100
+
+        def cuDeviceGetCount(self, count):
+            count._obj.value = self._found
+            return 0
+
+    monkeypatch.setattr(light_model.ctypes, "CDLL", missing)
+    assert not light_model.has_gpu()
+    for found in (0, 1, 2):
+        monkeypatch.setattr(light_model.ctypes, "CDLL", lambda name, found=found: Driver(found))
+        assert light_model.has_gpu() == (found > 0)
+
+
+def test_images_are_encoded_in_small_batches_on_a_cpu():
+    sizes = []
+
+    class Pool:
+        async def decode_for_model(self, image, preprocess, client):
+            return np.zeros((4, 4, 3), np.uint8)
+
+    def queries(pixels):
+        from hadahash.queries import Queries
+
+        return Queries(np.ones((len(pixels), 8), np.float32))
+
+    async def encode(device):
+        sizes.clear()
+        timer = SimpleNamespace(skip=lambda: None, stage=lambda name: None)
+        model = SimpleNamespace(
+            preprocess=None, queries=queries, runtime=SimpleNamespace(device=device)
+        )
+        encoder = Encoder(Pool(), max_batch=32, on_batch=sizes.append)
+        await asyncio.gather(*(encoder.encode(b"", model, timer) for _ in range(20)))
+        encoder.close()
+        return max(sizes)
+
+    assert asyncio.run(encode("cpu")) == 2 and asyncio.run(encode("cuda")) > 2
+
+
+# ---- searches by id ------------------------------------------------------------------------------
+
+
+def test_items_of_waiting_searches_are_looked_up_together(toy_collection):
+    index = toy_collection.index
+    collection, known = Collection(index, SimpleNamespace(), []), index.ids[:6].tolist()
+    looked_up, real = [], index.get
+    index.get = lambda ids: (looked_up.append(len(ids)), real(ids))[1]
+    found = run_searches([IdJob(collection, each, OPTIONS) for each in [*known, known[0]]])
+    assert looked_up == [6]
+    for given, result in zip([*known, known[0]], found, strict=True):
+        assert result.item.id == given and len(result.neighbors) == 5
+        alone = index.neighbors(result.query, 5)[0]
+        assert [each.id for each, _ in result.neighbors] == [each.id for each in alone]
+
+
+def test_one_unknown_item_does_not_reach_the_other_searches(toy_collection):
+    index = toy_collection.index
+    collection, known = Collection(index, SimpleNamespace(), []), index.ids[:3].tolist()
+    jobs = [IdJob(collection, each, OPTIONS) for each in (known[0], "nosuch", known[1])]
+    one, unknown, other = run_searches(jobs)
+    assert isinstance(unknown, Problem) and unknown.status == 404
+    assert (one.item.id, other.item.id) == (known[0], known[1])
+
+
+def test_an_index_that_cannot_be_read_is_an_error_of_each_search(toy_collection):
+    index = toy_collection.index
+
+    def get(ids):
+        raise StorageError("damaged")
+
+    collection, index.get = Collection(index, SimpleNamespace(), []), get
+    found = run_searches([IdJob(collection, each, OPTIONS) for each in index.ids[:2].tolist()])
+    assert [type(each) for each in found] == [StorageError, StorageError]
+
+
+def test_a_search_that_takes_too_long_is_answered_503():
+    go_on = threading.Event()
+
+    async def search():
+        batcher = Batcher(
+            lambda jobs: [go_on.wait(30) and job for job in jobs], max_batch=4, on_batch=len_of
+        )
+        with pytest.raises(Problem) as caught:
+            await settled(batcher.enqueue(1), 0.05)
+        go_on.set()
+        return caught.value, await settled(batcher.enqueue(2), 30)
+
+    problem, result = asyncio.run(search())
+    assert problem.status == 503 and result == 2
+
+
+def len_of(size):
+    return size
+
+
+def test_filters_by_label_are_kept_until_the_index_changes():
+    codes = Codes(np.random.default_rng(0).integers(0, 256, (300, 8), dtype=np.uint8), 64)
+    index = Index.build(codes, ["ab"[row % 2] for row in range(300)])
+    before = index.search(codes[:3], 5, labels=["a"]).ids
+    (segment,) = index._segments
+    (kept,) = segment._label_bitmaps.values()
+    assert (index.search(codes[:3], 5, labels=["a"]).ids == before).all()
+    assert [*segment._label_bitmaps.values()] == [kept]
+    index.remove([int(before[0, 0])])
+    after = index.search(codes[:3], 5, labels=["a"]).ids
+    assert before[0, 0] not in after and (after % 2 == 0).all()
+    for number in range(600):
+        index.search(codes[:1], 1, labels=[f"none {number}"])
+    assert len(index._segments[0]._label_bitmaps) <= 256
+
+
+# ---- the start -----------------------------------------------------------------------------------
+
+
+def test_one_decoder_is_started_before_the_service_is_ready(toy_collection):
+    with opened(toy_collection, decode_workers=3, thumbnail_workers=2) as client:
+        pools = client.app.state.service._uploaded, client.app.state.service._stored
+        assert pools[0]._workers[0].pid is not None
+        wait_for(lambda: all(each.pid for pool in pools for each in pool._workers))
+
+
+def test_a_decoder_that_is_starting_is_not_started_twice():
+    async def start():
+        pool = DecodePool(ServeSettings(), 2)
+        await asyncio.gather(pool.start(1), pool.start(), pool.start(1))
+        pids = [worker.pid for worker in pool._workers]
+        await pool.start()
+        same = pids == [worker.pid for worker in pool._workers]
+        free = len(pool.turns.free)
+        await pool.close()
+        return pids, same, free
+
+    pids, same, free = asyncio.run(start())
+    assert len(set(pids)) == 2 and same and free == 2
+
+
+def test_the_service_starts_without_torch(exported):
+    code = (
+        "import sys; from pathlib import Path\n"
+        "import hadahash.serve.server\n"
+        "from hadahash.serve.core.light_model import runtime_for\n"
+        "from hadahash import HashModel\n"
+        f"run = Path({str(exported)!r})\n"
+        "HashModel.load(run, device='cpu', runtime=runtime_for(run, 'cpu'))\n"
+        "print([name for name in ('torch', 'timm', 'scipy', 'sklearn') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

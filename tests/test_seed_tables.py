@@ -1,0 +1,72 @@
+"""Tables of tuned methods on fresh seeds."""
+
+import csv
+import io
+import json
+
+from test_factorial import record
+
+from hadahash.reproduce import seed_tables
+
+
+def _records():
+    found = [
+        record(method, None, seed, base + seed / 100, bits)
+        for method, base in (("csq", 0.8), ("hcdh", 0.7), ("itq", 0.3))
+        for seed in (0, 1, 2)
+        for bits in (16, 64)
+    ]
+    for own in found:
+        own["rankings"] = {"real": {"all": own["map"] + 0.05}}
+    return found
+
+
+def _rows(lines, title):
+    """The cells of the table whose first column is `title`, by method."""
+    start = next(place for place, line in enumerate(lines) if line.startswith(f"| {title} |"))
+    rows = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def test_methods_are_listed_best_first_with_interval_and_number_of_seeds():
+    rows = _rows(seed_tables.section(_records()), "method")
+    assert [row[0] for row in rows[2:]] == ["CSQ", "HCDH", "ITQ"]
+    assert rows[0] == ["method", "16 bits, mAP@all", "64 bits, mAP@all"]
+    assert rows[2][1] == ".810 [.785, .835] (3)"  # 4.303 x .01 / sqrt(3)
+
+
+def test_a_missing_length_is_named():
+    lines = seed_tables.section([*_records(), record("mihash", None, 0, 0.4, 64)])
+    assert ["MIHash", "not run", ".400 (1)"] in _rows(lines, "method")
+
+
+def test_every_ranking_of_the_same_codes_is_listed():
+    lines = seed_tables.section(_records())
+    own = lines[lines.index("The same codes under every ranking, mAP@all:") :]
+    rows = _rows(own, "method")
+    assert rows[0][1:3] == ["16 bits, Hamming", "16 bits, real-valued query"]
+    assert "P(same class)" not in str(rows[0])  # no record has it
+    assert rows[2][1:3] == [".810 [.785, .835] (3)", ".860 [.835, .885] (3)"]
+
+
+def test_nothing_is_written_without_records(tmp_path):
+    assert seed_tables.section([]) == []
+    assert seed_tables.load(tmp_path) == []
+
+
+def test_both_plans_are_read_and_failures_left_out(tmp_path):
+    for plan, bits in (("seeds", 64), ("lengths", 32)):
+        failed = {**record("csq", None, 9, 0.5, bits), "failed": "out of memory"}
+        del failed["map"]
+        (tmp_path / plan).mkdir()
+        lines = [json.dumps(own) for own in (record("csq", None, 0, 0.5, bits), failed)]
+        (tmp_path / plan / "cifar10.jsonl").write_text("\n".join(lines) + "\n")
+    found = seed_tables.load(tmp_path)
+    assert sorted(own["bits"] for own in found) == [32, 64]
+    (path,) = seed_tables.write_seeds(found, tmp_path)
+    rows = list(csv.DictReader(io.StringIO(path.read_text())))
+    assert [(row["bits"], row["map"]) for row in rows] == [("32", "0.5"), ("64", "0.5")]
