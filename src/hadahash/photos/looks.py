@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _PART = 4096  # photos between two writes
 _AT_ONCE = 500  # ids in one statement
+_MOST_KNOWN = 100_000  # photos kept in memory
 _WAIT_SECONDS = 1.0  # while another process writes
 _PAUSE_SECONDS = 3.0  # after a failure
 _LOOKS_OF = "SELECT id, bits FROM photos JOIN looks USING (digest) WHERE id IN"
@@ -52,6 +53,7 @@ class StoredLooks:
         self._path, self._lock = folder / CATALOG, threading.Lock()
         self._wait_seconds, self._pause_until = wait_seconds, 0.0
         self._connection: sqlite3.Connection | None = None
+        self._known: dict[Id, bytes] = {}
 
     def of(self, ids: Sequence[Id]) -> dict[Id, bytes]:
         """Look photos up.
@@ -62,15 +64,19 @@ class StoredLooks:
         Returns:
             8 bytes by id, of those whose looks are stored. Nothing if the catalog cannot be read.
         """
-        names = {os.fsencode(each): each for each in ids if isinstance(each, str)}
-        if not names or time.monotonic() < self._pause_until or not self._path.exists():
-            return {}
-        try:
-            with self._lock:
-                return {names[name]: bits for name, bits in self._read(list(names))}
-        except sqlite3.Error:  # it is written, damaged, or of an earlier version
-            self._pause_until = time.monotonic() + _PAUSE_SECONDS
-            return {}
+        if len(self._known) > _MOST_KNOWN:
+            self._known = {}
+        known = self._known
+        names = {
+            os.fsencode(each): each for each in ids if isinstance(each, str) and each not in known
+        }
+        if names and time.monotonic() >= self._pause_until and self._path.exists():
+            try:
+                with self._lock:
+                    known.update((names[name], bits) for name, bits in self._read(list(names)))
+            except sqlite3.Error:  # it is written, damaged, or of an earlier version
+                self._pause_until = time.monotonic() + _PAUSE_SECONDS
+        return {each: known[each] for each in ids if each in known}
 
     def _read(self, names: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
         if self._connection is None:
