@@ -6,10 +6,17 @@ import os
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+import numpy as np
 import pytest
-from serving import opened
+from serving import ToyCollection, opened
+from storages import image_files, put_folder
+from toys import make_toy, write_folder
 
+from hadahash import Index
+from hadahash.photos import BuildOptions, build_or_update, missing_photos
+from hadahash.serve.core.collection import resolve_config
 from hadahash.serve.core.decode_pool import DecodePool, EncodedImage
 from hadahash.serve.core.thumbnail_files import ThumbnailFiles
 
@@ -128,3 +135,38 @@ def test_clients_that_want_the_same_thumbnail_wait_for_one(toy_collection, tmp_p
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(get, range(4))) == [200] * 4
     assert len(calls) == 1
+
+
+def test_images_at_an_address_are_shown(saved, tmp_path):
+    """Fetched from below the indexed address, and from nowhere else."""
+    import fsspec
+
+    files = image_files(write_folder(tmp_path / "toy", *make_toy(12, seed=2)))
+    address = put_folder(f"memory://{tmp_path.name}/photos", files)
+    put_folder(f"memory://{tmp_path.name}", {"secret.png": files[RED]})
+    folder = tmp_path / "photos.index"
+    build_or_update(address, folder, run=saved, options=BuildOptions(device="cpu"))
+    index = Index.open(folder)
+    assert missing_photos(index, folder) is None
+    secret = [f"{address}/../secret.png", f"memory://{tmp_path.name}/secret.png", "/etc/hostname"]
+    codes = index.codes([RED] * 3)
+    index.add(replace(codes, ids=np.array(["s0", "s1", "s2"], object)), paths=secret)
+    index.save(folder)
+    with opened(_AtAddress(tmp_path), decode_workers=1) as client:
+        hits = client.post("/v1/search", files={"image": files[RED]}, data={"k": 15}).json()["hits"]
+        shown = {hit["id"]: hit["has_image"] for hit in hits}
+        assert shown == dict.fromkeys(files, True) | dict.fromkeys(("s0", "s1", "s2"), False)
+        for kind in ("thumbnails", "images"):
+            answer = client.get(f"/v1/{kind}/{RED}")
+            assert answer.status_code == 200 and answer.headers["content-type"] == "image/png"
+            for each in ("s0", "s1", "s2"):
+                assert client.get(f"/v1/{kind}/{each}").status_code == 404
+        fsspec.filesystem("memory").rm(f"/{tmp_path.name}/photos/{RED}")
+        gone = client.get(f"/v1/images/{RED}")
+        assert gone.status_code == 404 and gone.json()["error"]["code"] == "no_image"
+
+
+class _AtAddress(ToyCollection):
+    @property
+    def config(self):
+        return resolve_config(self.root / "photos.index")

@@ -68,6 +68,7 @@ def missing_photos(
         photo of a small sample does.
     """
     roots = image_folders(index.meta) if roots is None else roots
+    roots = [root for root in roots if not _is_stored(root)]
     gone = [root for root in roots if not root.is_dir()]
     sample = _sample(index) if roots and not gone else []
     if gone:
@@ -80,6 +81,15 @@ def missing_photos(
         f"{problem} If the folder was moved: hadahash index build FOLDER --out {folder} --moved, "
         f"or once: hadahash serve {folder} --images FOLDER"
     )
+
+
+def _is_stored(root: Path) -> bool:
+    """Whether photos are at an address or in an archive, which are not checked."""
+    if root.is_dir():
+        return False
+    from ..data.remote import is_stored
+
+    return is_stored(shown(root))
 
 
 def _exists(path: Path) -> bool:

@@ -28,6 +28,7 @@ from ...photos import (
 )
 from ..problem import unknown_label
 from . import names
+from .far_images import FarImages, address_of
 from .light_model import runtime_for
 from .names import Id
 
@@ -99,8 +100,9 @@ class Collection:
         self, index: Index, model: HashModel, roots: Sequence[Path], folder: Path | None = None
     ) -> None:
         self.index, self.model = index, model
+        self.far = FarImages(roots)
         self._looks = None if folder is None else StoredLooks(folder, wait_seconds=_WAIT_SECONDS)
-        self._roots = [folder.resolve() for folder in roots]
+        self._roots = [root.resolve() for root in roots if address_of(root) is None]
         self._folders = [str(root) for root in self._roots]
         self._inside: dict[str, tuple[float, bool]] = {}  # by folder: until when it holds
         self._counts: tuple[float, dict[Id, int]] | None = None  # when, and the items per label
@@ -219,8 +221,12 @@ class Collection:
     def has_image(self, item: Item | Neighbor) -> bool:
         """Return whether `image_path` finds a file, with fewer calls of the system.
 
+        An image at an address is assumed to be there.
+
         Folders are resolved once in a while only; before a file is opened, `image_path` is used.
         """
+        if self.far.has(item.path):
+            return True
         for name in _candidates(item):
             for root in self._folders:
                 path = os.path.join(root, name)  # noqa: PTH118 - as fast as possible

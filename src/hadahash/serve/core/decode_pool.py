@@ -106,13 +106,16 @@ class DecodePool:
         square = np.frombuffer(pixels, np.uint8).reshape(side, side, 3)
         return DecodedImage(square, bytes.fromhex(answer["looks"]))
 
-    async def render_thumbnail(self, path: Path, side: int, client: str = "") -> EncodedImage:
+    async def render_thumbnail(
+        self, path: Path, side: int, client: str = "", content: bytes = b""
+    ) -> EncodedImage:
         """Decode a file of the collection and encode it again, at most `side` pixels wide and high.
 
         Args:
             path: The image file.
             side: Largest width and height.
             client: Who asked for it; clients take turns.
+            content: The content of the file, if it was read already.
 
         Returns:
             A JPEG or PNG without metadata.
@@ -121,7 +124,7 @@ class DecodePool:
             Problem: If the image cannot be decoded.
         """
         task = {"kind": "thumbnail", "path": str(path), "side": side, "max_bytes": _MAX_FILE_BYTES}
-        answer, content = await self._perform(task, b"", client)
+        answer, content = await self._perform(task, content, client)
         return EncodedImage(content, answer["type"])
 
     async def _perform(

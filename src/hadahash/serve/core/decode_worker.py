@@ -7,7 +7,8 @@ that its "bytes" field gives.
 
     square      decode an image to the input of the network: uint8 (side, side, 3); "looks" in the
                 answer is what it looks like, see `hadahash.data.appearance`
-    thumbnail   decode a file to a JPEG or PNG of at most `side` pixels, without metadata
+    thumbnail   decode a file, or what is sent, to a JPEG or PNG of at most `side` pixels, without
+                metadata
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def message(header: dict[str, Any], content: bytes) -> bytes:
 
 def perform(task: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
     """Return the answer to one task, or the name and the reason of its error."""
-    source = content if task["kind"] == "square" else task["path"]
+    source = content or task["path"] if "path" in task else content
     limits = ImageLimits(task["max_pixels"], task["max_bytes"], task["max_side"])
     side = task["side"]
     try:

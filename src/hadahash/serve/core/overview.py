@@ -83,7 +83,10 @@ def build_overview(collection: Collection, *, points: int, max_labels: int) -> O
         map_labels=map_labels,
         total=len(collection.index),
         images_checked=len(checked),
-        images_found=sum(collection.image_path(item) is not None for item in checked),
+        images_found=sum(
+            collection.far.has(item.path) or collection.image_path(item) is not None
+            for item in checked
+        ),
     )
 
 
