@@ -66,6 +66,7 @@ bench: setup
 	$(RUN)python bench/evaluation.py
 	$(RUN)python bench/search.py
 	$(RUN)python bench/ranking.py
+	$(RUN)python bench/start.py --demo
 	$(RUN)python bench/serve.py
 	$(RUN)python bench/milvus.py --page docs/scale.md
 	$(RUN)python bench/page.py

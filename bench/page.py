@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import common
 import milvus
+from goals_section import goals
 from page_text import Result, count_cores, disturbed, paragraph
 from search_section import best_cases
 from sections import SECTIONS
@@ -52,7 +53,8 @@ def render(results: Mapping[str, Result], stale: Mapping[str, str]) -> str:
         results: Stored results by name.
         stale: What `stale.find_stale` returned.
     """
-    parts = ["# Performance", "", *summary(results, stale), *about(), *list_stale(stale)]
+    parts = ["# Performance", "", *summary(results, stale), *about(), *goals(results, stale)]
+    parts += list_stale(stale)
     for name, section in SECTIONS.items():
         if name in results:
             old = stale.get(f"bench/results/{name}.json")

@@ -104,14 +104,15 @@ def _line(row: Row, cases: dict[str, Result]) -> str:
     ]
     ratio = _ratio(row, cases)
     compared = "" if ratio is None else f"{ratio:.{2 if ratio < 10 else 0}f}"
-    return f"| {row.name} | {' | '.join(cells)} | {_goal_text(row)} | {compared} |"
+    return f"| {row.name} | {' | '.join(cells)} | {goal_text(row)} | {compared} |"
 
 
 def _digits(value: float) -> int:
     return 0 if value >= 100 else 1
 
 
-def _goal_text(row: Row) -> str:
+def goal_text(row: Row) -> str:
+    """The goal of a line in words; empty without a goal."""
     kind, _, number = row.goal.partition(" ")
     texts = {"": "", "<": f"< {number} {row.unit}", "x": f">= {number}", "/": f"<= 1/{number}"}
     return texts[kind]
@@ -129,14 +130,15 @@ def _missed(cases: dict[str, Result]) -> list[str]:
     new = next((case for name, case in cases.items() if name != OLD), None)
     if new is None:
         return []
-    missed = [row for row in ROWS if row.goal and not _reached(row, row.value(new), cases)]
+    missed = [row for row in ROWS if row.goal and not reached(row, row.value(new), cases)]
     if not missed:
         return paragraph("All goals are reached.")
     words = [f"{row.name} ({row.bound.rstrip('.') or 'not known'})" for row in missed]
     return paragraph(f"Goals that are missed, and what bounds them: {'; '.join(words)}.")
 
 
-def _reached(row: Row, value: float, cases: dict[str, Result]) -> bool:
+def reached(row: Row, value: float, cases: dict[str, Result]) -> bool:
+    """Whether a number reaches the goal of its line."""
     kind, _, number = row.goal.partition(" ")
     if kind == "<":
         return value < float(number)

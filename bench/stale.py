@@ -18,13 +18,17 @@ MEASURED = {
     "duplicates": ("content.py", "data", "encoding.py", "index", "networks", *_CODES),
     "embeddings": ("preparing.py", *_EMBEDDINGS),
     "evaluation": ("evaluation", *_CODES),
+    "gpu": ("encoding.py", "fitting.py", "methods", "networks", "training"),
     "label_free": ("methods/lsh.py", "pretrained", *_EMBEDDINGS),
     "milvus": ("index", *_CODES),
+    "overlap": ("data", "encoding.py", "model.py", "networks", "photos"),
     "ranking": ("queries.py", "ranking", *_CODES),
+    "runtime": ("encoding.py", "model.py", "networks", "onnx_files.py", "runtime"),
     "scale": ("data", "index", "photos", *_CODES),
     "search": ("index", *_CODES),
     "serve": ("data", "encoding.py", "index", "model.py", "networks", "photos", "serve", *_CODES),
     "serve_million": ("data", "index", "model.py", "photos", "runtime", "serve", *_CODES),
+    "start": ("__main__.py", "cli", "demo.py"),
     "trained": ("index", *_CODES),
 }
 

@@ -37,7 +37,7 @@ def test_demo_uses_digits_without_cifar10(tmp_path: Path, monkeypatch: pytest.Mo
     assert maps[0] > maps[1] + 0.1 and maps[0] > 0.5, (
         "HCDH must retrieve better than random projections"
     )
-    assert text.count('<figure class="query">') == 20 and text.count("data:image/png") == 20 * 11
+    assert text.count('<figure class="query">') == 40 and text.count("data:image/png") == 40 * 11
     index = Index.open(tmp_path / demo.INDEX)
     codes = read_evaluated_run(tmp_path / "hcdh").database
     assert len(index) == len(codes) == len(list((tmp_path / "images").rglob("*.png")))
@@ -47,4 +47,7 @@ def test_demo_uses_digits_without_cifar10(tmp_path: Path, monkeypatch: pytest.Mo
     assert hits.exact and hits.distances[0, 0] == 0, (
         "a file has the same code as its image in memory"
     )
+    assert index.content_bits == 128 and index.ranking is not None
+    (found,) = index.neighbors(again, 3, rank="photo")
+    assert found[0].content_distance == 0 and "<td>kind and content</td>" in text
     assert "<script" not in text and "http" not in text.replace("http://www.w3.org", "")

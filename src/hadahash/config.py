@@ -30,7 +30,7 @@ class TrainConfig(Checked):
         "Number of passes over the training images; images that do not fill a batch are left out.",
         ge=1,
     )
-    batch_size: int = setting(128, "Images per step.", ge=1)
+    batch_size: int = setting(128, "Images per step, of all processes together.", ge=1)
     lr: float = setting(0.1, "Learning rate of the head.", gt=0)
     backbone_lr: float = setting(
         0.2,
@@ -65,7 +65,8 @@ class TrainConfig(Checked):
     )
     compile: bool = setting(
         False,
-        "Compile the backbone on a GPU: one more minute to start, then about 1.4 times as fast.",
+        "Compile the backbone on a GPU: one more minute to start the first time, then about 1.4 "
+        "times as fast. Ignored with several processes.",
     )
     deterministic: bool = setting(
         False, "Use deterministic GPU kernels without compilation: slower, repeatable to the bit."

@@ -5,16 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from .building import make_config
-from .codes import Codes
 from .data import LabelledImages, open_dataset
 from .encoding import FeatureCache
 from .errors import HadaHashError
@@ -98,6 +96,7 @@ def run_demo(settings: DemoSettings, info: Info) -> Path:
             compared.method,
             bits=settings.bits,
             seed=settings.seed,
+            content_bits=None,  # the default: 128 beside class bits, none for random projections
             settings=compared.settings | {"size": settings.size},
         )
         known: Any = {"dataset": dataset, "cache": cache}
@@ -107,7 +106,7 @@ def run_demo(settings: DemoSettings, info: Info) -> Path:
         info(f"  mAP {report.map:.4f}. {report.summary()}")
         models.append(model)
     page = settings.out / "index.html"
-    _write_page(page, settings, dataset, reports, models[0].codewords())
+    _write_page(page, settings, dataset, reports, models[0])
     _build_index(settings.out, dataset, models[0])
     info(f"done in {time.monotonic() - started:.0f} s")
     return page
@@ -130,7 +129,7 @@ def _build_index(out: Path, dataset: LabelledImages, model: HashModel) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     index = PhotoIndex.create(folder, model, run, images, engine="routed").index
     index.update(
-        Codes(codes.packed, codes.bits, np.array(names)),
+        replace(codes, ids=np.array(names), skipped=()),
         labels,
         [str((images / name).resolve()) for name in names],
     )
@@ -157,17 +156,19 @@ def _write_page(
     settings: DemoSettings,
     dataset: LabelledImages,
     reports: dict[str, Report],
-    codewords: NDArray[np.int8] | None,
+    model: HashModel,
 ) -> None:
     run = read_evaluated_run(settings.out / COMPARED_METHODS[0].method)
     shown = np.linspace(0, len(run.query) - 1, QUERIES).astype(int)
     ap = next(iter(reports.values())).average_precision
+    pictures, rows = Pictures(dataset, photo=False), shown.tolist()
     result = DemoResult(
         dataset=dataset.name,
         description=f"Features of EfficientNet-Lite0 at {settings.size} px, seed {settings.seed}.",
         reports=reports,
-        rows=neighbor_rows(run, Pictures(dataset, photo=False), shown.tolist(), ap),
-        codebook=codewords,
+        rows=neighbor_rows(run, pictures, rows, ap, ranking=model.ranking),
+        plain_rows=neighbor_rows(run, pictures, rows, ap),
+        codebook=model.codewords(),
         classes=dataset.classes,
     )
     write_demo_page(page, result)

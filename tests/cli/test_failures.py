@@ -16,7 +16,7 @@ import hadahash.cli
 from hadahash import Codes, Index
 from hadahash.cli.failures import INTERNAL_ERROR, describe
 from hadahash.data import DataWarning
-from hadahash.errors import DataError, UsageError
+from hadahash.errors import DataError, ProcessLostError, UsageError
 
 SOURCE = Path(__file__).parents[2] / "src"
 Run = Callable[..., tuple[int, str, str]]
@@ -50,7 +50,7 @@ Run = Callable[..., tuple[int, str, str]]
             1,
         ),
         (
-            RuntimeError("[gloo/transport/tcp/pair.cc:545] Read error: Connection reset by peer"),
+            ProcessLostError("Another process of this training has ended."),
             "error: Another process of this training has ended.",
             1,
         ),

@@ -33,7 +33,7 @@ def _compile(folder: Path) -> dict[str, float]:
     kept = {key: value for key, value in os.environ.items() if "INDUCTOR" not in key}
     done = subprocess.run(
         [sys.executable, "-c", CHILD],
-        env=kept | {"HADAHASH_DATA": str(folder)},
+        env=kept | {"XDG_CACHE_HOME": str(folder)},
         capture_output=True,
         text=True,
         check=True,
@@ -49,7 +49,7 @@ def test_the_second_process_finds_what_the_first_compiled(tmp_path):
     assert first["fxgraph_cache_miss"] > 0 and "fxgraph_cache_hit" not in first
     assert second["fxgraph_cache_hit"] > 0 and "fxgraph_cache_miss" not in second
     assert second["autograd_cache_hit"] > 0 and "autograd_cache_miss" not in second
-    assert any((tmp_path / "compiled").iterdir())
+    assert any((tmp_path / "hadahash" / "compiled").iterdir())
 
 
 @pytest.fixture
@@ -62,18 +62,18 @@ def no_variables(monkeypatch):
 
 
 def test_the_cache_folder_is_used(no_variables, monkeypatch, tmp_path):
-    monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "data"))
     compiling.use_cache()
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "data" / "compiled")
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "data" / "hadahash" / "compiled")
     assert os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] == "1"
 
 
 def test_the_default_folder_of_pytorch_is_replaced(no_variables, monkeypatch, tmp_path):
     """PyTorch puts it into the environment when its compiler is imported."""
-    monkeypatch.setenv("HADAHASH_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", default_cache_dir())
     compiling.use_cache()
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "compiled")
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "hadahash" / "compiled")
 
 
 def test_settings_of_the_user_are_kept(no_variables, monkeypatch, tmp_path):
@@ -86,6 +86,6 @@ def test_settings_of_the_user_are_kept(no_variables, monkeypatch, tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_not_used(no_variables, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
-    monkeypatch.setenv("HADAHASH_DATA", str(tmp_path / "file"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     compiling.use_cache()
     assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ

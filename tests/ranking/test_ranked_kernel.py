@@ -119,6 +119,28 @@ def test_all_rankings_and_lengths_equal_a_sort(rng, small_phases, kind, rank, le
             assert as_rows(found) == expected(prepared, tables.Table(rows), content, k)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rank", ["class", "photo"])
+def test_random_codes_where_bounds_exclude_little(rng, small_phases, kind, rank):
+    """No code is near a codeword, and no query is sure of a class; many items tie."""
+    for bits, content_bits, classes in ((16, 8, 3), (32, 24, 40), (64, 128, 100), (72, 64, 17)):
+        ranking = make_ranking(
+            rng, kind if kind != "classifier" else "single", bits, classes=classes
+        )
+        rows, content = make_items(rng, 2222, bits, content_bits, ranking.codewords, flips=0.5)
+        values = rng.uniform(-0.2, 0.2, (3, bits))
+        values[0] = np.sign(values[0])
+        p = rng.dirichlet(np.full(classes, 50.0), 3) if kind == "classifier" else None
+        z = rng.normal(size=(3, content_bits)).round(int(rng.integers(0, 2)))
+        queries = hh.Queries(values, content=z, probabilities=p)
+        weight = float(rng.choice([0, 0.3, 2.0, 30.0])) if rank == "photo" else None
+        prepared = prepare(queries, ranking, rank, weight)
+        content = content if rank == "photo" else None
+        for k in (1, 10, 500):
+            found = most_points(prepared.tables, tables.Table(rows), content, k=k, bits=bits)
+            assert as_rows(found) == expected(prepared, tables.Table(rows), content, k)
+
+
 @pytest.mark.parametrize("rank", ["class", "photo"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_filters_floors_and_radius(rng, small_phases, kind, rank):

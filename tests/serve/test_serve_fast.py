@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +19,7 @@ from hadahash import HashModel, Index
 from hadahash.cli import serve as command
 from hadahash.codes import Codes
 from hadahash.errors import StorageError
+from hadahash.photos import CATALOG, StoredLooks
 from hadahash.serve.core import light_model
 from hadahash.serve.core.batcher import Batcher
 from hadahash.serve.core.collection import Collection
@@ -228,6 +231,23 @@ def len_of(size):
     return size
 
 
+def test_a_change_keeps_what_other_segments_have_in_memory(tmp_path):
+    codes = Codes(np.random.default_rng(0).integers(0, 256, (301, 8), dtype=np.uint8), 64)
+    index = Index.build(codes[:300], ["ab"[row % 2] for row in range(300)])
+    index.save(tmp_path)
+    index.search(codes[:1], 5, labels=["a"])
+    (large,) = index._segments
+    index.add(codes[300:], ["a"])
+    index.save(tmp_path)
+    assert index._segments[0] is large and large._label_bitmaps
+    index.remove([7])
+    index.save(tmp_path)
+    assert index._segments[0] is not large and Index.open(tmp_path).has([7, 300]).tolist() == [
+        False,
+        True,
+    ]
+
+
 def test_filters_by_label_are_kept_until_the_index_changes():
     codes = Codes(np.random.default_rng(0).integers(0, 256, (300, 8), dtype=np.uint8), 64)
     index = Index.build(codes, ["ab"[row % 2] for row in range(300)])
@@ -239,9 +259,25 @@ def test_filters_by_label_are_kept_until_the_index_changes():
     index.remove([int(before[0, 0])])
     after = index.search(codes[:3], 5, labels=["a"]).ids
     assert before[0, 0] not in after and (after % 2 == 0).all()
+    assert set(index._segments[0]._label_bitmaps) == {frozenset("a")}
     for number in range(600):
         index.search(codes[:1], 1, labels=[f"none {number}"])
     assert len(index._segments[0]._label_bitmaps) <= 256
+
+
+def test_searches_do_not_wait_for_a_program_that_writes_the_catalog(tmp_path, monkeypatch):
+    looks = StoredLooks(tmp_path, wait_seconds=0.01)
+    with closing(sqlite3.connect(tmp_path / CATALOG, isolation_level=None)) as writer:
+        writer.execute("CREATE TABLE photos (id BLOB, digest BLOB)")
+        writer.execute("CREATE TABLE looks (digest BLOB, bits BLOB)")
+        writer.execute("INSERT INTO photos VALUES (CAST('a.jpg' AS BLOB), x'01')")
+        writer.execute("INSERT INTO looks VALUES (x'01', x'0102030405060708')")
+        writer.execute("BEGIN EXCLUSIVE")
+        assert looks.of(["a.jpg"]) == {}
+        writer.execute("COMMIT")
+        assert looks.of(["a.jpg"]) == {}, "not asked again at once"
+        monkeypatch.setattr(looks, "_pause_until", 0.0)
+        assert looks.of(["a.jpg"]) == {"a.jpg": bytes(range(1, 9))}
 
 
 # ---- the start -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from toys import make_toy, one_line, tiny_config, tiny_hasher, write_folder
 
 from hadahash import Hasher, fitting
 from hadahash.config import TrainConfig
-from hadahash.errors import UsageError
+from hadahash.errors import ProcessLostError, UsageError
 from hadahash.networks import build_backbone
 from hadahash.runs import DataSpec, train_run, training
 from hadahash.training import distributed, step
@@ -68,9 +68,9 @@ def distance(one, two):
     return max(float((one[key] - two[key]).abs().max()) for key in one if "running" not in key)
 
 
-def covered(case, trained):
+def covered(case, trained, device="cpu"):
     """The distance that training covered, the scale of meaningful differences."""
-    return distance(weights(fit(case, epochs=1, lr=1e-12)), trained)
+    return distance(weights(fit(case, epochs=1, lr=1e-12, device=device)), trained)
 
 
 @pytest.mark.parametrize("case", [case for case in one_of_two.CASES if case != "norm"])
@@ -104,10 +104,31 @@ def test_with_batch_statistics_two_processes_come_close(pair):
     assert distance(stored(pair, "norm", 0), stored(pair, "norm", 1)) == 0
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_two_processes_that_share_a_gpu_equal_one(tmp_path):
+    """With SyncBatchNorm the statistics are those of the whole batch too."""
+    run_pair(tmp_path, "cuda")
+    for case in one_of_two.GPU_CASES:
+        single, pair = weights(fit(case, device="cuda")), stored(tmp_path, case)
+        moved = covered(case, single, "cuda")
+        assert distance(pair, single) < 1e-2 * moved, case
+        for key in (key for key in pair if "running" in key):
+            assert torch.allclose(pair[key], single[key], rtol=1e-2, atol=1e-2), (case, key)
+            assert torch.equal(pair[key], stored(tmp_path, case, 1)[key]), (case, key)
+
+
 @pytest.mark.parametrize("case", ["again", "interrupted"])
 def test_an_interrupted_training_run_continues_in_both_processes(pair, case):
     for rank in (0, 1):
         assert distance(stored(pair, case, rank), stored(pair, "whole")) == 0
+
+
+def test_one_process_continues_what_two_began(pair):
+    alone, single = weights(fit("whole", pair / "stopped", resume=True)), weights(fit("whole"))
+    assert distance(alone, single) < 1e-4 * covered("whole", single)
+    lines = (pair / "stopped" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5, 10, 15]
 
 
 def test_the_log_has_the_loss_of_the_joined_batch(pair, tmp_path):
@@ -128,7 +149,7 @@ def test_batches_too_small_for_the_processes_are_refused(pair):
 
 def test_a_killed_process_ends_the_other_with_one_line(pair):
     text = one_line((pair / "lost").read_text())
-    assert "Another training process ended" in text and "--resume" in text
+    assert "Another process of this training has ended." in text and "--resume" in text
 
 
 def test_one_process_needs_no_group(monkeypatch):
@@ -138,6 +159,16 @@ def test_one_process_needs_no_group(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("RANK", "0")
     assert isinstance(current_processes(), SingleProcess)
+
+
+def test_other_errors_pass_unchanged():
+    for error in (RuntimeError("gloo: connection closed by peer"), ValueError("gloo")):
+        with pytest.raises(type(error)) as caught, distributed.noticing_lost_processes("Stop."):
+            raise error  # there is no other process
+        assert caught.value is error
+    lost = pytest.raises(ProcessLostError, match=r"has ended\. Stop\.")
+    with lost, distributed.noticing_lost_processes("Stop."):
+        raise torch.distributed.DistNetworkError("no connection")
 
 
 def member(rank, count):
@@ -230,35 +261,21 @@ def test_wrong_variables_of_torchrun_are_reported_in_one_line(monkeypatch, varia
     assert text in said and "torchrun" in said
 
 
+def torchrun(photos, out, *options, **settings):
+    """The command that trains with two processes."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    command += ["2", "-m", "hadahash", "train", str(photos), "--out", str(out), "--bits", "16"]
+    command += ["--device", "cpu", "--method", "hcdh", "--content-bits", "0", *options]
+    command += ["--backbone", "test_efficientnet", "--weights", "none"]
+    return command + [part for key in settings for part in ("--set", f"{key}={settings[key]}")]
+
+
 def test_torchrun_trains_a_run(tmp_path):
     """The command writes one run folder, with the weights that a single process finds."""
     photos = write_folder(tmp_path / "photos", *make_toy(48, seed=2))
     settings = {"size": 32, "epochs": 2, "batch_size": 16}
     train_run(tiny_config(frozen=True, **settings), DataSpec(str(photos)), tmp_path / "one")
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-        "hadahash",
-        "train",
-    ]
-    command += [
-        str(photos),
-        "--out",
-        str(tmp_path / "two"),
-        "--frozen",
-        "--bits",
-        "16",
-        "--device",
-        "cpu",
-    ]
-    command += ["--method", "hcdh", "--content-bits", "0"]
-    command += ["--backbone", "test_efficientnet", "--weights", "none"]
-    command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    command = torchrun(photos, tmp_path / "two", "--frozen", **settings)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     assert (

@@ -55,7 +55,9 @@ def _demo(folder: Path) -> Path:
     picture = rng.integers(0, 255, (32, 32, 3), np.uint8)
     query = Thumbnail(picture, f"{LONG}\nAP 0.50")
     row = [query, *(Thumbnail(picture, f"{LONG}\n✓ 3", bool(i % 2)) for i in range(10))]
-    result = DemoResult("toys", "Features.", {LONG: report}, [row] * 3, book, [LONG, *"bcd"])
+    result = DemoResult(
+        "toys", "Features.", {LONG: report}, [row] * 3, [row] * 3, book, [LONG, *"bcd"]
+    )
     write_demo_page(folder / "demo.html", result)
     return folder / "demo.html"
 

@@ -103,9 +103,6 @@ def describe(error: BaseException, arguments: Sequence[str] = ()) -> tuple[str, 
     if _is_out_of_memory(error):
         detail = f" ({_one_line(error)})" if str(error) else ""
         return f"error: Out of memory{detail}. Use a smaller batch or a larger machine.", 1
-    if _is_lost_process(error):
-        hint = _interrupted(arguments).removeprefix("Interrupted.").strip()
-        return f"error: Another process of this training has ended. {hint}".strip(), 1
     if isinstance(error, RecursionError):
         return "error: The input is nested too deeply. Check the input files.", 1
     if isinstance(error, RuntimeError) and "Symlink loop" in str(error):
@@ -135,13 +132,6 @@ def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
-
-
-def _is_lost_process(error: BaseException) -> bool:
-    """Whether a message to another process of the same `torchrun` did not arrive."""
-    if type(error).__name__ in ("DistBackendError", "DistNetworkError", "DistStoreError"):
-        return True
-    return isinstance(error, RuntimeError) and "gloo/transport" in str(error)
 
 
 def _one_line(error: BaseException) -> str:

@@ -197,7 +197,8 @@ class DeepMethod(Method):
     """A method that learns by gradient, together with the backbone or on its features alone.
 
     `loss` must be free of data-dependent control flow and of `.item()`, because the loop may record
-    it as a CUDA graph.
+    it as a CUDA graph. It always uses the same parameters. With several processes each of them
+    computes it for the whole batch, whose features the processes have joined.
     """
 
     @abstractmethod

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from ..data.datasets.locations import cache_folder
+from ..environment import user_cache
 
 _FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _CACHES = ("TORCHINDUCTOR_FX_GRAPH_CACHE", "TORCHINDUCTOR_AUTOGRAD_CACHE")
@@ -19,9 +19,10 @@ _CACHES = ("TORCHINDUCTOR_FX_GRAPH_CACHE", "TORCHINDUCTOR_AUTOGRAD_CACHE")
 def compile_cached(module: nn.Module) -> nn.Module:
     """Compile a module for fixed shapes.
 
-    Compiled code is kept in the folder `compiled` of the cache folder, unless
-    TORCHINDUCTOR_CACHE_DIR names another one. PyTorch finds it by the network, the shapes, its own
-    version and the device. Any number of processes may share the folder, and deleting it is safe.
+    Compiled code is kept in ~/.cache/hadahash/compiled (or below XDG_CACHE_HOME), unless
+    TORCHINDUCTOR_CACHE_DIR names another folder. PyTorch finds it by the network, the shapes, its
+    own version and the device. Any number of processes may share the folder, and deleting it is
+    safe.
 
     Args:
         module: The module; its weights may change.
@@ -39,7 +40,7 @@ def use_cache() -> None:
         os.environ.setdefault(name, "1")
     if _chosen(os.environ.get(_FOLDER, "")):
         return
-    folder = cache_folder() / "compiled"
+    folder = user_cache() / "compiled"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 _PART = 4096  # photos between two writes
 _AT_ONCE = 500  # ids in one statement
+_MOST_KNOWN = 100_000  # photos kept in memory
 _WAIT_SECONDS = 1.0  # while another process writes
+_PAUSE_SECONDS = 3.0  # after a failure
 _LOOKS_OF = "SELECT id, bits FROM photos JOIN looks USING (digest) WHERE id IN"
 
 Progress = Callable[[int], object]
@@ -39,13 +42,18 @@ Progress = Callable[[int], object]
 class StoredLooks:
     """What the photos of an index look like, read from its catalog while others may write it.
 
+    After a failure, for example while another process writes, nothing is read for some seconds.
+
     Args:
         folder: The folder of the index.
+        wait_seconds: Time to wait for another process that writes.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, wait_seconds: float = _WAIT_SECONDS) -> None:
         self._path, self._lock = folder / CATALOG, threading.Lock()
+        self._wait_seconds, self._pause_until = wait_seconds, 0.0
         self._connection: sqlite3.Connection | None = None
+        self._known: dict[Id, bytes] = {}
 
     def of(self, ids: Sequence[Id]) -> dict[Id, bytes]:
         """Look photos up.
@@ -56,18 +64,23 @@ class StoredLooks:
         Returns:
             8 bytes by id, of those whose looks are stored. Nothing if the catalog cannot be read.
         """
-        names = {os.fsencode(each): each for each in ids if isinstance(each, str)}
-        if not names or not self._path.exists():
-            return {}
-        try:
-            with self._lock:
-                return {names[name]: bits for name, bits in self._read(list(names))}
-        except sqlite3.Error:  # an index of an earlier version, or a damaged catalog
-            return {}
+        if len(self._known) > _MOST_KNOWN:
+            self._known = {}
+        known = self._known
+        names = {
+            os.fsencode(each): each for each in ids if isinstance(each, str) and each not in known
+        }
+        if names and time.monotonic() >= self._pause_until and self._path.exists():
+            try:
+                with self._lock:
+                    known.update((names[name], bits) for name, bits in self._read(list(names)))
+            except sqlite3.Error:  # it is written, damaged, or of an earlier version
+                self._pause_until = time.monotonic() + _PAUSE_SECONDS
+        return {each: known[each] for each in ids if each in known}
 
     def _read(self, names: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
         if self._connection is None:
-            self._connection = _read_only(self._path)
+            self._connection = _read_only(self._path, self._wait_seconds)
             weakref.finalize(self, self._connection.close)
         for start in range(0, len(names), _AT_ONCE):
             part = names[start : start + _AT_ONCE]
@@ -165,9 +178,9 @@ def codes_with_looks(index: Index, catalog: Catalog) -> Codes | None:
     return Codes(part.packed, part.bits, part.ids, content=content, content_bits=own + LOOKS_BITS)
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
+def _read_only(path: Path, seconds: float) -> sqlite3.Connection:
     address = f"{path.absolute().as_uri()}?mode=ro"
-    return sqlite3.connect(address, uri=True, timeout=_WAIT_SECONDS, check_same_thread=False)
+    return sqlite3.connect(address, uri=True, timeout=seconds, check_same_thread=False)
 
 
 def _read(images: DigestingImages, row: int) -> bool:

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from .search import is_label_free
 
 if TYPE_CHECKING:
@@ -35,6 +33,9 @@ class Sameness(NamedTuple):
 
     same: bool | None
     looks_distance: int | None
+
+
+_UNKNOWN = Sameness(None, None)
 
 
 def default_threshold(bits: int, *, looks: bool = False) -> int:
@@ -98,23 +99,21 @@ def judge_same(
     Returns:
         One entry per result.
     """
-    if not compared_bits(index):
-        return [Sameness(None, None)] * len(found)
-    return [_judge(index, each, looks, known.get(each.id)) for each in found]
-
-
-def _judge(
-    index: Index, hit: Neighbor | SearchHit, looks: bytes | None, other: bytes | None
-) -> Sameness:
-    content = hit.content_distance if index.content_bits else hit.distance
-    apart = None
-    if looks is not None and other is not None:
-        apart = _distance(looks, other)
-    threshold = same_photo_threshold(index, looks=apart is not None)
-    if content is None or threshold is None:
-        return Sameness(None, apart)
-    return Sameness(content + (apart or 0) <= threshold, apart)
-
-
-def _distance(a: bytes, b: bytes) -> int:
-    return int(np.bitwise_count(np.frombuffer(a, np.uint8) ^ np.frombuffer(b, np.uint8)).sum())
+    with_looks, without = (same_photo_threshold(index, looks=each) for each in (True, False))
+    if with_looks is None or without is None:
+        return [_UNKNOWN] * len(found)
+    query = None if looks is None else int.from_bytes(looks, "big")
+    judged = []
+    for hit in found:
+        content = hit.content_distance if index.content_bits else hit.distance
+        other = known.get(hit.id)
+        apart = None
+        if query is not None and other is not None:
+            apart = (query ^ int.from_bytes(other, "big")).bit_count()
+        if content is None:
+            judged.append(Sameness(None, apart))
+        elif apart is None:
+            judged.append(Sameness(content <= without, None))
+        else:
+            judged.append(Sameness(content + apart <= with_looks, apart))
+    return judged

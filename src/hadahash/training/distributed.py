@@ -294,14 +294,15 @@ def noticing_lost_processes(remedy: str) -> Iterator[None]:
     except RuntimeError as error:
         if not _is_lost(error):
             raise
-        raise ProcessLostError(
-            f"Another training process ended or cannot be reached, so this one ends too. {remedy}"
-        ) from error
+        raise ProcessLostError(f"Another process of this training has ended. {remedy}") from error
 
 
 def _is_lost(error: RuntimeError) -> bool:
+    if not distributed.is_available():
+        return False
     text = str(error).lower()
-    return isinstance(error, distributed.DistError) or "gloo" in text or "by peer" in text
+    by_gloo = distributed.is_initialized() and ("gloo" in text or "by peer" in text)
+    return by_gloo or isinstance(error, distributed.DistError)
 
 
 def current_processes() -> ProcessGroup:
@@ -330,7 +331,7 @@ def _initialize() -> None:
         torch.cuda.set_device(local % gpus)
     one_gpu_each = _variable("LOCAL_WORLD_SIZE", 1, at_least=1) <= gpus  # NCCL needs it
     try:
-        with noticing_lost_processes(_USE_TORCHRUN):
+        with noticing_lost_processes(f"Or it cannot be reached. {_USE_TORCHRUN}"):
             distributed.init_process_group("cpu:gloo,cuda:nccl" if one_gpu_each else "gloo")
     except ValueError as error:  # MASTER_ADDR or MASTER_PORT is missing
         reason = " ".join(str(error).split()).removesuffix(".")

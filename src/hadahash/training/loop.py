@@ -41,7 +41,7 @@ from .sampling import draw_order
 from .step import StepInputs, compiles, effective_precision, make_step
 from .targets import BatchTargets
 
-_RESUME = "Run the same torchrun command again with --resume to continue."
+_RESUME = "Run the same command again with --resume to continue."
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,11 @@ from .charts import bit_strip
 from .templating import write_page
 from .thumbnails import Thumbnail
 
+_RANKS = {
+    "hamming": "Hamming distance of the class bits",
+    "class": "probability of sharing a class",
+    "photo": "kind and content",
+}
 _CUTS = (1, 10, 100)  # columns of precision at k
 
 
@@ -27,7 +32,9 @@ class DemoResult:
         dataset: Name of the data set.
         description: One line about network, input size and seed.
         reports: Evaluation of each compared method by its title, the best method first.
-        rows: For each query: its thumbnail, then those of the nearest images.
+        rows: For each query: its thumbnail, then those of the most similar images by kind and
+            content.
+        plain_rows: The same, by the distance of the class bits.
         codebook: int8 (classes, bits) of +-1; None if the method has no codewords.
         classes: Names of the classes.
     """
@@ -36,6 +43,7 @@ class DemoResult:
     description: str
     reports: Mapping[str, Report]
     rows: Sequence[Sequence[Thumbnail]]
+    plain_rows: Sequence[Sequence[Thumbnail]]
     codebook: NDArray[np.int8] | None
     classes: Sequence[str]
 
@@ -57,6 +65,10 @@ def write_demo_page(path: str | Path, result: DemoResult) -> None:
         for title, report in result.reports.items()
     ]
     chance = ("random ranking", f"{first.chance:.4f}", *(f"{first.prevalence:.4f}" for _ in cuts))
+    ranked = [
+        (_RANKS[each.rank], f"{each.map:.4f}", *(f"{each.precision_at[k]:.4f}" for k in cuts))
+        for each in (first, *first.rankings.values())
+    ]
     write_page(
         path,
         "demo.html.j2",
@@ -65,6 +77,8 @@ def write_demo_page(path: str | Path, result: DemoResult) -> None:
         report=first,
         score_head=("method", "mAP", *(f"P@{k}" for k in cuts)),
         scores=[*scores, chance],
+        ranked_head=("order", "mAP", *(f"P@{k}" for k in cuts)),
+        ranked=ranked,
         codewords=_codewords(result),
         quality=_quality(result.codebook),
     )

@@ -294,6 +294,8 @@ class IndexFolder:
             entry = replace(entry, files={**entry.files, "deleted": written})
         counts = tuple(segment.label_counts())
         entry = replace(entry, label_counts=counts if len(counts) <= MAX_LABEL_SETS else None)
+        if saved is segment.saved and entry == saved.entry and segment.deleted is saved.deleted:
+            return segment  # with what it has in memory
         return replace(segment, saved=replace(saved, entry=entry, deleted=segment.deleted))
 
     def _write_segment(self, segment: Segment, name: str) -> SegmentEntry:

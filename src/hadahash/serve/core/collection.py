@@ -39,6 +39,7 @@ Packed = NDArray[np.uint8]  # (ceil(bits / 8),)
 Ids = Sequence[Id] | NDArray[Any]
 _LOOKUP_ATTEMPTS = 5
 _LABEL_SECONDS = 300.0
+_WAIT_SECONDS = 0.05  # for a program that writes the catalog; all searches wait meanwhile
 _FOLDER_SECONDS, _MOST_FOLDERS = 10.0, 10_000
 
 
@@ -100,7 +101,7 @@ class Collection:
     ) -> None:
         self.index, self.model = index, model
         self.far = FarImages(roots)
-        self._looks = None if folder is None else StoredLooks(folder)
+        self._looks = None if folder is None else StoredLooks(folder, wait_seconds=_WAIT_SECONDS)
         self._roots = [root.resolve() for root in roots if address_of(root) is None]
         self._folders = [str(root) for root in self._roots]
         self._inside: dict[str, tuple[float, bool]] = {}  # by folder: until when it holds

@@ -11,6 +11,8 @@ from ...codes import hamming
 from ...data import LabelledImages
 from ...data.decode import read_reduced
 from ...errors import ImageError
+from ...queries import Queries
+from ...ranking import Ranking, score
 from ...runs import EvaluatedRun
 from ..thumbnails import Pixels, Thumbnail, shrink
 
@@ -82,6 +84,8 @@ def neighbor_rows(
     pictures: Pictures,
     rows: Iterable[int],
     average_precision: NDArray[np.float64],
+    *,
+    ranking: Ranking | None = None,
 ) -> list[list[Thumbnail]]:
     """Thumbnails of queries and of their nearest images.
 
@@ -90,19 +94,25 @@ def neighbor_rows(
         pictures: The images.
         rows: Rows of the queries.
         average_precision: float (queries,).
+        ranking: Order the images by kind and content; None: by the distance of the class bits.
 
     Returns:
         For each query: the query, then its nearest images, ties in the order of ids.
     """
-    return [_row(run, pictures, int(row), float(average_precision[row])) for row in rows]
+    return [_row(run, pictures, int(row), float(average_precision[row]), ranking) for row in rows]
 
 
-def _row(run: EvaluatedRun, pictures: Pictures, row: int, ap: float) -> list[Thumbnail]:
+def _row(
+    run: EvaluatedRun, pictures: Pictures, row: int, ap: float, ranking: Ranking | None
+) -> list[Thumbnail]:
     label, found = run.query_labels[row], run.database_labels
     caption = _label_text(label, run.classes) + ("" if np.isnan(ap) else f"\nAP {ap:.2f}")
     shown = [Thumbnail(pictures.get(run.query.ids[row]), caption, photo=pictures.photo)]
     distances = hamming(run.query.packed[row : row + 1], run.database.packed)[0]
-    for hit in _nearest(distances, run.database.ids):
+    order = distances.astype(np.float64)
+    if ranking is not None:
+        order = -score(Queries.from_codes(run.query[[row]]), run.database, ranking, "photo")[0]
+    for hit in _nearest(order, run.database.ids):
         relevant = _shares_label(label, found[hit])
         mark = "✓" if relevant else "✗"
         caption = f"{_label_text(found[hit], run.classes, label)}\n{mark} {distances[hit]}"
@@ -111,7 +121,7 @@ def _row(run: EvaluatedRun, pictures: Pictures, row: int, ap: float) -> list[Thu
     return shown
 
 
-def _nearest(distances: NDArray[np.int32], ids: NDArray[np.str_]) -> list[int]:
+def _nearest(distances: NDArray[np.float64], ids: NDArray[np.str_]) -> list[int]:
     """Rows of the nearest items: by distance, then by id."""
     count = min(NEIGHBORS, len(distances))
     near = np.flatnonzero(distances <= np.partition(distances, count - 1)[count - 1])

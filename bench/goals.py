@@ -1,0 +1,311 @@
+"""The goals of version 0.2: where their numbers are stored, and what version 0.1 reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from page_text import Result
+from search_section import best_cases
+
+Value = Callable[[Result], float]
+
+
+class Goal(NamedTuple):
+    """A number that version 0.2 should reach.
+
+    Attributes:
+        name: What is measured.
+        source: Name of the stored result.
+        value: The number, from that result; a KeyError or similar if it was not measured.
+        goal: A comparison, as "< 50"; "" where the number is only shown.
+        form: Format of the number with its unit.
+        before: The number of version 0.1 from the same result, or as text.
+        bound: What bounds the number, if the goal is missed.
+    """
+
+    name: str
+    source: str
+    value: Value
+    goal: str
+    form: str = "{:,.0f}"
+    before: Value | str = ""
+    bound: str = ""
+
+
+# ---- Where the numbers are -----------------------------------------------------------------------
+
+
+def at(*path: Any) -> Value:
+    """The number at a place of a result."""
+
+    def value(result: Result) -> float:
+        found: Any = result
+        for part in path:
+            found = found[part]
+        return float(found)
+
+    return value
+
+
+def step(name: str, field: str) -> Value:
+    """A field of a step of `hadahash bench scale`."""
+    return lambda result: float(
+        next(each for each in result["steps"] if each["step"] == name)[field]
+    )
+
+
+def case(name: str, *path: Any) -> Value:
+    """A field of a case with a name."""
+    return lambda result: at(*path)(next(each for each in result["cases"] if each["case"] == name))
+
+
+def least_ratio(result: Result) -> float:
+    """The smallest ratio of faiss flat to the scan, of each side with its best threads."""
+    cases = best_cases(result) + result.get("large", {}).get("best", [])
+    name = "faiss flat / exact"
+    return min(float(each["ratios"][name]) for each in cases if name in each["ratios"])
+
+
+def large(engine: str, kind: str) -> Value:
+    """Milliseconds of one query in the large collection."""
+
+    def value(result: Result) -> float:
+        if result["large"]["codes"] < 100_000_000:
+            raise KeyError("large")
+        times = [
+            each["milliseconds_per_query"][engine]
+            for each in result["large"]["best"]
+            if (each["kind"], each["batch"]) == (kind, 1) and engine in each["ways"]
+        ]
+        return float(times[0])
+
+    return value
+
+
+def large_change(engine: str, name: str) -> Value:
+    """Milliseconds of a change of the large collection."""
+
+    def value(result: Result) -> float:
+        found = {each["engine"]: each["milliseconds"] for each in result["large"]["changes"]}
+        return float(found[engine][name])
+
+    return value
+
+
+# ---- The goals -----------------------------------------------------------------------------------
+
+LARGE_JPEG = "12 megapixels"
+HUFFMAN = "All coefficients of a JPEG are read before any is left out."
+NEAR_ZERO = "Bits whose value is close to 0 follow the smallest change of a pixel."
+NETWORK = "The network on 2 cores."
+GPU = "See the measurement of what bounds the GPU."
+GOALS: dict[str, tuple[Goal, ...]] = {
+    "Photos decoded small": (
+        Goal(
+            "12-megapixel JPEG, full decode / reduced",
+            "decode",
+            case(LARGE_JPEG, "ratios", "full / reduced"),
+            ">= 4",
+            "{:.1f}",
+            "1.0",
+            HUFFMAN,
+        ),
+        Goal(
+            "one 12-megapixel JPEG",
+            "decode",
+            case(LARGE_JPEG, "milliseconds", "reduced"),
+            "",
+            "{:.0f} ms",
+            case(LARGE_JPEG, "milliseconds", "full"),
+        ),
+        Goal(
+            "bits equal to those of a full decode",
+            "decode",
+            lambda result: 100 * case(LARGE_JPEG, "equal_bits", "reduced", "all")(result),
+            ">= 99.5",
+            "{:.2f} %",
+            "100 %",
+            NEAR_ZERO,
+        ),
+        Goal(
+            "network busy while photos are indexed",
+            "overlap",
+            lambda result: 100 * case(LARGE_JPEG, "network_busy")(result),
+            "",
+            "{:.0f} %",
+        ),
+    ),
+    "A runtime without torch": (
+        Goal(
+            "bits equal to those of torch",
+            "runtime",
+            lambda result: 100 * at("bits", "onnx", "equal")(result),
+            ">= 99.9",
+            "{:.3f} %",
+            "",
+            "Rounding of float32 in another order.",
+        ),
+        Goal(
+            "installed, packages for serving",
+            "runtime",
+            lambda result: at("install", "onnx", "bytes")(result) / 1e6,
+            "< 500",
+            "{:,.0f} MB",
+            lambda result: at("install", "torch", "bytes")(result) / 1e6,
+            "The largest packages: see the result.",
+        ),
+        Goal(
+            "start: load a model and encode one image",
+            "runtime",
+            at("start", "onnx", "seconds"),
+            "",
+            "{:.1f} s",
+            at("start", "torch", "seconds"),
+        ),
+        Goal(
+            "images per second against torch, batches of 32",
+            "runtime",
+            at("speed", "batch 32", "onnx", "against_torch"),
+            "",
+            "{:.2f} times",
+        ),
+        Goal(
+            "latency of one image",
+            "runtime",
+            at("speed", "batch 1", "onnx", "milliseconds_per_image"),
+            "",
+            "{:.0f} ms",
+            at("speed", "batch 1", "torch", "milliseconds_per_image"),
+        ),
+    ),
+    "A million photos": (
+        Goal(
+            "index add of one photo, processor time",
+            "scale",
+            step("index add, one photo", "cpu_seconds"),
+            "",
+            "{:.1f} s",
+            "38 s *",
+        ),
+        Goal(
+            "its peak memory",
+            "scale",
+            step("index add, one photo", "peak_megabytes"),
+            "",
+            "{:,.0f} MB",
+            "1,550 MB *",
+        ),
+        Goal(
+            "read a table of a million rows, processor time",
+            "scale",
+            step("read the table", "cpu_seconds"),
+            "< 60",
+            "{:.0f} s",
+            "",
+            "Each row is checked in Python.",
+        ),
+        Goal(
+            "duplicates, processor time",
+            "scale",
+            step("duplicates", "cpu_seconds"),
+            "",
+            "{:.0f} s",
+        ),
+        Goal(
+            "duplicates, peak memory",
+            "scale",
+            step("duplicates", "peak_megabytes"),
+            "",
+            "{:,.0f} MB",
+        ),
+        Goal(
+            "train one epoch, peak memory",
+            "scale",
+            step("train, one epoch", "peak_megabytes"),
+            "< 8000",
+            "{:,.0f} MB",
+        ),
+    ),
+    "The GPU": (
+        *(
+            Goal(
+                f"{verb}, {pixels} px",
+                "gpu",
+                at(verb, str(pixels), "images_per_second"),
+                f">= {goal}",
+                "{:,.0f} images/s",
+                f"{before:,} images/s *",
+                GPU,
+            )
+            for verb, pixels, goal, before in (
+                ("encode", 224, 28000, 16700),
+                ("encode", 128, 70000, 31200),
+                ("train", 224, 10000, 7500),
+                ("train", 128, 28000, 19000),
+            )
+        ),
+        Goal("compile", "gpu", at("compile_seconds"), "< 20", "{:.0f} s", "50 to 100 s *", GPU),
+        Goal(
+            "to 0.785 mAP on CIFAR-10, 64 bits, after compiling",
+            "gpu",
+            at("seconds_to_map"),
+            "< 3",
+            "{:.1f} s",
+            "",
+            GPU,
+        ),
+    ),
+    "Search": (
+        Goal(
+            "smallest faiss flat / exact, best threads of each",
+            "search",
+            least_ratio,
+            ">= 1",
+            "{:.2f}",
+            "1.36 *",
+            "The overhead of a call in Python, where the codes are few.",
+        ),
+        *(
+            Goal(
+                f"{engine}: 100,000,000 codes of 64 bits, one query",
+                "search",
+                large(engine, kind),
+                "",
+                "{:.1f} ms",
+            )
+            for engine, kind in (("exact", "random"), ("routed", "clustered"))
+        ),
+        *(
+            Goal(
+                f"{engine}: {change}",
+                "search",
+                large_change(engine, change),
+                "",
+                "{:.1f} ms",
+            )
+            for engine in ("exact", "routed")
+            for change in ("add 999", "remove 999")
+        ),
+    ),
+    "Commands": (
+        Goal(
+            "hadahash --version",
+            "start",
+            at("commands", "--version", "seconds"),
+            "< 0.3",
+            "{:.2f} s",
+            at("before", "--version", "seconds"),
+            "The start of Python and the imports of the command line.",
+        ),
+        Goal(
+            "make demo after set-up",
+            "start",
+            at("commands", "demo", "seconds"),
+            "< 202",
+            "{:.0f} s",
+            "202 s *",
+            NETWORK,
+        ),
+    ),
+}

@@ -1,0 +1,160 @@
+"""The section of docs/performance.md about the goals: before, now, met or not."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import serve_section
+from goals import GOALS, Goal, Value
+from page_text import Result, disturbed, paragraph
+
+COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+NOT_MEASURED = "not measured"
+
+
+class Line(NamedTuple):
+    """A goal with what the stored results say about it.
+
+    Attributes:
+        name: What is measured.
+        source: Name of the stored result.
+        goal: The goal in words.
+        before: Version 0.1.
+        now: The number of version 0.2.
+        met: Whether the goal is met; None if it is not measured or has no threshold.
+        bound: What bounds the number.
+    """
+
+    name: str
+    source: str
+    goal: str
+    before: str
+    now: str
+    met: bool | None
+    bound: str
+
+
+def goals(results: Mapping[str, Result], stale: Mapping[str, str]) -> list[str]:
+    """The table of all goals, and those that are missed.
+
+    Args:
+        results: Stored results by name.
+        stale: What `stale.find_stale` returned.
+    """
+    areas = {"The service": list(service_lines(results.get("serve_million")))}
+    areas |= {name: [line_of(goal, results) for goal in each] for name, each in GOALS.items()}
+    lines = [
+        "## Goals of version 0.2",
+        "",
+        *paragraph(
+            "Version 0.1 was measured in the same run where the benchmark can do so; a number with",
+            "* was measured before the work on 0.2 began. *not measured*: there is no stored",
+            "result. The last column names the file in `bench/results/`.",
+        ),
+        "| | goal | version 0.1 | now | met | result |",
+        "|---|---|---|---|---|---|",
+    ]
+    for area, found in areas.items():
+        lines.append(f"| **{area}** | | | | | |")
+        lines += [
+            f"| {each.name} | {each.goal} | {each.before} | {each.now} | {in_words(each)} "
+            f"| {each.source} |"
+            for each in found
+        ]
+    everything = [each for found in areas.values() for each in found]
+    return [*lines, "", *missed(everything, results), *origins(everything, results, stale)]
+
+
+def line_of(goal: Goal, results: Mapping[str, Result]) -> Line:
+    """A goal with its number."""
+    result = results.get(goal.source)
+    now = number_of(goal.value, result)
+    before = goal.before
+    if callable(before):
+        old = number_of(before, result)
+        before = NOT_MEASURED if old is None else goal.form.format(old)
+    sign, _, threshold = goal.goal.partition(" ")
+    measured = now is not None and goal.goal
+    met = bool(COMPARISONS[sign](now, float(threshold))) if measured else None
+    wanted = f"{sign} {float(threshold):,g}{goal.form.rpartition('}')[2]}" if sign else ""
+    shown = NOT_MEASURED if now is None else goal.form.format(now)
+    return Line(goal.name, goal.source, wanted, before, shown, met, goal.bound)
+
+
+def number_of(value: Value, result: Result | None) -> float | None:
+    """A number of a result, None if it was not measured."""
+    try:
+        return None if result is None else value(result)
+    except (KeyError, IndexError, StopIteration, TypeError, ValueError):
+        return None
+
+
+def service_lines(result: Result | None) -> Iterator[Line]:
+    """The goals of the service, whose section has all of its numbers."""
+    cases = {} if result is None else {each["version"]: each for each in result["cases"]}
+    old = cases.get(serve_section.OLD)
+    new = next((each for name, each in cases.items() if name != serve_section.OLD), None)
+    previous = ""
+    for row in serve_section.ROWS:
+        name, previous = row.name.replace("these", previous), row.name
+        if not row.goal:
+            continue
+        before, now = (number_of(row.value, each) for each in (old, new))
+        compared = row.goal.startswith("<") or before is not None
+        met = serve_section.reached(row, now, cases) if now is not None and compared else None
+        shown = [NOT_MEASURED if v is None else f"{v:,.1f} {row.unit}" for v in (before, now)]
+        wanted = serve_section.goal_text(row)
+        wanted += {"<": "", "x": " times version 0.1", "/": " of version 0.1"}[row.goal[0]]
+        yield Line(name, "serve_million", wanted, *shown, met, row.bound)
+
+
+def in_words(line: Line) -> str:
+    """Whether a goal is met."""
+    if line.met is None:
+        return ""
+    return "yes" if line.met else "**no**"
+
+
+def missed(lines: list[Line], results: Mapping[str, Result]) -> list[str]:
+    """The goals that are missed, with what bounds them, and those without a number."""
+    found = []
+    busy = {name for name, result in results.items() if is_disturbed(result)}
+    failed = [line for line in lines if line.met is False]
+    if failed:
+        found += ["Goals that are missed, and what bounds them:", ""]
+        found += [
+            f"- {line.name}: {line.now}, goal {line.goal}. {line.bound or 'Not known.'}"
+            + (" Other processes kept the machine busy." if line.source in busy else "")
+            for line in failed
+        ]
+        found.append("")
+    absent = [line.name for line in lines if line.now == NOT_MEASURED]
+    return [*found, *(paragraph(f"Not measured: {'; '.join(absent)}.") if absent else [])]
+
+
+def is_disturbed(result: Result) -> bool:
+    """Whether the machine was busy, as far as it was recorded."""
+    return {"load_before", "hardware"} <= set(result) and disturbed(result)
+
+
+def origins(
+    lines: list[Line], results: Mapping[str, Result], stale: Mapping[str, str]
+) -> list[str]:
+    """How the results of the table were measured."""
+    found = []
+    for name in dict.fromkeys(line.source for line in lines):
+        if name not in results:
+            continue
+        result = results[name]
+        facts = [f"`{result.get('command', 'command not recorded')}`"]
+        facts += [result["hardware"]] if "hardware" in result else []
+        facts += [result["date"][:10]] if "date" in result else []
+        revision = result.get("revision")
+        facts.append(f"revision {revision[:10]}" if revision else "revision not recorded")
+        facts += ["disturbed by other processes"] if is_disturbed(result) else []
+        reason = stale.get(f"bench/results/{name}.json")
+        facts += [f"stale: {reason}"] if reason else []
+        found.append(f"- {name}: {', '.join(facts)}")
+    return ["Measured by:", "", *found, ""] if found else []

@@ -1,0 +1,102 @@
+"""The table of goals: read from the stored results, missing figures named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from benches import ROOT, load_bench
+
+DECODE = {
+    "command": "python bench/decode.py",
+    "date": "2030-01-02T03:04:05+00:00",
+    "revision": "c" * 40,
+    "hardware": "A processor, 2 cores, Linux",
+    "load_before": 0.2,
+    "cases": [
+        {
+            "case": "12 megapixels",
+            "ratios": {"full / reduced": 5.5},
+            "milliseconds": {"full": 200.0, "reduced": 36.0},
+            "equal_bits": {"reduced": {"all": 0.994}},
+        }
+    ],
+}
+
+
+@pytest.fixture
+def section(monkeypatch):
+    return load_bench("goals_section", monkeypatch)
+
+
+def rows_of(text):
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return {line.split(" | ")[0].strip("| "): line for line in lines}
+
+
+def test_goals_are_met_missed_or_not_measured(section):
+    text = "\n".join(section.goals({"decode": DECODE}, {}))
+    rows = rows_of(text)
+    met = rows["12-megapixel JPEG, full decode / reduced"]
+    assert met.endswith("| >= 4 | 1.0 | 5.5 | yes | decode |")
+    missed = rows["bits equal to those of a full decode"]
+    assert missed.endswith("| >= 99.5 % | 100 % | 99.40 % | **no** | decode |")
+    assert rows["one 12-megapixel JPEG"].endswith("|  | 200 ms | 36 ms |  | decode |")
+    assert "not measured |  | gpu |" in rows["train, 224 px"]
+    assert "- bits equal to those of a full decode: 99.40 %, goal >= 99.5 %. Bits whose" in text
+    assert "Not measured: ready;" in text.replace("\n", " ")
+    assert "- decode: `python bench/decode.py`, A processor, 2 cores, Linux, 2030-01-02" in text
+    assert "kept the machine busy" not in text and "stale" not in text
+
+
+def test_a_busy_machine_and_stale_results_are_named(section):
+    stale = {"bench/results/decode.json": "why"}
+    text = "\n".join(section.goals({"decode": DECODE | {"load_before": 9.0}}, stale))
+    assert "Other processes kept the machine busy." in text
+    assert "disturbed by other processes, stale: why" in text
+
+
+def test_the_service_is_compared_with_version_0_1(section):
+    stored = json.loads((ROOT / "bench" / "results" / "serve_million.json").read_text())
+    lines = {line.name: line for line in section.service_lines(stored)}
+    assert lines["add an item, median"].goal == "< 50 ms"
+    searches = lines["searches by id, 32 clients"]
+    assert searches.goal == ">= 3 times version 0.1" and searches.met is not None
+    assert "p95 of searches by id, 32 clients" in lines
+    alone = stored | {"cases": [each for each in stored["cases"] if each["version"] != "0.1"]}
+    lines = {line.name: line for line in section.service_lines(alone)}
+    assert lines["searches by id, 32 clients"].met is None
+    assert lines["add an item, median"].met is not None
+
+
+def test_the_numbers_of_all_benchmarks_are_found(section):
+    """One number of each other result, at the place where the benchmark writes it."""
+    results = {
+        "overlap": {"cases": [{"case": "12 megapixels", "network_busy": 0.9}]},
+        "runtime": {"bits": {"onnx": {"equal": 0.9995}}, "install": {"onnx": {"bytes": 2e8}}},
+        "scale": {"steps": [{"step": "train, one epoch", "peak_megabytes": 7000}]},
+        "gpu": {"encode": {"224": {"images_per_second": 29000}}, "compile_seconds": 40},
+        "start": {"commands": {"--version": {"seconds": 0.2}}},
+        "search": {"cases": [], "best": [{"ratios": {"faiss flat / exact": 0.9}}]},
+    }
+    lines = [section.line_of(goal, results) for area in section.GOALS.values() for goal in area]
+    found = {line.name: (line.now, line.met) for line in lines if line.now != "not measured"}
+    assert found == {
+        "network busy while photos are indexed": ("90 %", None),
+        "bits equal to those of torch": ("99.950 %", True),
+        "installed, packages for serving": ("200 MB", True),
+        "train one epoch, peak memory": ("7,000 MB", True),
+        "encode, 224 px": ("29,000 images/s", True),
+        "compile": ("40 s", False),
+        "hadahash --version": ("0.20 s", True),
+        "smallest faiss flat / exact, best threads of each": ("0.90", False),
+    }
+
+
+def test_the_start_of_commands_is_measured(tmp_path, monkeypatch):
+    out = tmp_path / "start.json"
+    bench = load_bench("start", monkeypatch)
+    monkeypatch.setattr(bench, "COMMANDS", {"--version": ["--version"]})
+    bench.main(["--rounds", "1", "--old", str(ROOT), "--out", str(out)])
+    result = json.loads(out.read_text())
+    assert result["commands"]["--version"]["seconds"] > 0 and "before" in result
