@@ -270,7 +270,7 @@ def test_errors_have_one_line_with_a_remedy(tmp_path: Path, toy_folder: Path) ->
     ("address", "package", "remedy"),
     [
         ("s3://b/x", "s3fs", "'hadahash[s3]'"),
-        ("gs://b/x", "gcsfs", "'hadahash[gs]'"),
+        ("gs://b/x", "gcsfs", "gcsfs"),
         ("hf://datasets/a/b", "huggingface_hub", "'hadahash[hf]'"),
         ("az://b/x", "adlfs", "adlfs"),
     ],

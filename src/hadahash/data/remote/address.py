@@ -28,7 +28,7 @@ _PACKAGES = {
     "sftp": "paramiko",
     "webhdfs": "requests",
 }
-_EXTRAS = {"s3fs": "s3", "gcsfs": "gs", "huggingface_hub": "hf"}  # of hadahash, by package
+_EXTRAS = {"s3fs": "s3", "huggingface_hub": "hf"}  # of hadahash, by package
 
 
 class Storage(NamedTuple):
