@@ -40,9 +40,17 @@ class Searching:
                     return
                 name = names[step % len(names)]
                 try:
-                    self._ask(client, name, by_id=step % 3 == 0)
+                    self._ask_again(client, name, by_id=step % 3 == 0)
                 except Exception as problem:
                     self.problems.append(problem)
+
+    def _ask_again(self, client, name, *, by_id):
+        """On a machine so busy that the connection was idle for 5 s, the server may close it just
+        when the next request is sent; then every HTTP client sends it again."""
+        try:
+            self._ask(client, name, by_id=by_id)
+        except httpx.RemoteProtocolError:
+            self._ask(client, name, by_id=by_id)
 
     def _ask(self, client, name, *, by_id):
         if by_id:

@@ -159,7 +159,7 @@ def _run(
             (result,) = batch["result"]
             if isinstance(result, HadaHashError):
                 raise result
-            if result is not None:
+            if isinstance(result, Codes):  # Ray makes a number of a column of None
                 yield Piece(int(batch["start"][0]), int(batch["stop"][0])), result
     except ray.exceptions.RayError as error:
         if not _is_death(error):

@@ -14,7 +14,7 @@ from hadahash.errors import UsageError
 from hadahash.index import revisions
 from hadahash.index.engines.milvus_alias import alias_target, switch_alias
 from hadahash.model import HashModel
-from hadahash.photos import BuildOptions, build_or_update
+from hadahash.photos import BuildOptions, build_or_update, late
 from hadahash.photos.upgrade import UpgradeOptions, discard_old, rollback, upgrade
 
 CPU = UpgradeOptions(device="cpu")
@@ -117,7 +117,10 @@ def test_the_alias_follows(real, build, saved, better):
     assert not server.call_any("has_collection", "first")
 
 
-def test_writes_at_the_moment_of_the_switch_are_taken_over(build, better, photos, monkeypatch):
+@pytest.mark.parametrize("after", ["done", "upgrade", "rollback", "discard"])
+def test_writes_at_the_moment_of_the_switch_are_taken_over(
+    build, saved, better, photos, monkeypatch, after
+):
     """A service writes to the collection without saving the folder, so nothing announces it."""
     index = build(collection="late")
     path = photos / "red" / "002.png"
@@ -131,9 +134,32 @@ def test_writes_at_the_moment_of_the_switch_are_taken_over(build, better, photos
         return switch(folder, expected)
 
     monkeypatch.setattr(revisions, "switch", write_and_switch)
-    upgrade(index, better, options=CPU)
-    opened = check(index, better)
+    if after == "done":
+        upgrade(index, better, options=CPU)
+    else:
+        _kill_after_the_switch(index, better, monkeypatch)
+    if after == "upgrade":
+        with pytest.raises(UsageError, match="already has the codes"):
+            upgrade(index, better, options=CPU)
+    elif after == "rollback":
+        monkeypatch.setattr(revisions, "switch", switch)
+        rollback(index, options=CPU)
+    elif after == "discard":
+        assert discard_old(index)
+    opened = check(index, saved if after == "rollback" else better)
     ids = set(opened.ids.tolist())
     assert "late.png" in ids and "blue/000.png" not in ids and len(ids) == 12
-    assert not (index / "upgrade.json").exists() and discard_old(index)
+    assert not (index / "upgrade.json").exists() and discard_old(index) == (after != "discard")
     opened.drop()
+
+
+def _kill_after_the_switch(index, run, monkeypatch):
+    """As kill -9: what comes after the switch is not done."""
+    with monkeypatch.context() as patch:
+
+        def killed(stage, known):
+            raise KeyboardInterrupt
+
+        patch.setattr(late, "take_late", killed)
+        with pytest.raises(KeyboardInterrupt):
+            upgrade(index, run, options=CPU)

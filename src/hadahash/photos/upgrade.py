@@ -22,6 +22,7 @@ from ..files import locked
 from ..index import Index, revisions
 from ..index.items import Ids
 from ..index.revisions import NEXT, PREVIOUS
+from . import late
 from .catalog import Catalog
 from .kept import KEPT, clean, discard, dropped, elsewhere, keep, kept_catalog
 from .meta import image_folders
@@ -124,6 +125,7 @@ def upgrade(
     from ..model import HashModel
 
     options, folder = options or UpgradeOptions(), Path(folder)
+    _finish(folder, options)
     live = Index.open(folder)
     model = HashModel.load(run, device=options.device)
     model = model if options.bits is None else model.prefix(options.bits)
@@ -164,6 +166,7 @@ def rollback(
     """
     options, folder = options or UpgradeOptions(), Path(folder)
     Index.open(folder)
+    _finish(folder, options)
     if not revisions.exists(folder, PREVIOUS):
         raise UsageError(
             f"{folder} has no previous codes: it was not upgraded, or they were removed."
@@ -202,6 +205,7 @@ def discard_old(folder: str | Path) -> bool:
     """
     folder = Path(folder)
     live = Index.open(folder)
+    _finish(folder, UpgradeOptions())
     with locked(folder / STAGE):
         names = [name for name in (NEXT, PREVIOUS) if (folder / name).exists()]
         for name in names:
@@ -211,6 +215,18 @@ def discard_old(folder: str | Path) -> bool:
             shutil.rmtree(folder / MODEL, ignore_errors=True)
         shutil.rmtree(folder / STAGE, ignore_errors=True)
     return bool(names)
+
+
+def _finish(folder: Path, options: UpgradeOptions) -> None:
+    """Complete an upgrade that was killed right after its switch."""
+    known = late.unfinished(folder)
+    if known is None:
+        return
+    with locked(folder / STAGE):
+        live = Index.open(folder)
+        model = load_model_of(live, folder, device=options.device)
+        originals = PhotoFiles(image_folders(live.meta))
+        late.take_late(Staging(folder, live, model, originals), known)
 
 
 class _Upgrade:
@@ -327,10 +343,12 @@ class _Upgrade:
             replaced = elsewhere(self._folder, PREVIOUS)
             keep(self._folder, live, stage)
             known = None if live.location is None else self._unchanged(stage, live)
+            if known is not None:
+                late.remember(self._folder, live, known)
             if revisions.switch(self._folder, revisions.opened_generation(live)):
                 clean(self._folder)
                 if known is not None:
-                    self._take_late(stage, known)
+                    self._report_late(late.take_late(stage, known))
                 Index.open(self._folder).made_current()
                 for index in replaced:
                     index.drop()
@@ -354,22 +372,9 @@ class _Upgrade:
         self._check_missing(stage)
         return known
 
-    def _take_late(self, stage: Staging, known: Ids) -> None:
-        """Take over what was written to a collection on a server while it was switched.
-
-        Items that cannot be encoded stay in the previous revision, and are reported.
-        """
-        stage.switched = True
-        before = revisions.open_revision(self._folder, PREVIOUS)
-        now, missing = before.ids, len(stage.missing)
-        added = np.setdiff1d(now, known)
-        if len(added):
-            stage.catch_up(before, added)
-        removed = np.setdiff1d(known, now)
-        if len(removed):
-            stage.remove(removed)
-        if len(stage.missing) > missing and not self._options.drop_missing:
-            self._info(f"{len(stage.missing) - missing:,} items without files came too late.")
+    def _report_late(self, count: int) -> None:
+        if count and not self._options.drop_missing:
+            self._info(f"{count:,} items without files came too late.")
 
     def _check_missing(self, stage: Staging) -> None:
         if stage.missing and not self._options.drop_missing:
