@@ -317,3 +317,14 @@ def test_the_service_starts_without_torch(exported):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_decoder_ends_silently_when_the_service_has_gone():
+    command = [sys.executable, "-m", "hadahash.serve.core.decode_worker", "2000000000", "0"]
+    pipe = subprocess.PIPE
+    worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+    worker.stdout.close()  # nobody reads that it is ready
+    assert worker.stderr.read() == b""
+    assert worker.wait() == 1
+    worker.stdin.close()
+    worker.stderr.close()

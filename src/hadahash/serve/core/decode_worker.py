@@ -54,9 +54,12 @@ def main() -> None:
 
 
 def send(sink: BinaryIO, header: dict[str, Any], content: bytes) -> None:
-    """Write one message."""
-    sink.write(message(header, content))
-    sink.flush()
+    """Write one message. If the service has gone, the process ends."""
+    try:
+        sink.write(message(header, content))
+        sink.flush()
+    except BrokenPipeError:
+        os._exit(1)  # at an ordinary exit the buffer would be written again
 
 
 def message(header: dict[str, Any], content: bytes) -> bytes:
