@@ -177,6 +177,7 @@ def measure(source: Path, folder: Path, options: argparse.Namespace) -> dict[str
         starts.append(round(seconds, 2))
         row: dict[str, Any] = {"ready_seconds": starts, "memory_ready": memory(process)}
         row["first"] = first_requests(port, names)
+        time.sleep(2)  # 0.2 starts the rest of its decoders when it is ready
         row["load"] = common.load()
         kinds: dict[str, Callable[[random.Random], tuple[bytes, str]]] = {
             "id": lambda rng: (json.dumps({"id": rng.choice(names)}).encode(), JSON),
