@@ -12,6 +12,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock, RLock
 from typing import Any
@@ -254,6 +255,7 @@ def _path(value: Any) -> str | None:
     return path
 
 
+@lru_cache(4096)
 def _labels(text: Any) -> LabelSet:
     """The labels of a set; raises TypeError or ValueError if they are not valid."""
     labels = json.loads(text)

@@ -284,7 +284,10 @@ def _run_after_upgrade(index: Index, config: ServeConfig) -> Path | None:
 
 def _candidates(item: Item | Neighbor) -> tuple[str, ...]:
     """Names under which the image of an item may be found in an image folder."""
-    return () if item.path is None else (item.path, str(item.id))
+    if item.path is None:
+        return ()
+    name = str(item.id)
+    return (name,) if name == item.path else (item.path, name)
 
 
 def _inside(root: Path, name: str) -> Path | None:
