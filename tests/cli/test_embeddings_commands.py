@@ -83,7 +83,8 @@ def test_an_index_of_embeddings_is_built_and_searched(run, files):
     index = Index.open("i")
     assert len(index) == 119 and index.meta["run"] == "model"
     code, out, _ = run("search", "i", "--vector", "q.npy", "-k", 2)
-    assert code == 0 and out.splitlines()[1].split() == ["1", "0", "class", "2", "item", "10"]
+    expected = ["1", "100", "%", "0", "class", "2", "item", "10"]  # no photo: not "same photo"
+    assert code == 0 and out.splitlines()[1].split() == expected
     assert run("search", "i", "--id", "item 10", "-k", 2)[0] == 0
     code, _, err = run("search", "i", "--vector", "q.npy", "--id", "item 10")
     assert code == 2 and "Give either an image file, --vector FILE or --id ID" in err

@@ -154,7 +154,7 @@ def test_searching(run, built, toy_folder, tmp_path):
     code, out, err = run("search", built, image, "-k", 3, "--sheet", page)
     assert (
         code == 0
-        and out.splitlines()[0].split() == ["rank", "bits", "label", "id"]
+        and out.splitlines()[0].split() == ["rank", "alike", "bits", "label", "id"]
         and len(out.splitlines()) == 4
     )
     assert (

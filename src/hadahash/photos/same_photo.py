@@ -26,7 +26,8 @@ class Sameness(NamedTuple):
     """Whether a result shows the same photo as the query.
 
     Attributes:
-        same: None if the codes tell only classes apart, or the query has no content bits.
+        same: None if the codes tell only classes apart or are of embeddings, or the query has no
+            content bits.
         looks_distance: Number of bits of the looks that differ; None if those of query or item are
             not known.
     """
@@ -100,7 +101,7 @@ def judge_same(
         One entry per result.
     """
     with_looks, without = (same_photo_threshold(index, looks=each) for each in (True, False))
-    if with_looks is None or without is None:
+    if with_looks is None or without is None or "embeddings" in index.meta:  # no photos
         return [_UNKNOWN] * len(found)
     query = None if looks is None else int.from_bytes(looks, "big")
     judged = []
