@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from s3_server import s3_server
 from storages import image_files, parquet_bytes, tar_bytes, zip_bytes
 from toys import make_toy, tiny_hasher, write_folder
 
@@ -15,30 +16,14 @@ from hadahash.data.sources import as_images, as_labelled
 from hadahash.errors import DataError
 from hadahash.photos import BuildOptions, build_or_update
 
-moto = pytest.importorskip("moto.server")
 s3fs = pytest.importorskip("s3fs")
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The address of a server, to which s3:// leads."""
-    patch = pytest.MonkeyPatch()
-    started = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    started.start()
-    host, port = started.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "NO_PROXY": "127.0.0.1",
-    }.items():
-        patch.setenv(name, value)
-    s3fs.S3FileSystem.clear_instance_cache()
-    yield f"http://{host}:{port}"
-    s3fs.S3FileSystem.clear_instance_cache()
-    patch.undo()
-    started.stop()
+    with s3_server() as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

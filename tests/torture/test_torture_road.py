@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from milvus_process import TOKEN, free_ports
+from s3_server import s3_server
 from storages import image_files
 from toys import make_toy, write_folder
 from trials import ROOT
@@ -35,28 +35,15 @@ def road() -> str:
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch, photos: Path) -> Iterator[None]:
+def bucket(photos: Path) -> Iterator[None]:
     """An S3 server with s3://bucket/photos."""
-    moto, s3fs = pytest.importorskip("moto.server"), pytest.importorskip("s3fs")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "NO_PROXY": "127.0.0.1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    s3fs.S3FileSystem.clear_instance_cache()
-    store = s3fs.S3FileSystem()
-    store.mkdir("bucket")
-    store.pipe({f"bucket/photos/{name}": data for name, data in image_files(photos).items()})
-    yield
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
+    s3fs = pytest.importorskip("s3fs")
+    files = image_files(photos)
+    with s3_server():
+        store = s3fs.S3FileSystem()
+        store.mkdir("bucket")
+        store.pipe({f"bucket/photos/{name}": data for name, data in files.items()})
+        yield
 
 
 @pytest.fixture
