@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hadahash.reproduce import factorial, leaderboard
+from hadahash.reproduce import factorial, forms, leaderboard
 
 
 def record(method, codebook, seed, value, bits=64, note="", **varied):
@@ -75,7 +75,7 @@ def test_the_section_has_arms_differences_and_noise(records):
 
 
 def test_every_record_with_a_result_is_a_line_of_the_csv(records, tmp_path):
-    (path,) = factorial.write_factorial(records, tmp_path)
+    (path,) = forms.write_csv(records, tmp_path / "factorial.csv")
     lines = list(csv.DictReader(io.StringIO(path.read_text())))
     assert len(lines) == 9
     assert {line["varied"] for line in lines} >= {"codebook=paper repeat=1", "codebook=random"}

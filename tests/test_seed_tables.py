@@ -6,7 +6,7 @@ import json
 
 from test_factorial import record
 
-from hadahash.reproduce import seed_tables
+from hadahash.reproduce import forms, seed_tables
 
 
 def _records():
@@ -67,6 +67,6 @@ def test_both_plans_are_read_and_failures_left_out(tmp_path):
         (tmp_path / plan / "cifar10.jsonl").write_text("\n".join(lines) + "\n")
     found = seed_tables.load(tmp_path)
     assert sorted(own["bits"] for own in found) == [32, 64]
-    (path,) = seed_tables.write_seeds(found, tmp_path)
+    (path,) = forms.write_csv(found, tmp_path / "seeds.csv")
     rows = list(csv.DictReader(io.StringIO(path.read_text())))
     assert [(row["bits"], row["map"]) for row in rows] == [("32", "0.5"), ("64", "0.5")]

@@ -14,8 +14,8 @@ from .collected import Collected
 from .content_tables import NAME as CONTENT
 from .content_tables import write_content
 from .drawings import FIGURES
-from .factorial import write_factorial
 from .figures import draw_figure, list_figures
+from .forms import write_csv
 from .leaderboard import write_leaderboard
 from .page import write_page
 from .recipes import Cell, Recipe, list_recipes, read_recipe
@@ -109,14 +109,14 @@ def write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Path
     records = Collected(results / "factorial").records()
     seeds = seed_tables.load(results)
     written += write_leaderboard(known, records, results, docs, seeds)
-    written += seed_tables.write_seeds(seeds, docs) if seeds else []
+    written += write_csv(seeds, docs / "tables" / "seeds.csv")
     tried = Collected(results / "tuning").records()
     if tried:
         grids = read_tuning()
         written += write_tuning(choose(grids, tried), grids.content["bits"], docs)
     measured = Collected(results / CONTENT).records()
     written += write_content(measured, docs) if measured else []
-    return written + (write_factorial(records, docs) if records else [])
+    return written + write_csv(records, docs / "tables" / "factorial.csv")
 
 
 def in_folder(folder: Path, context: RunContext) -> tuple[RunContext, Path]:

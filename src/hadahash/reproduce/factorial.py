@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from .. import files
 from .collected import Record
-from .forms import FORMS, Measure, csv_text, markdown_table, measured, provenance, summary
+from .forms import FORMS, Measure, markdown_table, measured, provenance, summary
 from .intervals import Values, paired_differences, short, t_interval
 from .names import display_name
 from .tables import PAPER_BITS, paper_values
@@ -73,21 +71,6 @@ def repeats(records: Iterable[Record], *, deterministic: bool) -> list[Record]:
     ]
     names = {record["name"].split("-repeat")[0] for record in again}
     return [*again, *(record for record in found if record["name"] in names)]
-
-
-def write_factorial(records: Sequence[Record], docs: Path) -> list[Path]:
-    """Write all arms as CSV.
-
-    Args:
-        records: Records of the experiment.
-        docs: Folder of the documents.
-
-    Returns:
-        The files that were written.
-    """
-    path = docs / "tables" / "factorial.csv"
-    files.write_text(path, csv_text(records))
-    return [path]
 
 
 def section(records: Sequence[Record]) -> list[str]:

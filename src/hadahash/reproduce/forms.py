@@ -6,8 +6,10 @@ import csv
 import io
 import statistics
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from .. import files
 from .collected import Record
 from .intervals import short, t_interval
 
@@ -104,15 +106,18 @@ def provenance(records: Sequence[Record]) -> list[str]:
     return [f"{text}, {len(failed)} without a result.", ""]
 
 
-def csv_text(records: Sequence[Record]) -> str:
-    """All measured records as CSV.
+def write_csv(records: Sequence[Record], path: Path) -> list[Path]:
+    """Write all measured records as CSV.
 
     Args:
         records: Records of a plan.
+        path: The file.
 
     Returns:
-        The text, with a header.
+        The files that were written: none without records.
     """
+    if not records:
+        return []
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = ("dataset", "method", "bits", "seed", "varied", "map", "depth", "map_all")
@@ -122,7 +127,8 @@ def csv_text(records: Sequence[Record]) -> str:
     for record in sorted(records, key=lambda own: (own["dataset"], own["seed"], own["name"])):
         if "map" in record:
             writer.writerow(_csv_row(record))
-    return text.getvalue()
+    files.write_text(path, text.getvalue())
+    return [path]
 
 
 def _csv_row(record: Record) -> list[Any]:

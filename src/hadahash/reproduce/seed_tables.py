@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import files
 from .collected import Collected, Record
-from .forms import FORMS, Measure, csv_text, markdown_table, measured, provenance, with_interval
+from .forms import FORMS, Measure, markdown_table, measured, provenance, with_interval
 from .names import display_name
 
 PLANS = ("seeds", "lengths")
@@ -34,21 +33,6 @@ def load(results: Path) -> list[Record]:
     """The measured cells of both plans in a folder of results."""
     found = [record for plan in PLANS for record in Collected(results / plan).records()]
     return [record for record in found if "map" in record]
-
-
-def write_seeds(records: Sequence[Record], docs: Path) -> list[Path]:
-    """Write docs/tables/seeds.csv.
-
-    Args:
-        records: Records of the plans.
-        docs: Folder of the documents.
-
-    Returns:
-        The files that were written.
-    """
-    path = docs / "tables" / "seeds.csv"
-    files.write_text(path, csv_text(records))
-    return [path]
 
 
 def section(records: Sequence[Record]) -> list[str]:
