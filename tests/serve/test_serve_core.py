@@ -341,7 +341,7 @@ def test_a_query_survives_as_text(seed, content, classes):
         probabilities=random.dirichlet(np.ones(5))[None] if classes else None,
     )
     rounded = to_halves(query)
-    index = SimpleNamespace(bits=20, content_bits=12 if content else 0)
+    index = SimpleNamespace(bits=20, content_bits=12 if content else 0, ranking=None)
     collection = SimpleNamespace(index=index, model=SimpleNamespace(id="0123456789abcdef"))
     again, looks = parse_values(values_text(query, "0123456789abcdef"), collection)
     assert looks is None
@@ -361,7 +361,7 @@ def test_a_query_survives_as_text(seed, content, classes):
 
 @pytest.mark.parametrize("text", ["", "AA==", "ADw", "fHw=" * 8, "x"])
 def test_text_that_is_no_query_is_refused(text):
-    index = SimpleNamespace(bits=16, content_bits=0)
+    index = SimpleNamespace(bits=16, content_bits=0, ranking=None)
     with pytest.raises(Problem) as caught:
         parse_values(text, SimpleNamespace(index=index))
     assert caught.value.status == 422

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 
@@ -9,7 +10,8 @@ import pytest
 from serving import WRITE, opened, wait_for
 from test_serve_api import error_of, search, upload
 
-from hadahash.photos import PhotoDuplicates
+from hadahash import Index
+from hadahash.photos import Catalog, PhotoDuplicates, StoredLooks
 from hadahash.serve.core import duplicates as module
 
 EQUAL, AGAIN = ["blue/copy.png", "red/002.png"], ["green/001.png", "green/again.bmp"]
@@ -209,3 +211,67 @@ RED_ID = EQUAL[1]
 def test_similarities_fall_with_the_rank(client, rank):
     near = [hit["similarity"] for hit in search(client, id=RED_ID, k=18, rank=rank).json()["hits"]]
     assert near == sorted(near, reverse=True) and 0 <= near[-1] <= near[0] <= 1
+
+
+# ---- changes in the middle of something ----------------------------------------------------------
+
+
+def test_a_stored_search_is_not_used_when_a_photo_looks_different_now(copies):
+    """The manifest of the index is the same; only the catalog has changed."""
+    folder = copies.root / "photos.index"
+    before = PhotoDuplicates(folder)
+    assert AGAIN in [list(group.ids) for group in before.find(15)]
+    catalog = Catalog(folder)
+    (digest,) = catalog.digests([AGAIN[1]])
+    catalog.write_looks({digest: bytes(b ^ 255 for b in catalog.looks()[AGAIN[1]])})
+    assert AGAIN not in [list(group.ids) for group in PhotoDuplicates(folder).find(15)]
+
+
+def test_a_search_is_stored_for_the_items_that_it_compared(copies):
+    folder = copies.root / "photos.index"
+    photos = PhotoDuplicates(folder)
+    index = Index.open(folder)
+    index.remove([EQUAL[0]])  # while the search runs
+    index.save(folder)
+    photos.find(15)
+    found = PhotoDuplicates(folder).find(15)
+    assert EQUAL[0] not in [each for group in found for each in group.ids]
+
+
+def test_no_dismissal_is_lost(own_client, copies):
+    ids = sorted(Index.open(copies.root / "photos.index").ids.tolist())
+    pairs = [[ids[k], ids[k + 1]] for k in range(0, 16, 2)]
+
+    def dismiss(pair):
+        answer = own_client.post("/v1/duplicates/dismiss", json={"ids": pair}, headers=AUTH)
+        assert answer.status_code == 200, answer.text
+
+    threads = [threading.Thread(target=dismiss, args=(pair,)) for pair in pairs]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert listed(own_client)["dismissed"] == len(pairs)
+
+
+def test_looks_follow_the_catalog(copies):
+    folder = copies.root / "photos.index"
+    stored, catalog = StoredLooks(folder), Catalog(folder)
+    first = stored.of([AGAIN[0]])[AGAIN[0]]
+    (digest,) = catalog.digests([AGAIN[0]])
+    catalog.write_looks({digest: bytes(8)})
+    assert stored.of([AGAIN[0]]) == {AGAIN[0]: bytes(8)} and first != bytes(8)
+
+
+def test_an_id_that_no_file_can_have_has_no_looks(copies):
+    assert StoredLooks(copies.root / "photos.index").of(["\ud800x"]) == {}
+
+
+@pytest.mark.parametrize("extra", [1, 2, 400])
+def test_values_with_a_wrong_number_of_probabilities(client, copies_original, extra):
+    image = (copies_original.root / "photos" / EQUAL[0]).read_bytes()
+    values = upload(client, image, "/v1/encode").json()["values"]
+    model, text, looks = values.split(":")
+    halves = base64.b64decode(text)[: 2 * (16 + 32)] + bytes(2 * extra)
+    answer = search(client, values=f"{model}:{base64.b64encode(halves).decode()}:{looks}")
+    assert error_of(answer, 422) == "bad_parameters"

@@ -40,13 +40,20 @@ def use_cache() -> None:
         os.environ.setdefault(name, "1")
     if _chosen(os.environ.get(_FOLDER, "")):
         return
-    folder = user_cache() / "compiled"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+        folder = user_cache() / "compiled"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _is_private(folder):
+            os.environ[_FOLDER] = str(folder)
+    except (OSError, RuntimeError):  # not writable, or no home folder
         return
-    if os.access(folder, os.W_OK | os.X_OK):
-        os.environ[_FOLDER] = str(folder)
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether only this user can write there: PyTorch runs the code that it finds."""
+    status = folder.stat()
+    mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    return mine and not status.st_mode & 0o022 and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _chosen(folder: str) -> bool:

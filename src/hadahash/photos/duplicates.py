@@ -12,6 +12,7 @@ no new one, and dismissed.json the groups that are not shown again.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,7 +69,9 @@ class PhotoDuplicates:
     """
 
     def __init__(self, folder: str | Path, *, dismissed: str | Path | None = None) -> None:
-        self.folder, self.index = Path(folder), Index.open(folder)
+        self.folder = Path(folder)
+        self._manifest = _content(self.folder / MANIFEST)  # before the index may change
+        self.index = Index.open(folder)
         self._catalog = Catalog(self.folder)
         self._file = self.folder / DISMISSED if dismissed is None else Path(dismissed)
         self.dismissed = Dismissed.load(self._file)
@@ -181,7 +184,12 @@ class PhotoDuplicates:
         """Identifies the content of the index; None for engines that others can change."""
         if self.index.engine == "milvus":
             return None
-        return hashlib.sha256((self.folder / MANIFEST).read_bytes()).hexdigest()
+        found = hashlib.sha256(self._manifest)
+        if self._codes is not None:  # of photos whose looks are known
+            found.update(json.dumps(self._codes.ids.tolist()).encode())
+            found.update(self._codes.content.tobytes() if self._codes.content is not None else b"")
+        found.update(json.dumps(self._catalog.equal_files()).encode())
+        return found.hexdigest()
 
     def _last_search(self) -> Duplicates | None:
         path, state = self.folder / LAST_SEARCH, self._state()
@@ -211,6 +219,13 @@ class PhotoDuplicates:
             files.write_json(path, {"state": state, "duplicates": found.to_dict()})
         except StorageError:  # a read-only folder: the next search takes as long as this one
             pass
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # opening the index says what is wrong
 
 
 def _size(path: str | None) -> int | None:

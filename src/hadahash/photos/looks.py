@@ -54,6 +54,7 @@ class StoredLooks:
         self._wait_seconds, self._pause_until = wait_seconds, 0.0
         self._connection: sqlite3.Connection | None = None
         self._known: dict[Id, bytes] = {}
+        self._version = -1
 
     def of(self, ids: Sequence[Id]) -> dict[Id, bytes]:
         """Look photos up.
@@ -64,28 +65,43 @@ class StoredLooks:
         Returns:
             8 bytes by id, of those whose looks are stored. Nothing if the catalog cannot be read.
         """
-        if len(self._known) > _MOST_KNOWN:
-            self._known = {}
-        known = self._known
-        names = {
-            os.fsencode(each): each for each in ids if isinstance(each, str) and each not in known
-        }
-        if names and time.monotonic() >= self._pause_until and self._path.exists():
-            try:
-                with self._lock:
-                    known.update((names[name], bits) for name, bits in self._read(list(names)))
-            except sqlite3.Error:  # it is written, damaged, or of an earlier version
-                self._pause_until = time.monotonic() + _PAUSE_SECONDS
-        return {each: known[each] for each in ids if each in known}
+        if time.monotonic() < self._pause_until or not self._path.exists():
+            return {}
+        try:
+            with self._lock:
+                return self._of(ids)
+        except sqlite3.Error:  # it is written, damaged, or of an earlier version
+            self._pause_until = time.monotonic() + _PAUSE_SECONDS
+            return {}
 
-    def _read(self, names: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    def _of(self, ids: Sequence[Id]) -> dict[Id, bytes]:
+        """Look up what is not known yet; what is known holds until the catalog changes."""
         if self._connection is None:
             self._connection = _read_only(self._path, self._wait_seconds)
             weakref.finalize(self, self._connection.close)
-        for start in range(0, len(names), _AT_ONCE):
-            part = names[start : start + _AT_ONCE]
-            marks = ",".join("?" * len(part))
-            yield from self._connection.execute(f"{_LOOKS_OF} ({marks})", part).fetchall()
+        connection = self._connection
+        version = connection.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version or len(self._known) > _MOST_KNOWN:
+            self._version, self._known = version, {}
+        known = self._known
+        names = {name: each for each in ids if each not in known and (name := _file_name(each))}
+        known.update((names[name], bits) for name, bits in _rows(connection, list(names)))
+        return {each: known[each] for each in ids if each in known}
+
+
+def _rows(connection: sqlite3.Connection, names: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    for start in range(0, len(names), _AT_ONCE):
+        part = names[start : start + _AT_ONCE]
+        marks = ",".join("?" * len(part))
+        yield from connection.execute(f"{_LOOKS_OF} ({marks})", part).fetchall()
+
+
+def _file_name(given: Id) -> bytes | None:
+    """The bytes of a file name; None if no file can have this id."""
+    try:
+        return os.fsencode(given) if isinstance(given, str) else None
+    except UnicodeEncodeError:
+        return None
 
 
 def image_looks(image: Path) -> bytes | None:

@@ -30,9 +30,15 @@ _OTHERS = (
 
 
 def load(results: Path) -> list[Record]:
-    """The measured cells of both plans in a folder of results."""
-    found = [record for plan in PLANS for record in Collected(results / plan).records()]
-    return [record for record in found if "map" in record]
+    """The records of both plans in a folder of results.
+
+    Args:
+        results: Folder of the results.
+
+    Returns:
+        The records, also of cells without a result.
+    """
+    return [record for plan in PLANS for record in Collected(results / plan).records()]
 
 
 def section(records: Sequence[Record]) -> list[str]:
@@ -57,9 +63,11 @@ def section(records: Sequence[Record]) -> list[str]:
         "",
     ]
     for dataset in dict.fromkeys(record["dataset"] for record in records):
-        own = [record for record in records if record["dataset"] == dataset]
-        parts += [f"### {display_name(dataset)}", "", *_by_length(own), *_by_ranking(own)]
-        parts += [*_others(own), *provenance(own)]
+        everything = [record for record in records if record["dataset"] == dataset]
+        own = [record for record in everything if "map" in record]
+        if own:
+            parts += [f"### {display_name(dataset)}", "", *_by_length(own), *_by_ranking(own)]
+            parts += [*_others(own), *provenance(everything)]
     return parts
 
 
@@ -132,4 +140,4 @@ def _best_first(records: Sequence[Record]) -> list[str]:
         found = [_values(records, method, bits, _map) for bits in (16, 64)]
         return statistics.mean([statistics.mean(own) for own in found if own] or [0.0])
 
-    return sorted({record["method"] for record in records}, key=score, reverse=True)
+    return sorted(sorted({record["method"] for record in records}), key=score, reverse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +77,7 @@ class DuplicateSearch:
         self._thread = ThreadPoolExecutor(1)
         self._jobs: dict[tuple[int | None, int, int], asyncio.Future[Page]] = {}
         self._search: _Search | None = None
+        self._writing = threading.Lock()
 
     async def page(
         self, collection: Collection, threshold: int | None, skip: int, limit: int
@@ -155,7 +157,7 @@ class DuplicateSearch:
             raise invalid("ids: a group has two or more items.", "Send all ids of the group.")
         file = self._folder / DISMISSED
         try:
-            with nullcontext() if self._shared is None else self._shared.writing():
+            with self._writing, nullcontext() if self._shared is None else self._shared.writing():
                 dismissed = Dismissed.load(file)
                 dismissed.add(known)
                 dismissed.save(file)

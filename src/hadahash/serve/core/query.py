@@ -15,7 +15,7 @@ from ...errors import HadaHashError, UsageError
 from ...index import Item
 from ...photos import available_ranks, content_weight, default_rank
 from ...queries import Queries
-from ...ranking import Rank
+from ...ranking import Rank, Ranking
 from ..problem import invalid, model_changed, unknown_id
 from .collection import Collection, Packed
 from .names import Id
@@ -295,7 +295,7 @@ def parse_values(text: str, collection: Collection) -> tuple[Queries, bytes | No
         halves = np.frombuffer(base64.b64decode(text, validate=True), "<f2").astype(np.float16)
         if (
             not text
-            or len(halves) < index.bits + index.content_bits
+            or not _fits(len(halves) - index.bits - index.content_bits, index.ranking)
             or not np.isfinite(halves).all()
         ):
             raise ValueError
@@ -310,6 +310,12 @@ def _joined(queries: Queries) -> Halves:
     values = np.concatenate([part[0] for part in parts if part is not None])
     halves = values.astype(np.float16)
     return np.where(values < 0, np.minimum(halves, -_TINY), halves).astype(np.float16)
+
+
+def _fits(probabilities: int, ranking: Ranking | None) -> bool:
+    """Whether a query can have this number of class probabilities; any without codewords."""
+    words = None if ranking is None else ranking.codewords
+    return probabilities >= 0 and (words is None or probabilities in (0, len(words)))
 
 
 def _split(halves: Halves, bits: int, content_bits: int) -> Queries:

@@ -34,7 +34,8 @@ class SearchJob(NamedTuple):
         """Return a key that is equal for jobs that can be searched in one call."""
         query = self.query
         binary = bool((np.abs(query.values) == 1).all())  # such queries are ranked differently
-        parts = (binary, query.content is None, query.probabilities is None)
+        chances = None if query.probabilities is None else query.probabilities.shape[1]
+        parts = (binary, query.content is None, chances)
         return (id(self.collection), self.radius, self.labels, self.rank, self.weight, *parts)
 
 
@@ -121,7 +122,10 @@ def _result(
 ) -> Result | Exception:
     if isinstance(found, Exception):
         return found
-    looks, hits = show(job.collection, item, found, job.looks)
+    try:
+        looks, hits = show(job.collection, item, found, job.looks)
+    except Exception as error:  # raised again for this job
+        return error
     return Result(item, job.query, hits, looks)
 
 

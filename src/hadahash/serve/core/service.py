@@ -227,6 +227,7 @@ class Service:
         Raises:
             Problem: If the image cannot be decoded.
         """
+        check_takes(image, self.handle.current)
         model = self.handle.current.model
         return await self._encoder.encode(image, model, timer, client), model.id
 
