@@ -18,6 +18,7 @@ from hadahash.reproduce.collected import Collected
 from hadahash.reproduce.measures import Coded, decode_ap, measure, training_map
 from hadahash.reproduce.plans import read_plan, take_shard
 from hadahash.reproduce.runner import run_plan
+from hadahash.runtime.torch import TorchRuntime
 
 SETTINGS = {"epochs": 1, "batch_size": 64, "size": 32}
 ROOT = Path(__file__).parents[1]
@@ -86,6 +87,33 @@ def test_a_record_holds_every_measure(ran):
     assert 0 < record["train_map"] <= 1 and record["distinct_codes"] > 1
     assert len(record["bit_balance"]) == 64
     assert 0 <= record["nonempty_radius_2"] <= 1
+
+
+def test_features_of_a_fixed_backbone_are_computed_once_on_the_cpu(tmp_path, monkeypatch):
+    """Cells of several plans share them through the cache on disk, and have the same codes."""
+    path = plan(
+        tmp_path,
+        {"dataset": "digits", "method": "sdh", "bits": 16, "varied": {}},
+        {"dataset": "digits", "method": "itq", "bits": 16, "varied": {}},
+    )
+    cells = read_plan(path, tmp_path / "results").cells
+    maps, seen = [], []
+    run = TorchRuntime._run
+
+    def counted(self, backbone, view):
+        seen.append(len(view))
+        return run(self, backbone, view)
+
+    for limit, run_cells in (("off", cells), ("100MB", cells[:1]), ("100MB", cells)):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setenv("HADAHASH_FEATURE_CACHE", limit)
+        monkeypatch.setattr(TorchRuntime, "_run", counted)
+        seen.clear()
+        collected = Collected(tmp_path / str(len(maps)))
+        run_plan(run_cells, context(tmp_path), collected, workers=0)
+        maps.append([record["maps"]["all"] for record in collected.records()])
+    assert maps[1] == maps[0][:1] and maps[2] == maps[0]
+    assert sum(seen) == 0
 
 
 def test_a_half_written_line_is_dropped(tmp_path):

@@ -6,7 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from .base import FileImages, Images, MemoryImages
+import numpy as np
+
+from .base import ArrayImages, FileImages, Images, MemoryImages, Rows
 from .remote.place import Place
 
 _BLOCK = 1 << 20
@@ -17,12 +19,25 @@ class Digested(Protocol):
     """Images that know their digests."""
 
     def digest(self, index: int, /) -> bytes:
-        """Return the sha256 of one image's file, or empty bytes."""
+        """Return the sha256 of one image's content, or empty bytes."""
         ...
 
 
+class DigestedPixels(ArrayImages):
+    """Images of one size in memory whose features the cache on disk keeps."""
+
+    def take(self, indices: Rows) -> DigestedPixels:
+        """Return the images with these indices, in this order."""
+        return DigestedPixels(self.pixels[indices])
+
+    def digest(self, index: int) -> bytes:
+        """Return the sha256 of one image's size and pixels."""
+        pixels = np.ascontiguousarray(self.pixels[index])
+        return hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest()
+
+
 def has_digests(images: Images) -> bool:
-    """Return whether the images are files, or bytes of files, whose content has a digest."""
+    """Return whether the images are files, bytes of files, or know their digests."""
     if isinstance(images, MemoryImages):
         return any(isinstance(item, bytes) for item in images.items)
     return isinstance(images, (FileImages, Digested))

@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..building import make_config
+from ..building import choose_device, make_config
 from ..config import InputConfig
 from ..data import LabelledImages, Split, open_dataset
+from ..data.base import ArrayImages
+from ..data.contents import DigestedPixels
 from ..data.decode import in_memory
 from ..data.preprocess import Preprocess, choose_preprocess
 from ..encoding import FeatureCache
@@ -197,8 +199,16 @@ class DatasetCache:
         preprocess = choose_preprocess(data.images, config.size, config)
         key = (cell.dataset, preprocess)
         if key not in self._squares:
-            self._squares[key] = in_memory(data, preprocess)
+            self._squares[key] = self._in_memory(data, preprocess)
         return self._squares[key]
+
+    def _in_memory(self, data: LabelledImages, preprocess: Preprocess) -> LabelledImages:
+        """The squares; on a CPU, features of fixed backbones are then kept on disk."""
+        squares = in_memory(data, preprocess)
+        images, device = squares.images, choose_device(self._context.device)
+        if device.type == "cpu" and isinstance(images, ArrayImages):
+            return replace(squares, images=DigestedPixels(images.pixels))
+        return squares
 
 
 _process: tuple[RunContext, DatasetCache, FeatureCache]  # state of a worker process

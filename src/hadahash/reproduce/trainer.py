@@ -15,11 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..building import make_config
-from ..config import Config
+from ..building import has_fixed_backbone, make_config
+from ..config import Config, backbone_key
 from ..data import LabelledImages, Split, find_dataset, make_split, validation_split
 from ..data.pixel_store import PixelStore
 from ..data.preprocess import Preprocess
+from ..data.sources import as_images
 from ..encoding import FeatureCache
 from ..environment import versions
 from ..errors import TrainingDivergedError
@@ -119,18 +120,14 @@ class Trainer:
                     data.take(split.train),
                     device=self.context.device,
                     folder=Path(folder),
-                    cache=self._features if cell.validation else None,
+                    cache=self._features,
                 )
             finally:
                 record["log"] = _read_log(Path(folder) / LOG)
         model, began = fitted.model, time.perf_counter()
         resident = self._on_device(cell, data, model)
         record |= _facts(model, split, resident)
-        deterministic = bool(record["settings"].get("deterministic"))
-        if cell.validation:
-            values = _encode_parts(model, resident.pixels, split, deterministic=deterministic)
-        else:
-            values = encode_all(model, resident.pixels, deterministic=deterministic)
+        values = self._encode(cell, split, data, model, resident)
         encoded = time.perf_counter()
         coded = _prepare(cell, split, data, model, values, record)
         ranked = time.perf_counter()
@@ -146,6 +143,38 @@ class Trainer:
             )
             record["seconds"]["content"] = round(time.perf_counter() - ranked, 2)
         return coded
+
+    def _encode(
+        self,
+        cell: Cell,
+        split: Split,
+        data: LabelledImages,
+        model: HashModel,
+        resident: _Resident,
+    ) -> Tensor:
+        """The values of all images; in a trial, 0 for those outside of the split."""
+        if not cell.validation:
+            return self._encode_images(model, data, resident.pixels)
+        used = np.union1d(split.query, split.database)
+        rows = torch.from_numpy(used).to(resident.pixels.device)
+        found = self._encode_images(model, data.take(used), resident.pixels[rows])
+        values = torch.zeros(len(resident.pixels), found.shape[1], device=found.device)
+        values[rows] = found
+        return values
+
+    def _encode_images(self, model: HashModel, data: LabelledImages, pixels: Tensor) -> Tensor:
+        """Values, from shared features where a fixed backbone runs on the CPU."""
+        if model.device.type == "cpu" and has_fixed_backbone(model.config, model.method):
+            return self._known_values(model, data)
+        deterministic = bool(model.config.settings().get("deterministic"))
+        return encode_all(model, pixels, deterministic=deterministic)
+
+    @torch.no_grad()
+    def _known_values(self, model: HashModel, data: LabelledImages) -> Tensor:
+        """The values of images from features that cells with one fixed backbone share."""
+        features = self._features.get(model.encoder(), as_images(data), backbone_key(model.config))
+        values: Tensor = model.network.eval().values(torch.from_numpy(features.values))
+        return values
 
     def _config(self, cell: Cell) -> Config:
         return make_config(
@@ -206,15 +235,6 @@ def encode_all(model: HashModel, pixels: Tensor, *, deterministic: bool = False)
         features = batch_features(network.backbone, part, model, deterministic=deterministic)
         parts.append(network.values(features))
     return torch.cat(parts)
-
-
-def _encode_parts(model: HashModel, pixels: Tensor, split: Split, *, deterministic: bool) -> Tensor:
-    """The values of the images of a split; 0 for the others."""
-    rows = torch.from_numpy(np.union1d(split.query, split.database)).to(pixels.device)
-    found = encode_all(model, pixels[rows], deterministic=deterministic)
-    values = torch.zeros(len(pixels), found.shape[1], device=found.device)
-    values[rows] = found
-    return values
 
 
 def second_database(split: Split) -> NDArray[np.int64] | None:
