@@ -40,49 +40,82 @@ def read_log(path: Path) -> list[Call]:
     return calls
 
 
-Names = tuple[tuple[str, int | None], ...]  # one atomic change of names
+class Entry(NamedTuple):
+    is_folder: bool
+    number: int
+
+
+Place = tuple[int, str]  # number of a folder, and a name in it
+Names = dict[Place, Entry]
+Change = tuple[tuple[Place, Entry | None], ...]  # one atomic change of names
+
+_ROOT = 0
 
 
 @dataclass
 class Disk:
-    """What is certain, and what is not yet."""
+    """What is certain, and what is not yet. Folders have numbers: names in them move with them."""
 
-    names: dict[str, int] = field(default_factory=dict)
+    root: Path
+    names: Names = field(default_factory=dict)
     content: dict[int, bytearray] = field(default_factory=dict)
-    folders: set[str] = field(default_factory=set)
-    new_names: list[tuple[str, Names]] = field(default_factory=list)  # (folder, change)
+    new_names: list[tuple[int, Change]] = field(default_factory=list)  # (folder to flush, change)
     writes: dict[int, list[tuple[str, int, bytes]]] = field(default_factory=dict)
-    current: dict[str, int] = field(default_factory=dict)  # the names a program sees
+    current: Names = field(default_factory=dict)  # the names a program sees
     numbers: dict[int, int] = field(default_factory=dict)  # inode -> file; inodes are used again
+    last: int = _ROOT
 
     def do(self, call: Call) -> None:
-        folder = str(Path(call.path).parent)
-        if call.kind == "C":
-            number = 1 + max(self.content, default=0)
-            self.numbers[call.inode], self.content[number] = number, bytearray()
-            self._rename(folder, ((call.path, number),))
-        elif call.kind in "WT" and call.inode in self.numbers:
-            writes = self.writes.setdefault(self.numbers[call.inode], [])
-            writes.append((call.kind, call.offset, call.rest))
-        elif call.kind == "S" and call.inode in self.numbers:
-            number = self.numbers[call.inode]
+        if call.kind in "CMRUX":
+            self._change_names(call)
+        elif call.kind == "D":
+            self._settle(self.folder(call.path))
+        elif call.inode in self.numbers:
+            self._change_content(self.numbers[call.inode], call)
+
+    def new(self, *, is_folder: bool) -> Entry:
+        self.last += 1
+        if not is_folder:
+            self.content[self.last] = bytearray()
+        return Entry(is_folder, self.last)
+
+    def folder(self, path: str | Path) -> int:
+        number = _ROOT
+        for name in Path(path).relative_to(self.root).parts:
+            number = self.current[number, name].number
+        return number
+
+    def place(self, path: str | Path) -> Place:
+        return self.folder(Path(path).parent), Path(path).name
+
+    def _change_names(self, call: Call) -> None:
+        if call.path == str(self.root):
+            return  # its own name is not below it
+        place = self.place(call.path)
+        if call.kind == "R":
+            target = self.place(call.rest.decode())
+            self._rename(target[0], ((target, self.current[place]), (place, None)))
+        elif call.kind in "UX":
+            self._rename(place[0], ((place, None),))
+        else:
+            entry = self.new(is_folder=call.kind == "M")
+            if call.kind == "C":
+                self.numbers[call.inode] = entry.number
+            self._rename(place[0], ((place, entry),))
+
+    def _change_content(self, number: int, call: Call) -> None:
+        if call.kind == "S":
             for each in self.writes.pop(number, ()):
                 change(self.content[number], *each)
-        elif call.kind == "D":
-            self._settle(call.path)
-        elif call.kind == "R":
-            new = call.rest.decode()
-            self._rename(folder, ((new, self.current[call.path]), (call.path, None)))
-        elif call.kind == "U":
-            self._rename(folder, ((call.path, None),))
-        elif call.kind == "M":
-            self.folders.add(call.path)
+        else:
+            writes = self.writes.setdefault(number, [])
+            writes.append((call.kind, call.offset, call.rest))
 
-    def _rename(self, folder: str, names: Names) -> None:
+    def _rename(self, folder: int, names: Change) -> None:
         self.new_names.append((folder, names))
         put(self.current, names)
 
-    def _settle(self, folder: str) -> None:
+    def _settle(self, folder: int) -> None:
         for where, names in self.new_names:
             if where == folder:
                 put(self.names, names)
@@ -98,12 +131,21 @@ def change(content: bytearray, kind: str, offset: int, data: bytes) -> None:
         content[offset : offset + len(data)] = data
 
 
-def put(names: dict[str, int], changes: Names) -> None:
-    for path, number in changes:
-        if number is None:
-            names.pop(path, None)
+def put(names: Names, changes: Change) -> None:
+    for place, entry in changes:
+        if entry is None:
+            names.pop(place, None)
         else:
-            names[path] = number
+            names[place] = entry
+
+
+def tree(names: Names, folder: int = _ROOT, path: str = "") -> Iterator[tuple[str, Entry]]:
+    """What is found below a folder: relative paths and entries."""
+    for (where, name), entry in names.items():
+        if where == folder:
+            yield path + name, entry
+            if entry.is_folder:
+                yield from tree(names, entry.number, f"{path}{name}/")
 
 
 class CrashState(NamedTuple):
@@ -145,32 +187,40 @@ def crash_states(
         else:
             disk.do(call)
         for what in ("all lost", "all kept", "data lost", "names lost", "some lost", "some lost"):
-            files = _after(disk, what, rng)
-            relative = {str(Path(path).relative_to(folder)): data for path, data in files.items()}
-            key = hash((marks, tuple(sorted(relative.items()))))
+            files, folders = _after(disk, what, rng)
+            key = hash((marks, tuple(sorted(files.items())), tuple(sorted(folders))))
             if key not in seen:
                 seen.add(key)
-                folders = [str(Path(path).relative_to(folder)) for path in disk.folders]
                 text = f"cut after call {position} ({call.kind} {Path(call.path).name}), {what}"
-                yield CrashState(relative, folders, marks, text)
+                yield CrashState(files, folders, marks, text)
 
 
 def _initial(folder: Path, first: Path, inodes: dict[int, Path]) -> Disk:
-    disk = Disk()
-    for number, (inode, path) in enumerate(inodes.items(), 1):
-        disk.numbers[inode] = number
-        disk.names[str(path)] = disk.current[str(path)] = number
-        disk.content[number] = bytearray((first / path.relative_to(folder)).read_bytes())
+    disk = Disk(folder)
+    inode_of = {path: inode for inode, path in inodes.items()}
+    for path in sorted(first.rglob("*")):
+        own = folder / path.relative_to(first)
+        place, entry = disk.place(own), disk.new(is_folder=path.is_dir())
+        disk.names[place] = disk.current[place] = entry
+        if not entry.is_folder:
+            disk.numbers[inode_of[own]] = entry.number
+            disk.content[entry.number] = bytearray(path.read_bytes())
     return disk
 
 
-def _after(disk: Disk, what: str, rng: np.random.Generator) -> dict[str, bytes]:
+def _after(disk: Disk, what: str, rng: np.random.Generator) -> tuple[dict[str, bytes], list[str]]:
     names = dict(disk.names)
     for _, each in disk.new_names:
         kept = {"all lost": False, "names lost": False, "some lost": rng.random() < 0.5}
         if kept.get(what, True):
             put(names, each)
-    return {path: bytes(_content(disk, number, what, rng)) for path, number in names.items()}
+    found = list(tree(names))
+    files = {
+        path: bytes(_content(disk, entry.number, what, rng))
+        for path, entry in found
+        if not entry.is_folder
+    }
+    return files, [path for path, entry in found if entry.is_folder]
 
 
 def _content(disk: Disk, number: int, what: str, rng: np.random.Generator) -> bytearray:

@@ -254,6 +254,22 @@ int renameat(int a, const char *old, int b, const char *new)
 REMOVE(unlink, 'U')
 REMOVE(rmdir, 'X')
 
+/* shutil.rmtree removes names relative to an open folder. */
+int unlinkat(int base, const char *name, int flags)
+{
+    REAL(int, unlinkat, int, const char *, int);
+    char path[4096 + 1 + 256];
+    if (name[0] == '/' || base == AT_FDCWD || !path_of(base, path) || strlen(name) > 255)
+        return real(base, name, flags);
+    strcat(strcat(path, "/"), name);
+    if (mode == 1)
+        counted(-1, NULL, 0);
+    int failed = real(base, name, flags);
+    if (!failed)
+        put(flags & AT_REMOVEDIR ? 'X' : 'U', 0, 0, path, strlen(path), NULL, 0);
+    return failed;
+}
+
 int mkdir(const char *path, mode_t bits)
 {
     REAL(int, mkdir, const char *, mode_t);
