@@ -22,7 +22,7 @@ from hadahash.errors import HadaHashError, MissingExtraError, StorageError, Usag
 from hadahash.index import Index
 from hadahash.index.engines import milvus_client, milvus_search
 from hadahash.index.engines.milvus_client import MilvusServer, MilvusSettings
-from hadahash.index.engines.milvus_filter import decode_text, encode_text
+from hadahash.index.engines.milvus_filter import decode_item, decode_text, encode_text
 from hadahash.index.storage.manifest import checksum
 
 
@@ -113,6 +113,26 @@ def test_encoded_text_is_reversible_and_keeps_its_order(one, two):
     assert (one < two) == (encode_text(one) < encode_text(two))
     assert not set(encode_text(one)) & set("\0\n\r\"'\\")
     encode_text(one).encode()
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        '{"path": null, "labels": [""]}',
+        '{"path": null, "labels": ["#x"]}',
+        "{}",
+        "[]",
+        "x",
+        None,
+        {"path": None, "labels": [7]},
+        {"path": 5, "labels": []},
+        {"path": None},
+    ],
+)
+def test_rows_of_other_programs_are_refused_in_one_line(item):
+    with pytest.raises(StorageError, match="row 'a' of the collection was not written") as caught:
+        decode_item({"id": "a", "item": item})
+    one_line(caught.value)
 
 
 def test_unusual_ids_labels_and_paths(make, monkeypatch):

@@ -120,6 +120,30 @@ def test_same_origin_requests_are_accepted(client, headers):
 def test_links_from_other_sites_open_the_page(client):
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     assert client.get("/", headers=link).status_code == 200
+    tab = link | {"Sec-Fetch-Dest": "document"}
+    assert client.get("/docs", headers=tab).status_code == 200
+
+
+@pytest.mark.parametrize("dest", ["document", "iframe", "object"])
+@pytest.mark.parametrize(
+    "path", ["/v1/duplicates?threshold=4", "/v1/map", "/v1/stats", f"/v1/images/{RED}", "/metrics"]
+)
+def test_links_and_frames_of_other_sites_make_no_work(client, path, dest):
+    link = {
+        "Sec-Fetch-Site": "cross-site",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Dest": dest,
+    }
+    assert error_code(client.get(path, headers=link), 403) == "cross_site"
+
+
+def test_other_sites_cannot_frame_the_page(client):
+    frame = {
+        "Sec-Fetch-Site": "cross-site",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Dest": "iframe",
+    }
+    assert error_code(client.get("/", headers=frame), 403) == "cross_site"
 
 
 # ---- images ----------------------------------------------------------------------------------------------------------

@@ -212,6 +212,10 @@ def other_sites(server: Running, rng: np.random.Generator) -> None:
     answer = sent(server, post(SEARCH, *headers[rng.integers(len(headers))]))
     assert statuses(answer) == [403] and b"cross_site" in answer
     assert b"access-control" not in answer.lower()
+    path = ("/v1/map", "/v1/duplicates", "/metrics", "/v1/stats")[rng.integers(4)]
+    frame = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe"
+    head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{frame}\r\nConnection: close\r\n\r\n"
+    assert statuses(sent(server, head.encode())) == [403]
 
 
 @client

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ...errors import StorageError
 from ..items import Id, Ids, Item, Label
 from ..query import Filter
 
@@ -67,10 +68,20 @@ def encode_item(item: Item) -> dict[str, Any]:
 
 
 def decode_item(row: dict[str, Any]) -> Item:
-    """The item of a row with the fields `id` and `item`."""
-    about = row["item"] if isinstance(row["item"], dict) else json.loads(row["item"])
-    path = None if about["path"] is None else decode_text(about["path"])
-    return Item(decode_id(row["id"]), path, tuple(map(_decode_label, about["labels"])))
+    """The item of a row with the fields `id` and `item`.
+
+    Raises:
+        StorageError: Another program wrote the row.
+    """
+    try:
+        about = row["item"] if isinstance(row["item"], dict) else json.loads(row["item"])
+        path = None if about["path"] is None else decode_text(about["path"])
+        return Item(decode_id(row["id"]), path, tuple(map(_decode_label, about["labels"])))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"The row {row['id']!r} of the collection was not written by hadahash. Remove it, or "
+            "use another collection."
+        ) from error
 
 
 def _encode_label(label: Label) -> str:
@@ -79,6 +90,8 @@ def _encode_label(label: Label) -> str:
 
 
 def _decode_label(text: str) -> Label:
+    if text[0] not in "#=":
+        raise ValueError(text)
     return int(text[1:]) if text[0] == "#" else decode_text(text[1:])
 
 

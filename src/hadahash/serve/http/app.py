@@ -84,7 +84,9 @@ def create_app(
         app.include_router(routes(service))
     _add_page(app)
     errors.install(app)
-    app.add_middleware(SecurityMiddleware, settings=service.settings, metrics=service.metrics)
+    app.add_middleware(
+        SecurityMiddleware, settings=service.settings, metrics=service.metrics, pages=_PAGES
+    )
     return app
 
 

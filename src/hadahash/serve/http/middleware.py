@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -47,10 +48,18 @@ class SecurityMiddleware:
         app: The application.
         settings: Limits of the service.
         metrics: Counts the requests.
+        pages: Paths that links of other sites may open.
     """
 
-    def __init__(self, app: ASGIApp, *, settings: ServeSettings, metrics: Metrics) -> None:
-        self._app, self._settings, self._metrics = app, settings, metrics
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        settings: ServeSettings,
+        metrics: Metrics,
+        pages: Collection[str] = (),
+    ) -> None:
+        self._app, self._settings, self._metrics, self._pages = app, settings, metrics, pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -90,10 +99,19 @@ class SecurityMiddleware:
         if self._settings.read_token is None and not is_loopback(_host_name(headers)):
             hint = "Use http://127.0.0.1 or http://localhost."
             return Problem(421, "wrong_host", "Host header not allowed.", hint)
-        if _is_cross_site(headers, scope["method"]):
+        if _is_cross_site(headers) and not self._follows_link(scope, headers):
             hint = "Open the page of the service itself, or send requests without a browser."
             return Problem(403, "cross_site", "Requests from other sites are not allowed.", hint)
         return None
+
+    def _follows_link(self, scope: Scope, headers: Headers) -> bool:
+        """Whether a link opens a page in a tab; frames and other addresses could make work."""
+        return (
+            scope["method"] in ("GET", "HEAD")
+            and scope["path"].removeprefix(scope.get("root_path", "")) in self._pages
+            and headers.get("sec-fetch-mode") == "navigate"
+            and headers.get("sec-fetch-dest", "document") == "document"
+        )
 
 
 def _host_name(headers: Headers) -> str:
@@ -105,16 +123,15 @@ def _host_name(headers: Headers) -> str:
     return (match["address"] or match["name"]) if match else ""
 
 
-def _is_cross_site(headers: Headers, method: str) -> bool:
+def _is_cross_site(headers: Headers) -> bool:
     """Whether a page of another site made a browser send this request.
 
-    Following a link is allowed. Browsers send Sec-Fetch-Site to loopback addresses and over HTTPS,
-    Origin with every request that is not a plain GET.
+    Browsers send Sec-Fetch-Site to loopback addresses and over HTTPS, Origin with every request
+    that is not a plain GET.
     """
     site = headers.get("sec-fetch-site")
     if site is not None:
-        link = headers.get("sec-fetch-mode") == "navigate" and method in ("GET", "HEAD")
-        return site not in ("same-origin", "none") and not link
+        return site not in ("same-origin", "none")
     origin = headers.get("origin")
     if origin is None:
         return False
