@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +99,17 @@ def test_a_source_survives_pickling(kind: str, toy_folder: Path, tmp_path: Path)
     again = pickle.loads(pickle.dumps(source))
     assert np.array_equal(again.images[5], source.images[5])
     assert again.fingerprint() == source.fingerprint()
+
+
+def test_a_long_cls_file_is_not_read_whole(toy_folder: Path, tmp_path: Path) -> None:
+    one, two = list(image_files(toy_folder).values())[:2]
+    path = tmp_path / "a.tar"
+    text = b"red " + bytes(50_000_000)
+    path.write_bytes(tar_bytes({"0.png": one, "0.cls": text, "1.png": two, "1.cls": b"blue"}))
+    tracemalloc.start()
+    assert as_labelled(path).classes == ("blue", "red")
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
 
 
 def test_tar_labels_of_cls_files(toy_folder: Path, tmp_path: Path) -> None:
@@ -253,8 +265,9 @@ def test_errors_have_one_line_with_a_remedy(tmp_path: Path, toy_folder: Path) ->
     cases = {
         "nowhere://x": "Unknown kind of address",
         f"memory://{tmp_path.name}/none": "it does not exist. Check the address",
-        str(tmp_path / "bad.zip"): "bad.zip: File is not a zip file",
+        str(tmp_path / "bad.zip"): "bad.zip: File is not a zip file. Is the file complete?",
         str(tmp_path / "bad.tar"): "bad.tar is not a .tar file",
+        "http://127.0.0.1:1/x.zip": "it cannot be reached. Check the address",
         put_folder(f"memory://{tmp_path.name}/t", {"a.txt": b""}): "contains no images. Skipped 1",
         put_folder(f"memory://{tmp_path.name}/flat", flat): "but no class folders",
         f"file://{mixed}": "look like splits (test, train). Give one of them",

@@ -157,15 +157,17 @@ def has_wildcards(path: str) -> bool:
 
 def unreadable(address: object, error: BaseException) -> DataError:
     """Return the error for an address that cannot be listed or opened."""
-    return DataError(
-        f"Cannot read {address}: {reason_of(error)}. Check the address and the credentials."
-    )
+    kinds = {part.partition("://")[0] for part in str(address).split("::") if "://" in part}
+    local = kinds <= {"file", "local", "zip", "tar"}
+    hint = "Is the file complete?" if local else "Check the address and the credentials."
+    return DataError(f"Cannot read {address}: {reason_of(error)}. {hint}")
 
 
 def reason_of(error: BaseException) -> str:
     """Return the reason of an error in one line, without a period at its end."""
     if isinstance(error, FileNotFoundError):
-        return "it does not exist"
+        connecting = isinstance(error.__cause__, OSError)  # how fsspec reports it for http
+        return "it cannot be reached" if connecting else "it does not exist"
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return " ".join((text or type(error).__name__).split()).rstrip(".")
 

@@ -22,6 +22,7 @@ from .address import Storage, reason_of
 from .place import Health, Place
 
 _BLOCK = 1 << 22  # bytes read ahead while the headers of a .tar file are read
+_LABEL_BYTES = 1000  # of a .cls file
 _GROUPS_BYTES = 512 << 20  # of row groups that are kept in memory
 _IMAGE_NAMES = ("image", "img", "images", "jpg", "jpeg", "png", "webp", "image_bytes", "bytes")
 _LABEL_NAMES = ("label", "labels")
@@ -89,9 +90,15 @@ def read_tar(storage: Storage, path: str, name: str, version: str) -> Shard:
         return Shard([*images], places, None)
     labels: list[tuple[str, ...]] = []
     for each in given:
-        text = shard.fetch(members[each]).decode("utf-8", "replace") if each in members else ""
-        labels.append(tuple(text.split()[:1]))
+        labels.append(_label(shard, members[each]) if each in members else ())
     return Shard([*images], places, labels)
+
+
+def _label(shard: TarShard, key: tuple[int, int]) -> tuple[str, ...]:
+    """The first word of a .cls file."""
+    start, size = key
+    text = shard.fetch((start, min(size, _LABEL_BYTES))).decode("utf-8", "replace")
+    return tuple(text.split()[:1])
 
 
 def _members(storage: Storage, path: str, name: str) -> dict[str, tuple[int, int]]:

@@ -185,7 +185,7 @@ async def _next_part(parts: AsyncGenerator[bytes, None], seconds: float) -> byte
 
 def _too_large(limit: int) -> Problem:
     message = f"The request is larger than the limit of {limit:,} bytes."
-    return Problem(413, "too_large", message, "Send a smaller image.")
+    return Problem(413, "too_large", message, "Send a smaller image, or fewer values.")
 
 
 def _parse_json(body: bytes) -> Any:
