@@ -7,7 +7,7 @@ folder. Of all other calls before the cut any may be missing.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -178,14 +178,17 @@ def crash_states(
     first: Path,
     inodes: dict[int, Path],
     rng: np.random.Generator,
+    positions: Container[int],
 ) -> Iterator[CrashState]:
-    """States after each call: nothing, everything or a random part of what is uncertain is lost."""
+    """States after calls: nothing, everything or a random part of what is uncertain is lost."""
     disk, marks, seen = _initial(folder, first, inodes), 0, set()
     for position, call in enumerate(calls):
         if call.kind == "A":
             marks += 1
         else:
             disk.do(call)
+        if position not in positions:
+            continue
         for what in ("all lost", "all kept", "data lost", "names lost", "some lost", "some lost"):
             files, folders = _after(disk, what, rng)
             key = hash((marks, tuple(sorted(files.items())), tuple(sorted(folders))))

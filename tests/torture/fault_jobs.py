@@ -30,6 +30,7 @@ from trials import Lost, is_long
 from hadahash.errors import HadaHashError
 
 RECORD, KILL, FULL, ONCE = range(4)
+MANY = 1500  # calls; of longer sequences only some cuts are tried
 
 
 class Job(Protocol):
@@ -216,7 +217,8 @@ def replay(make: Callable[..., Job], rng: Any, base: Path, shim: Any) -> Iterato
 
     assert _fork(work) == 0
     calls = read_log(log)
-    for state in crash_states(calls, folder, first, inodes, rng):
+    some = range(len(calls)) if len(calls) < MANY else _points(rng, len(calls))
+    for state in crash_states(calls, folder, first, inodes, rng, set(some)):
         target = base / "replayed"
         _fresh(target)
         state.write(target)
