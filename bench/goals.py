@@ -99,7 +99,7 @@ LARGE_JPEG = "12 megapixels"
 HUFFMAN = "All coefficients of a JPEG are read before any is left out."
 NEAR_ZERO = "Bits whose value is close to 0 follow the smallest change of a pixel."
 NETWORK = "The network on 2 cores."
-GPU = "See the measurement of what bounds the GPU."
+GPU = "See the roofline and the stages under [The GPU](#the-gpu)."
 GOALS: dict[str, tuple[Goal, ...]] = {
     "Photos decoded small": (
         Goal(
@@ -246,6 +246,15 @@ GOALS: dict[str, tuple[Goal, ...]] = {
             )
         ),
         Goal("compile", "gpu", at("compile_seconds"), "< 20", "{:.0f} s", "50 to 100 s *", GPU),
+        Goal(
+            "compile, with the cache of an earlier process",
+            "gpu",
+            at("compile", "cached", "start_seconds"),
+            "< 20",
+            "{:.0f} s",
+            "",
+            GPU,
+        ),
         Goal(
             "to 0.785 mAP on CIFAR-10, 64 bits, after compiling",
             "gpu",

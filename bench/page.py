@@ -87,7 +87,7 @@ def about() -> list[str]:
     return paragraph(
         "`python bench/page.py` writes this page from the files in `bench/results/`.",
         "`make bench` repeats all measurements except those on codes of trained models, which need",
-        "the models (`bench/trained.py`).",
+        "the models (`bench/trained.py`), and those on a GPU (`bench/gpu.py`).",
         "Square brackets hold the first and third quartile, where they were stored: of the rounds,",
         "and for the service of the requests.",
     )

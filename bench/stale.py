@@ -11,6 +11,7 @@ from hadahash import files
 
 # What each benchmark measures: files and folders under src/hadahash.
 _CODES = ("codes.py", "packing.py", "native")
+_GPU = tuple(f"data/{name}.py" for name in ("augment", "decode", "pixel_store", "views"))
 _EMBEDDINGS = ("data/embeddings.py", "data/embedding_files.py", "encoding.py", "methods/itq.py")
 MEASURED = {
     "codes": ("codebooks", "data", "fitting.py", "methods", "networks", "packing.py", "training"),
@@ -18,7 +19,7 @@ MEASURED = {
     "duplicates": ("content.py", "data", "encoding.py", "index", "networks", *_CODES),
     "embeddings": ("preparing.py", *_EMBEDDINGS),
     "evaluation": ("evaluation", *_CODES),
-    "gpu": ("encoding.py", "fitting.py", "methods", "networks", "training"),
+    "gpu": (*_GPU, "encoding.py", "fitting.py", "methods", "networks", "runtime", "training"),
     "label_free": ("methods/lsh.py", "pretrained", *_EMBEDDINGS),
     "milvus": ("index", *_CODES),
     "overlap": ("data", "encoding.py", "model.py", "networks", "photos"),
