@@ -51,11 +51,13 @@ test: setup browser lint
 
 # The long tests: kills, full disks, damaged files, hostile clients, fuzzing. Each adds a row to
 # bench/results/torture.jsonl. HADAHASH_TORTURE_SECONDS limits each of them; HADAHASH_TORTURE_SEED
-# repeats a run.
+# repeats a run. Each step runs even if an earlier one fails.
 torture: setup
-	HADAHASH_TORTURE=1 $(RUN)python -m pytest --timeout 0 tests/torture tests/fuzz
-	HADAHASH_TORTURE=1 $(RUN)python -m pytest --timeout 0 -m torture --ignore tests/torture --ignore tests/fuzz
-	$(RUN)python bench/reliability.py
+	@failed=0; \
+	HADAHASH_TORTURE=1 $(RUN)python -m pytest --timeout 0 tests/torture tests/fuzz || failed=1; \
+	HADAHASH_TORTURE=1 $(RUN)python -m pytest --timeout 0 -m torture --ignore tests/torture --ignore tests/fuzz || failed=1; \
+	$(RUN)python bench/reliability.py || failed=1; \
+	exit $$failed
 
 lint: setup
 	$(RUN)ruff check src tests bench examples tools
