@@ -168,6 +168,13 @@ def test_an_index_without_content_bits_says_so(run, tmp_path):
     assert PhotoDuplicates(tmp_path / "i").default_threshold == 0
 
 
+def test_items_without_files_are_not_called_equal(run, tmp_path):
+    """Equal codes are no equal files."""
+    Index.build(Codes(np.zeros((2, 2), np.uint8), 16, ["a", "b"])).save(tmp_path / "i")
+    code, out, err = run("duplicates", tmp_path / "i")
+    assert code == 0 and "group 1, 2 files, at most 0 bits apart\n" in out, err
+
+
 def test_a_folder_of_photos_is_indexed_first(run, index, photos, monkeypatch):
     built = []
     monkeypatch.setattr(

@@ -11,6 +11,7 @@ from serving import WRITE, opened, wait_for
 from test_serve_api import error_of, search, upload
 
 from hadahash import Index
+from hadahash.index import DuplicateGroup, Item
 from hadahash.photos import Catalog, PhotoDuplicates, StoredLooks
 from hadahash.serve.core import duplicates as module
 
@@ -257,14 +258,37 @@ def test_no_dismissal_is_lost(own_client, copies):
 def test_looks_follow_the_catalog(copies):
     folder = copies.root / "photos.index"
     stored, catalog = StoredLooks(folder), Catalog(folder)
-    first = stored.of([AGAIN[0]])[AGAIN[0]]
+    items = Index.open(folder).get([AGAIN[0]])
+    first = stored.of(items)[AGAIN[0]]
     (digest,) = catalog.digests([AGAIN[0]])
     catalog.write_looks({digest: bytes(8)})
-    assert stored.of([AGAIN[0]]) == {AGAIN[0]: bytes(8)} and first != bytes(8)
+    assert stored.of(items) == {AGAIN[0]: bytes(8)} and first != bytes(8)
 
 
 def test_an_id_that_no_file_can_have_has_no_looks(copies):
-    assert StoredLooks(copies.root / "photos.index").of(["\ud800x"]) == {}
+    assert StoredLooks(copies.root / "photos.index").of([Item("\ud800x", "x.jpg", ())]) == {}
+
+
+def test_an_item_that_was_added_again_has_not_the_looks_of_the_file(own_client, copies):
+    """A client removes the item of a photo and gives its id to another image."""
+    assert {AGAIN[1], EQUAL[1]} <= {hit["id"] for hit in near(own_client) if hit["looks_distance"]}
+    for name in (AGAIN[1], EQUAL[1]):
+        assert own_client.delete(f"/v1/items/{name}", headers=AUTH).status_code == 204
+        files, data = {"image": copies.image("blue/000.png")}, {"id": name}
+        added = own_client.post("/v1/items", files=files, data=data, headers=AUTH)
+        assert added.status_code == 201, added.text
+    hits = {hit["id"]: hit for hit in near(own_client)}
+    assert hits[AGAIN[1]]["looks_distance"] is None and hits[EQUAL[0]]["looks_distance"]
+    assert search(own_client, id=AGAIN[1]).json()["query"]["looks"] is None
+    found = listed(own_client, threshold=24)
+    assert not any({*EQUAL} <= {*group} or {*AGAIN} <= {*group} for group in ids_of(found))
+    photos = PhotoDuplicates(copies.root / "photos.index")
+    assert not {AGAIN[1], EQUAL[1]} & {each for ids in photos.find(24).ids for each in ids}
+    assert not photos.are_equal(DuplicateGroup(tuple(EQUAL), 0))
+
+
+def near(client):
+    return search(client, id="green/005.png", k=18, rank="hamming").json()["hits"]
 
 
 @pytest.mark.parametrize("extra", [1, 2, 400])

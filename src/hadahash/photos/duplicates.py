@@ -24,6 +24,7 @@ from ..errors import StorageError, UsageError
 from ..index import Dismissed, DuplicateGroup, Duplicates, Index, find_duplicates
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog
+from .item_files import ids_of_files
 from .looks import codes_with_looks, read_photos, unread_photos
 from .same_photo import compared_bits as own_bits
 from .same_photo import default_threshold, same_photo_threshold
@@ -168,16 +169,17 @@ class PhotoDuplicates:
         return [DuplicateFile(each.id, each.path, _size(each.path)) for each in items]
 
     def are_equal(self, group: DuplicateGroup) -> bool:
-        """Whether all files of a group have the same content."""
-        return len(self._catalog.digests(group.ids)) == 1
+        """Whether all items of a group are files that are known to have the same content."""
+        known = len(ids_of_files(self.index, map(str, group.ids))) == len(group)
+        digests = self._catalog.digests(group.ids) if known else {None}
+        return len(digests) == 1 and None not in digests
 
     def _equal_files(self, index: Index) -> list[list[str]]:
-        if index.id_type is not str:
-            return []
-        groups = self._catalog.equal_files()
+        groups = self._catalog.equal_files() if index.id_type is str else []
         flat = [each for group in groups for each in group]
-        known = dict(zip(flat, index.has(flat).tolist(), strict=True)) if flat else {}
-        kept = ([each for each in group if known[each]] for group in groups)
+        compared = [each for each, there in zip(flat, index.has(flat), strict=True) if there]
+        known = ids_of_files(self.index, compared)
+        kept = ([each for each in group if each in known] for group in groups)
         return [group for group in kept if len(group) > 1]
 
     def _state(self) -> str | None:

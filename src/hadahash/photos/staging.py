@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from ..codes import Codes
-from ..errors import UsageError
 from ..index import Index, Item
 from ..index.items import Id, Ids, id_array
 from ..index.revisions import NEXT
 from .catalog import Catalog, CatalogRow, FileStat
 from .digests import NO_STAT, DigestingImages, file_stat
+from .item_files import items_of
 from .scan import Photo
 from .sync import PART, Progress
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 STAGE = "upgrade"  # folder in the folder of the index
 ROOT = Path()  # of all files in the catalog of an upgrade
-_ATTEMPTS = 5
 
 
 class Encoded(NamedTuple):
@@ -195,7 +194,7 @@ class Staging:
         """
         for start in range(0, len(ids), PART):
             part = ids[start : start + PART]
-            items = _items_of(live, part)
+            items = items_of(live, part)
             advance(len(part) - len(items) + self._sync(items, advance))
 
     def remove(self, ids: Ids) -> None:
@@ -290,15 +289,3 @@ class Staging:
         if not len(ids) or self.index.id_type is None:
             return np.zeros(len(ids), bool)
         return self.index.has(ids)
-
-
-def _items_of(live: Index, ids: Ids) -> list[Item]:
-    """Items by id; those that another process has removed in the meantime are left out."""
-    for _ in range(_ATTEMPTS):
-        if not len(ids):
-            break
-        try:
-            return live.get(ids)
-        except UsageError:
-            ids = ids[live.has(ids)]
-    return []
