@@ -53,6 +53,14 @@ _DELETED = """
 SELECT id, size, digest, reason IS NULL FROM photos
 WHERE root = ? AND id NOT IN (SELECT id FROM found WHERE root = ?)
 """
+_ADOPT = """
+UPDATE photos SET (size, mtime_ns, digest) =
+    (SELECT size, mtime_ns, digest FROM other.photos AS newer WHERE newer.id = photos.id)
+WHERE reason IS NULL AND EXISTS (
+    SELECT 1 FROM other.photos AS newer WHERE newer.id = photos.id
+    AND newer.reason IS NULL AND length(newer.digest) > 0 AND newer.digest != photos.digest
+)
+"""
 _INVALIDATE = "UPDATE photos SET mtime_ns = NULL, digest = x'' WHERE id = ?"
 
 _EQUAL = """
@@ -189,6 +197,18 @@ class Catalog:
         """
         with self._open() as connection:
             connection.executemany(_INVALIDATE, ((os.fsencode(each),) for each in ids))
+
+    def adopt(self, other: Catalog) -> None:
+        """Take over the state of files whose content another catalog knows to have changed.
+
+        Args:
+            other: The catalog of the revision that has become the current one.
+        """
+        if not (self.path.exists() and other.path.exists()):
+            return
+        with self._open() as connection:
+            connection.execute("ATTACH DATABASE ? AS other", (os.fsencode(other.path),))
+            connection.execute(_ADOPT)
 
     def update_stats(self, stats: dict[str, FileStat]) -> None:
         """Set size and time of files whose content is unchanged.

@@ -213,6 +213,7 @@ class Staging:
 
     def _sync(self, items: list[Item], advance: Progress) -> int:
         """Encode what is not up to date; returns the number of items that were not encoded."""
+        self._remove_replaced(items)
         stats = self._originals.stats(items)
         there = self._has(id_array([item.id for item in items]))
         reasons = self._up_to_date(items, stats)
@@ -231,6 +232,14 @@ class Staging:
         self._relabel(kept)
         self._encode(todo, advance)
         return len(items) - len(todo)
+
+    def _remove_replaced(self, items: list[Item]) -> None:
+        """Remove what was encoded from files whose ids have been given to items without a file."""
+        ids = id_array([item.id for item in items if item.path is None])
+        stored = self.index.get(ids[self._has(ids)]) if len(ids) else []
+        files = [item.id for item in stored if item.path is not None]
+        if files:
+            self.remove(id_array(files))
 
     def _up_to_date(self, items: list[Item], stats: list[FileStat]) -> dict[str, str | None]:
         """For each item whose original has not changed: why it has no code, or None."""

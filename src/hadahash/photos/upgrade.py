@@ -349,6 +349,7 @@ class _Upgrade:
                 clean(self._folder)
                 if known is not None:
                     self._report_late(late.take_late(stage, known))
+                Catalog(self._folder).adopt(stage.catalog)
                 Index.open(self._folder).made_current()
                 for index in replaced:
                     index.drop()
