@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from ..codes import Codes
+from ..errors import UsageError
 from ..index import Index, Item
 from ..index.items import Id, Ids, id_array
 from ..index.revisions import NEXT
 from .catalog import Catalog, CatalogRow, FileStat
 from .digests import NO_STAT, DigestingImages, file_stat
 from .item_files import items_of
+from .meta import image_folders
 from .scan import Photo
 from .sync import PART, Progress
 
@@ -58,6 +60,10 @@ class Originals(Protocol):
         """Return the sha256 of the original of an item whose state was asked for last."""
         ...
 
+    def absence(self, item: Item) -> str:
+        """Return why an item whose state is `NO_STAT` cannot be encoded."""
+        ...
+
     def encode(self, items: Sequence[Item], model: HashModel, progress: Progress) -> Encoded:
         """Encode some of the items whose state was asked for last."""
         ...
@@ -87,6 +93,10 @@ class PhotoFiles:
         from ..data.contents import file_digest
 
         return file_digest(self._sources[item.id]) if item.id in self._sources else b""
+
+    def absence(self, item: Item) -> str:
+        """Return why an item has no image."""
+        return "there is no such file" if item.path else "it has no file"
 
     def encode(self, items: Sequence[Item], model: HashModel, progress: Progress) -> Encoded:
         """Read and encode images."""
@@ -138,11 +148,40 @@ class Vectors:
         """Return no digest: embeddings are encoded again."""
         return b""
 
+    def absence(self, item: Item) -> str:
+        """Return why an item has no embedding."""
+        return "it has no embedding"
+
     def encode(self, items: Sequence[Item], model: HashModel, progress: Progress) -> Encoded:
         """Encode embeddings."""
         part = self._source.take([self._rows[str(item.id)] for item in items])
         codes, failed = _with_ids(model.encode(part, progress=progress), items)
         return Encoded(codes, failed, {item.id: (FileStat(0, 0), b"") for item in items})
+
+
+def originals_of(folder: Path, index: Index, embeddings: Path | None) -> Originals:
+    """Return what the items of an index can be encoded from.
+
+    Args:
+        folder: The folder of the index.
+        index: The index.
+        embeddings: File of the embeddings, for an index of embeddings.
+
+    Returns:
+        The photos, or the embeddings.
+
+    Raises:
+        UsageError: The file is missing, or the index is one of photos.
+    """
+    if "embeddings" not in index.meta:
+        if embeddings is not None:
+            raise UsageError(f"{folder} is an index of photos, and takes no --embeddings.")
+        return PhotoFiles(image_folders(index.meta))
+    if embeddings is None:
+        raise UsageError(f"{folder} is an index of embeddings. Give them: --embeddings FILE")
+    from ..data.embedding_files import open_embeddings
+
+    return Vectors(open_embeddings(embeddings))
 
 
 def _is_inside(path: str) -> bool:
@@ -224,7 +263,7 @@ class Staging:
             if known and (stat == NO_STAT or reason is None):
                 kept.append(item)
             elif stat == NO_STAT:
-                self.missing[item.id] = "there is no such file" if item.path else "it has no file"
+                self.missing[item.id] = self._originals.absence(item)
             elif reason:
                 self.missing[item.id] = reason
             else:
