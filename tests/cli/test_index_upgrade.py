@@ -13,6 +13,7 @@ from storages import image_files, put_folder, tar_bytes
 from toys import make_toy, one_line, tiny_hasher, write_folder
 
 from hadahash import Codes, Hasher, Index
+from hadahash.data.embedding_files import open_embeddings
 from hadahash.errors import DataError, UsageError
 from hadahash.index import revisions
 from hadahash.model import HashModel
@@ -26,6 +27,8 @@ from hadahash.photos import (
 )
 from hadahash.photos import upgrade as upgrading
 from hadahash.photos.upgrade import UpgradeOptions, discard_old, rollback, upgrade
+from hadahash.photos.vectors import build_vector_index
+from hadahash.ready_models import fit_embeddings
 
 CPU = UpgradeOptions(device="cpu")
 
@@ -298,6 +301,19 @@ def test_embeddings(tmp_path, run):
     assert (Index.open(out).codes().packed == model.encode(vectors).packed).all()
     code, _, _ = run("index", "upgrade", out, "--rollback", "--embeddings", tmp_path / "few.npy")
     assert code == 0 and Index.open(out).bits == 24
+
+
+def test_embeddings_with_onnxruntime(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("HADAHASH_RUNTIME", "onnx")
+    vectors = np.random.default_rng(0).normal(size=(64, 24)).astype(np.float32)
+    np.save(tmp_path / "vectors.npy", vectors)
+    source = open_embeddings(tmp_path / "vectors.npy")
+    build_vector_index(tmp_path / "x.index", source)
+    fit_embeddings(source, bits=16).save(tmp_path / "new")
+    given = UpgradeOptions(embeddings=tmp_path / "vectors.npy")
+    assert upgrade(tmp_path / "x.index", tmp_path / "new", options=given).encoded == 64
+    assert Index.open(tmp_path / "x.index").meta["embeddings"] == 24
 
 
 def test_changes_are_found_by_segments(make_codes):
