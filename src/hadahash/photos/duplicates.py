@@ -27,7 +27,7 @@ from .catalog import Catalog
 from .item_files import ids_of_files
 from .looks import codes_with_looks, read_photos, unread_photos
 from .same_photo import compared_bits as own_bits
-from .same_photo import default_threshold, same_photo_threshold
+from .same_photo import compares_looks, same_photo_threshold
 
 if TYPE_CHECKING:
     from ..codes import Codes
@@ -85,14 +85,12 @@ class PhotoDuplicates:
     @property
     def default_threshold(self) -> int:
         """The threshold of a search where none is given; 0 if only classes are told apart."""
-        if not self.compares_content or self._codes is None:
-            return same_photo_threshold(self.index, looks=False) or 0
-        return default_threshold(self._codes.content_bits, looks=True)
+        return same_photo_threshold(self.index, looks=self._codes is not None) or 0
 
     def unread(self) -> list[Path]:
         """The photos that `read` has to read before a search."""
         try:
-            return unread_photos(self.index, self._catalog) if self.compares_content else []
+            return unread_photos(self.index, self._catalog) if compares_looks(self.index) else []
         except StorageError:  # a read-only folder of an earlier version
             return []
 
@@ -113,7 +111,7 @@ class PhotoDuplicates:
     def _codes(self) -> Codes | None:
         """Content bits and looks; None if only the content bits are compared."""
         try:
-            return codes_with_looks(self.index, self._catalog) if self.compares_content else None
+            return codes_with_looks(self.index, self._catalog)
         except StorageError:
             return None
 

@@ -20,12 +20,11 @@ import numpy as np
 
 from ..codes import Codes
 from ..errors import ImageError, StorageError
-from ..index.checks import MAX_BITS
 from ..index.items import id_array
 from .catalog import CATALOG, Catalog
 from .digests import DigestingImages
 from .item_files import ids_of_files, items_of
-from .same_photo import LOOKS_BITS
+from .same_photo import LOOKS_BITS, compared_bits, compares_looks
 
 if TYPE_CHECKING:
     from ..index import Index, Item, Neighbor
@@ -171,20 +170,17 @@ def read_photos(catalog: Catalog, paths: list[Path], progress: Progress | None =
 
 
 def codes_with_looks(index: Index, catalog: Catalog) -> Codes | None:
-    """Append the looks to the content bits of photos, or to their codes if they have none.
+    """Put the looks before the content bits of photos, or before their codes if they have none.
 
     Args:
         index: The index.
         catalog: Its catalog.
 
     Returns:
-        The codes of the photos whose looks are known; None if there are none, or if the codes would
-        be too long.
+        The codes of the photos whose looks are known; None if there are none, or if looks are not
+        compared.
     """
-    looks = catalog.looks() if index.id_type is str else {}
-    own = index.content_bits or index.bits
-    if not looks or own % 8 or own + LOOKS_BITS > MAX_BITS:
-        return None
+    looks = catalog.looks() if compares_looks(index) else {}
     codes, files = index.codes(), ids_of_files(index, looks)
     rows = np.array([row for row, each in enumerate(codes.ids.tolist()) if each in files], np.int64)
     if not len(rows):
@@ -193,8 +189,9 @@ def codes_with_looks(index: Index, catalog: Catalog) -> Codes | None:
     packed = part.packed if part.content is None else part.content
     found = b"".join(looks[each] for each in part.ids.tolist())
     seen = np.frombuffer(found, np.uint8).reshape(len(rows), LOOKS_BITS // 8)
-    content = np.concatenate([packed, seen], axis=1)
-    return Codes(part.packed, part.bits, part.ids, content=content, content_bits=own + LOOKS_BITS)
+    content = np.concatenate([seen, packed], axis=1)  # the last byte of a code may be padded
+    bits = LOOKS_BITS + compared_bits(index)
+    return Codes(part.packed, part.bits, part.ids, content=content, content_bits=bits)
 
 
 def _read_only(path: Path, seconds: float) -> sqlite3.Connection:
