@@ -24,13 +24,14 @@ from .data.embeddings import FIT_ROWS, Embeddings, sample_rows
 from .data.preprocess import Preprocess, choose_preprocess
 from .encoding import Encoder
 from .errors import DataError, UsageError
+from .lazy import is_installed
 from .loading import load_model
 from .model import HashModel
 from .model_files import MANIFEST, read_model
 from .native import usable_cores
 from .projections import ITQSettings, fit_itq
 from .ranking import Ranking
-from .runtime.choice import is_installed, requested
+from .runtime.choice import requested
 from .runtime.files import GraphFacts, read_facts
 from .runtime.onnx import LinearHead, OnnxNetwork, with_linear_head
 

@@ -85,13 +85,10 @@ def test_graphs_of_another_model_are_not_used(exported, without_gpu, tmp_path):
 
 def test_what_cannot_be_exported_is_left_to_torch(exported, without_gpu, monkeypatch):
     plain = exported.with_name("plain")
-    for name in ("torch", "onnx"):
+    for name in ("torch", "onnxruntime", "onnx"):
         with monkeypatch.context() as patch:
             patch.setattr(light_model, "is_installed", lambda each, name=name: each != name)
             assert not light_model.can_export(plain, "cpu")
-    with monkeypatch.context() as patch:
-        patch.setattr(light_model, "is_installed_package", lambda name: False)
-        assert not light_model.can_export(plain, "cpu")
     with monkeypatch.context() as patch:
         patch.setattr(light_model.os, "access", lambda *_: False)
         assert not light_model.can_export(plain, "cpu")
