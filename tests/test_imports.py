@@ -22,6 +22,7 @@ SHARED = (
     "settings",
     "files",
     "environment",
+    "bounded_folder",
     "messages",
     "skipped",
     "packing",

@@ -23,6 +23,7 @@ from .data.base import ImageSource
 from .data.embeddings import FIT_ROWS, Embeddings, sample_rows
 from .data.preprocess import Preprocess, choose_preprocess
 from .encoding import Encoder
+from .environment import user_cache
 from .errors import DataError, UsageError
 from .lazy import is_installed
 from .loading import load_model
@@ -51,8 +52,7 @@ def without_torch() -> bool:
 
 def ready_folder() -> Path:
     """The folder of the ready-made model: that of the package, or one in the cache of the user."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cached = Path(base) / "hadahash" / "models" / "lite0.onnx"
+    cached = user_cache() / "models" / "lite0.onnx"
     packaged = (_PACKAGED / MANIFEST).exists() or os.access(_PACKAGED.parent, os.W_OK)
     return cached if (cached / MANIFEST).exists() or not packaged else _PACKAGED
 
