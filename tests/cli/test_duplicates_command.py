@@ -200,7 +200,7 @@ def test_codes_made_without_labels_are_compared(tmp_path):
 
 @pytest.mark.parametrize(
     ("bits", "content", "compared"),
-    [(20, 0, 84), (24, 0, 88), (16, 20, 84), (500, 0, 500), (448, 0, 512), (449, 0, 449)],
+    [(20, 0, 84), (16, 20, 84), (448, 0, 512), (449, 0, 449)],
 )
 def test_searches_and_duplicates_compare_the_same_bits(tmp_path, bits, content, compared):
     """Of any code length: a search marks exactly the pairs that are linked."""

@@ -205,10 +205,9 @@ def test_late_items_that_cannot_be_encoded_come_back(killed_with_a_late_item, sa
     assert opened.meta["model"] == HashModel.load(saved, device="cpu").id
 
 
-def test_another_upgrade_reports_what_was_late(killed_with_a_late_item, tmp_path):
-    tiny_hasher(seed=8).fit(*make_toy(64, seed=0)).save(tmp_path / "third")
-    options = replace(CPU, drop_missing=True)
-    done = upgrade(killed_with_a_late_item, tmp_path / "third", options=options)
+def test_another_upgrade_reports_what_was_late(killed_with_a_late_item, better):
+    options = replace(CPU, drop_missing=True, bits=8)
+    done = upgrade(killed_with_a_late_item, better, options=options)
     assert (done.total, done.encoded, done.dropped) == (12, 12, 1)
 
 
