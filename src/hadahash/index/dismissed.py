@@ -94,6 +94,27 @@ class Dismissed:
         files.write_json(Path(path), {"format": _FORMAT, "groups": groups})
 
     @classmethod
+    def append(cls, path: str | Path, ids: Iterable[Id]) -> Dismissed:
+        """Add a group to a file that other processes may change at the same time.
+
+        Args:
+            path: The file.
+            ids: Two or more ids.
+
+        Returns:
+            All dismissed groups.
+
+        Raises:
+            UsageError: There are fewer than two ids.
+            StorageError: The file cannot be read or written.
+        """
+        with files.exclusive(Path(path).parent):
+            found = cls.load(path)
+            found.add(ids)
+            found.save(path)
+        return found
+
+    @classmethod
     def load(cls, path: str | Path) -> Dismissed:
         """Read the groups that `save` wrote.
 

@@ -151,8 +151,7 @@ class PhotoDuplicates:
         Raises:
             StorageError: The list of dismissed groups cannot be written.
         """
-        self.dismissed.add(group.ids)
-        self.dismissed.save(self._file)
+        self.dismissed = Dismissed.append(self._file, group.ids)
 
     def files(self, group: DuplicateGroup) -> list[DuplicateFile]:
         """The files of a group with their sizes.

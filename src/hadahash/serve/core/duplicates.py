@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
@@ -21,7 +19,6 @@ from ...photos.duplicates import DISMISSED
 from ..problem import Problem, busy, invalid, unknown_id
 from .collection import Collection, stamp_of
 from .names import Id
-from .shared import Shared
 from .timing import within
 
 P = ParamSpec("P")
@@ -73,15 +70,13 @@ class DuplicateSearch:
         folder: The folder of the index.
         seconds: How long a request waits. A search that takes longer goes on, and a later request
             gets its result.
-        shared: What the worker processes of the service share, if there are several.
     """
 
-    def __init__(self, folder: Path, seconds: float, shared: Shared | None = None) -> None:
-        self._folder, self._seconds, self._shared = folder, seconds, shared
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self._folder, self._seconds = folder, seconds
         self._thread = ThreadPoolExecutor(1)
         self._jobs: dict[object, asyncio.Future[Any]] = {}
         self._search: _Search | None = None
-        self._writing = threading.Lock()
 
     async def page(
         self, collection: Collection, threshold: int | None, skip: int, limit: int
@@ -202,18 +197,13 @@ class DuplicateSearch:
         return self._write(known)
 
     def _write(self, ids: Sequence[Id]) -> int:
-        """Add a group to the list on disk, which other processes may have changed."""
-        file = self._folder / DISMISSED
+        """Add a group to the list on disk."""
         try:
-            with self._writing, nullcontext() if self._shared is None else self._shared.writing():
-                dismissed = Dismissed.load(file)
-                dismissed.add(ids)
-                dismissed.save(file)
+            return len(Dismissed.append(self._folder / DISMISSED, ids))
         except StorageError:
             hint = "Make the folder of the index writable for the service."
             message = "The list of dismissed groups cannot be written."
             raise Problem(409, "not_writable", message, hint) from None
-        return len(dismissed)
 
 
 class _Search:
