@@ -103,4 +103,10 @@ def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusPr
 @pytest.fixture
 def without_heif(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the extra `heif` were not installed."""
-    monkeypatch.setattr("hadahash.data.formats._is_installed", lambda module: False)
+    from hadahash.lazy import is_installed
+
+    def found(package: str) -> bool:
+        return package != "pi_heif" and is_installed(package)
+
+    for module in ("formats", "folder"):
+        monkeypatch.setattr(f"hadahash.data.{module}.is_installed", found)

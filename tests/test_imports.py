@@ -22,6 +22,7 @@ SHARED = (
     "settings",
     "files",
     "environment",
+    "bounded_folder",
     "messages",
     "skipped",
     "packing",
@@ -264,6 +265,23 @@ else:
 """
     done = _run(program)
     assert done.returncode == 0, done.stderr
+
+
+def test_one_function_asks_whether_a_package_is_installed():
+    asking = [path.name for path in _modules() if "find_spec" in path.read_text()]
+    assert asking == ["lazy.py"]
+
+
+@pytest.mark.parametrize("package", ["rawpy", "pi_heif", "onnxruntime", "no_such_package"])
+def test_a_package_whose_import_is_refused_is_not_installed(package, monkeypatch):
+    from hadahash.cli import doctor
+    from hadahash.data.formats import IMAGE_SUFFIXES, image_suffixes
+    from hadahash.lazy import is_installed
+
+    monkeypatch.setitem(sys.modules, package, None)
+    assert image_suffixes() >= IMAGE_SUFFIXES
+    assert (package not in doctor._PARTS) or "not installed" in doctor._packages()[package]
+    assert not is_installed(package) and is_installed("numpy")
 
 
 # torch.load and numpy.load read pickles unless an argument forbids it.

@@ -192,13 +192,13 @@ def test_changing_and_renaming_everything_is_not_a_mass_deletion(build, toy_fold
     photos.plan(scan_folder(toy_folder), whole=toy_folder).check_deletions()
 
 
+def break_off(self, rows):
+    raise KeyboardInterrupt
+
+
 def test_a_crash_loses_no_file(build, toy_folder, monkeypatch):
     monkeypatch.setattr(sync, "PART", 20)
     write = Catalog.write
-
-    def break_off(self, rows):
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(Catalog, "write", break_off)
     with pytest.raises(KeyboardInterrupt):
         build()
@@ -214,6 +214,54 @@ def test_a_crash_loses_no_file(build, toy_folder, monkeypatch):
     with pytest.raises(StorageError, match=r"photos\.sqlite") as caught:
         build()
     one_line(caught.value)
+
+
+def replace_item(photos, name, like):
+    """Remove an item and add one of other content under its id, as a client of the service does."""
+    codes = photos.index.codes([like])
+    photos.index.remove([name])
+    photos.index.add(Codes(codes.packed, codes.bits, [name]))
+    photos.index.save(photos.folder)
+
+
+@pytest.mark.parametrize("renamed", [None, "red/other.png"])
+def test_an_item_that_took_the_id_of_a_file_gives_it_back(build, model, toy_folder, renamed):
+    photos, _, _ = build()
+    name = "red/002.png"
+    before = photos.index.codes([name]).packed
+    replace_item(photos, name, "blue/000.png")
+    if renamed:
+        (toy_folder / name).rename(toy_folder / renamed)
+    photos, summary, seen = build()
+    assert seen == 1 and summary.encoded == 1 and summary.renamed == 0, "its code is not taken over"
+    (item,) = photos.index.get([renamed or name])
+    assert item.path == str(toy_folder / (renamed or name)) and item.labels == ("red",)
+    assert (photos.index.codes([renamed or name]).packed == before).all()
+    assert figures(build()[1])[0] == 0
+
+
+def test_an_item_without_a_file_stays_when_the_file_of_its_id_is_deleted(build, toy_folder):
+    photos, _, _ = build()
+    replace_item(photos, "red/002.png", "blue/000.png")
+    (toy_folder / "red/002.png").unlink()
+    photos, summary, _ = build()
+    assert summary.removed == 0 and photos.index.has(["red/002.png"])[0]
+    assert figures(build()[1]) == (0, 47, 0, 0, 48), "and the catalog forgot the file"
+
+
+def test_other_content_never_has_the_looks_of_the_file_before(build, toy_folder, monkeypatch):
+    """As kill -9 after the index was saved, and before the catalog was."""
+    photos, _, _ = build()
+    name, write = "red/002.png", Catalog.write
+    before = photos.catalog.looks()[name]
+    Image.fromarray(255 - np.array(Image.open(toy_folder / name))).save(toy_folder / name)
+    monkeypatch.setattr(Catalog, "write", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        build()
+    assert name not in photos.catalog.looks()
+    monkeypatch.setattr(Catalog, "write", write)
+    assert figures(build()[1]) == (1, 47, 0, 0, 48)
+    assert photos.catalog.looks()[name] not in (before, None)
 
 
 def test_an_interrupted_build_continues(build, monkeypatch):

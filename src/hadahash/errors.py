@@ -103,9 +103,16 @@ class MissingExtraError(HadaHashError):
     """An optional dependency is not installed; the message has the pip command."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"{package} is not installed. Install it with: pip install 'hadahash[{extra}]'"
-        )
+        super().__init__(f"{package} is not installed. Install it with: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra, for messages.
+
+    >>> install_command("raw")
+    "pip install 'hadahash[raw]'"
+    """
+    return f"pip install 'hadahash[{extra}]'"
 
 
 _EXTRAS = {

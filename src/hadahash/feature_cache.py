@@ -23,7 +23,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .environment import size_limit, user_cache
+from .bounded_folder import user_cache_of
 
 VARIABLE = "HADAHASH_FEATURE_CACHE"
 DEFAULT_BYTES = 10**9
@@ -147,16 +147,8 @@ class FeatureStore:
 
 
 def default_store() -> FeatureStore | None:
-    """Return the cache that the environment asks for.
-
-    Returns:
-        The cache; None if it is off.
-
-    Raises:
-        UsageError: The variable is neither a size nor off.
-    """
-    limit = size_limit(VARIABLE, DEFAULT_BYTES)
-    return FeatureStore(user_cache() / "features", limit) if limit else None
+    """Return the cache that the environment asks for; see `user_cache_of`."""
+    return user_cache_of("features", VARIABLE, DEFAULT_BYTES, FeatureStore)
 
 
 def group_key(*facts: object) -> bytes:

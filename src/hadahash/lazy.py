@@ -1,13 +1,32 @@
-"""Names of a package that are imported on first use."""
+"""Names of a package that are imported on first use, and packages that may not be installed."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from .errors import missing_module
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; it is not imported.
+
+    Args:
+        package: Its name in an import statement, without dots.
+
+    Returns:
+        False if there is none, or its import is refused.
+
+    >>> is_installed("numpy"), is_installed("no_such_package")
+    (True, False)
+    """
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def lazy_names(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:

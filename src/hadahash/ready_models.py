@@ -23,14 +23,16 @@ from .data.base import ImageSource
 from .data.embeddings import FIT_ROWS, Embeddings, sample_rows
 from .data.preprocess import Preprocess, choose_preprocess
 from .encoding import Encoder
+from .environment import user_cache
 from .errors import DataError, UsageError
+from .lazy import is_installed
 from .loading import load_model
 from .model import HashModel
 from .model_files import MANIFEST, read_model
 from .native import usable_cores
 from .projections import ITQSettings, fit_itq
 from .ranking import Ranking
-from .runtime.choice import is_installed, requested
+from .runtime.choice import requested
 from .runtime.files import GraphFacts, read_facts
 from .runtime.onnx import LinearHead, OnnxNetwork, with_linear_head
 
@@ -50,8 +52,7 @@ def without_torch() -> bool:
 
 def ready_folder() -> Path:
     """The folder of the ready-made model: that of the package, or one in the cache of the user."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cached = Path(base) / "hadahash" / "models" / "lite0.onnx"
+    cached = user_cache() / "models" / "lite0.onnx"
     packaged = (_PACKAGED / MANIFEST).exists() or os.access(_PACKAGED.parent, os.W_OK)
     return cached if (cached / MANIFEST).exists() or not packaged else _PACKAGED
 

@@ -12,8 +12,15 @@ from PIL import Image
 from toys import make_toy, tiny_hasher, write_folder
 
 from hadahash import Codes, Index
-from hadahash.photos import PhotoDuplicates, default_rank
+from hadahash.photos import (
+    Catalog,
+    PhotoDuplicates,
+    default_rank,
+    find_similar_to,
+    same_photo_threshold,
+)
 from hadahash.photos import duplicates as module
+from hadahash.photos.catalog import CatalogRow, FileStat
 from hadahash.ranking import Ranking
 
 
@@ -168,6 +175,13 @@ def test_an_index_without_content_bits_says_so(run, tmp_path):
     assert PhotoDuplicates(tmp_path / "i").default_threshold == 0
 
 
+def test_items_without_files_are_not_called_equal(run, tmp_path):
+    """Equal codes are no equal files."""
+    Index.build(Codes(np.zeros((2, 2), np.uint8), 16, ["a", "b"])).save(tmp_path / "i")
+    code, out, err = run("duplicates", tmp_path / "i")
+    assert code == 0 and "group 1, 2 files, at most 0 bits apart\n" in out, err
+
+
 def test_a_folder_of_photos_is_indexed_first(run, index, photos, monkeypatch):
     built = []
     monkeypatch.setattr(
@@ -182,6 +196,41 @@ def test_codes_made_without_labels_are_compared(tmp_path):
     photos = PhotoDuplicates(tmp_path / "i")
     assert photos.compares_content and photos.default_threshold == 4 and not len(photos.find())
     assert default_rank(photos.index) == "class"
+
+
+@pytest.mark.parametrize(
+    ("bits", "content", "compared"),
+    [(20, 0, 84), (16, 20, 84), (448, 0, 512), (449, 0, 449)],
+)
+def test_searches_and_duplicates_compare_the_same_bits(tmp_path, bits, content, compared):
+    """Of any code length: a search marks exactly the pairs that are linked."""
+    rng, near = np.random.default_rng(0), 0.07
+    flips = np.cumsum(rng.random((40, bits + content + 64)) < near, axis=0) % 2 == 1
+    own, other, looks = np.split(flips, [bits, bits + content], axis=1)
+    ids = [f"{number:02}.jpg" for number in range(len(flips))]
+    extra = {"content": np.packbits(other, axis=1), "content_bits": content} if content else {}
+    codes = Codes(np.packbits(own, axis=1), bits, ids, **extra)
+    Index.build(codes, paths=ids, ranking=Ranking()).save(tmp_path)
+    catalog, digests = Catalog(tmp_path), [each.encode() for each in ids]
+    stat = FileStat(1, 1)
+    rows = {each: CatalogRow(tmp_path, stat, each.encode(), None) for each in ids}
+    catalog.write(rows)
+    catalog.write_looks(dict(zip(digests, map(bytes, np.packbits(looks, axis=1)), strict=True)))
+    found = PhotoDuplicates(tmp_path)
+    assert found.compared_bits == compared == found.find().bits
+    assert found.default_threshold == same_photo_threshold(found.index)
+    marked = {
+        frozenset((each, hit.id))
+        for each in ids
+        for hit in find_similar_to(found.index, each, k=len(ids), rank="hamming", folder=tmp_path)
+        if hit.same_photo
+    }
+    parts = [own if not content else other, *([looks] if compared > (content or bits) else [])]
+    apart = (np.concatenate(parts, axis=1)[:, None] != np.concatenate(parts, axis=1)).sum(axis=2)
+    pairs = zip(*np.nonzero(np.triu(apart <= found.default_threshold, 1)), strict=True)
+    assert marked == {frozenset((ids[a], ids[b])) for a, b in pairs} and 0 < len(marked) < 400
+    linked = [set(group) for group in found.find().ids]
+    assert all(any(pair <= group for group in linked) for pair in marked)
 
 
 def test_bad_arguments_are_refused_in_one_line(run, index, photos, tmp_path):

@@ -13,12 +13,22 @@ from storages import image_files, put_folder, tar_bytes
 from toys import make_toy, one_line, tiny_hasher, write_folder
 
 from hadahash import Codes, Hasher, Index
+from hadahash.data.embedding_files import open_embeddings
 from hadahash.errors import DataError, UsageError
 from hadahash.index import revisions
 from hadahash.model import HashModel
-from hadahash.photos import BuildOptions, PhotoIndex, build_or_update, load_model_of, staging
+from hadahash.photos import (
+    BuildOptions,
+    PhotoIndex,
+    build_or_update,
+    load_model_of,
+    scan_folder,
+    staging,
+)
 from hadahash.photos import upgrade as upgrading
 from hadahash.photos.upgrade import UpgradeOptions, discard_old, rollback, upgrade
+from hadahash.photos.vectors import build_vector_index
+from hadahash.ready_models import fit_embeddings
 
 CPU = UpgradeOptions(device="cpu")
 
@@ -192,6 +202,52 @@ def test_items_without_files_are_refused_or_left_out_and_come_back(saved, better
     assert not Index.open(index).codes(["posted"]).packed.any()
 
 
+def test_a_file_that_changed_has_not_its_looks_of_before(better, index, toy_folder):
+    """The upgrade encodes it as it is now, and so the catalog has to say."""
+    catalog, name = PhotoIndex.open(index).catalog, "red/002.png"
+    assert len(catalog.looks()) == 48
+    Image.fromarray(make_toy(1, seed=77)[0][0]).save(toy_folder / name)
+    upgrade(index, better, options=CPU)
+    assert check(index, better) and set(catalog.looks()) == set(Index.open(index).ids) - {name}
+    photos = PhotoIndex.open(index)
+    plan = photos.plan(scan_folder(toy_folder), whole=toy_folder.resolve())
+    assert not plan.encode and plan.unchanged == 48
+    rollback(index, options=CPU)
+    assert name not in catalog.looks()
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_an_item_that_took_the_id_of_a_file_has_not_its_code(
+    saved, better, index, toy_folder, monkeypatch, back
+):
+    """A client removed the item and gave its id to something else, after the file was encoded."""
+    name = "red/002.png"
+    if back:
+        upgrade(index, better, options=CPU)
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(upgrading.revisions, "switch", _break_off)
+            with pytest.raises(KeyboardInterrupt):
+                upgrade(index, better, options=CPU)
+    live = Index.open(index)
+    live.remove([name])
+    live.add(Codes(np.zeros((1, 2), np.uint8), 16, [name]))
+    live.save(index)
+
+    def go(options):
+        return rollback(index, options=options) if back else upgrade(index, better, options=options)
+
+    with pytest.raises(DataError, match=r"1 items .* such as 'red/002\.png': it has no file"):
+        go(CPU)
+    done = go(UpgradeOptions(drop_missing=True, device="cpu"))
+    assert (done.total, done.dropped) == (47, 1)
+    assert name not in check(index, saved if back else better).ids
+
+
+def _break_off(folder, expected):
+    raise KeyboardInterrupt
+
+
 def test_a_crash_between_the_manifests(saved, better, index, monkeypatch):
     """previous.json is written first; without index.json nothing has changed."""
     from hadahash.index.storage.manifest import Manifest
@@ -245,6 +301,19 @@ def test_embeddings(tmp_path, run):
     assert (Index.open(out).codes().packed == model.encode(vectors).packed).all()
     code, _, _ = run("index", "upgrade", out, "--rollback", "--embeddings", tmp_path / "few.npy")
     assert code == 0 and Index.open(out).bits == 24
+
+
+def test_embeddings_with_onnxruntime(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("HADAHASH_RUNTIME", "onnx")
+    vectors = np.random.default_rng(0).normal(size=(64, 24)).astype(np.float32)
+    np.save(tmp_path / "vectors.npy", vectors)
+    source = open_embeddings(tmp_path / "vectors.npy")
+    build_vector_index(tmp_path / "x.index", source)
+    fit_embeddings(source, bits=16).save(tmp_path / "new")
+    given = UpgradeOptions(embeddings=tmp_path / "vectors.npy")
+    assert upgrade(tmp_path / "x.index", tmp_path / "new", options=given).encoded == 64
+    assert Index.open(tmp_path / "x.index").meta["embeddings"] == 24
 
 
 def test_changes_are_found_by_segments(make_codes):

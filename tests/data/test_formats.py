@@ -131,11 +131,11 @@ def test_damaged_avif_is_refused():
             open_image(data[:length])
 
 
-def test_suffixes_follow_the_extra(heif, tmp_path, monkeypatch):
+def test_suffixes_follow_the_extra(heif, tmp_path, request):
     for name in ("a.HEIC", "b.heif", "c.HIF", "d.avif", "e.mov"):
         (tmp_path / name).write_bytes(b"x")
     assert [path.name for path in scan(tmp_path).images] == ["a.HEIC", "b.heif", "c.HIF", "d.avif"]
-    monkeypatch.setattr("hadahash.data.formats._is_installed", lambda module: False)
+    request.getfixturevalue("without_heif")
     listing = scan(tmp_path)
     assert [path.name for path in listing.images] == ["d.avif"]
     assert ".heic" not in image_suffixes()

@@ -83,7 +83,7 @@ def test_flipped_bytes_never_raise_anything_else(rawpy):
 def test_without_the_extra_the_message_names_it(monkeypatch, tmp_path):
     (tmp_path / "a.dng").write_bytes(dng(two_colors()))
     for module in ("raw", "formats", "folder"):
-        monkeypatch.setattr(f"hadahash.data.{module}.raw_installed", lambda: False)
+        monkeypatch.setattr(f"hadahash.data.{module}.is_installed", lambda package: False)
     with pytest.raises(
         UnsupportedImage, match=r"RAW needs an extra: pip install 'hadahash\[raw\]'"
     ):

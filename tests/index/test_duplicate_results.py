@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -152,6 +154,19 @@ def test_dismissed_groups_are_saved(tmp_path):
     assert Dismissed.load(path).covers([1, 3])
     with pytest.raises(UsageError, match=r"needs two or more ids, got \['a'\]"):
         Dismissed([["a", "a"]])
+
+
+def test_groups_that_several_processes_dismiss_at_once_are_all_kept(tmp_path):
+    path = tmp_path / "dismissed.json"
+    code = """if True:
+        import sys
+        from hadahash.index import Dismissed
+        for number in range(20):
+            Dismissed.append(sys.argv[1], [f"{sys.argv[2]}{number}", "x"])
+    """
+    processes = [subprocess.Popen([sys.executable, "-c", code, path, name]) for name in "ab"]
+    assert [each.wait() for each in processes] == [0, 0]
+    assert len(Dismissed.load(path)) == 40
 
 
 def test_damaged_lists_of_dismissed_groups(tmp_path):

@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+from toys import one_line
 
+from hadahash.errors import UsageError
 from hadahash.networks import compiling
 
 CHILD = """
@@ -89,3 +92,79 @@ def test_a_folder_that_cannot_be_written_is_not_used(no_variables, monkeypatch, 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     compiling.use_cache()
     assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+
+
+def _entry(path: Path, size: int, days: float) -> Path:
+    """A file that was used some days ago."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(size))
+    used = time.time() - 86_400 * days
+    os.utime(path, (used, used))
+    return path
+
+
+@pytest.fixture
+def compiled(no_variables, monkeypatch, tmp_path):
+    """Compiled code as PyTorch lays it out, of 9 kB, and its locks."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "hadahash" / "compiled"
+    folder.mkdir(parents=True, mode=0o700)
+    return {
+        "now": _entry(folder / "ab" / "cabz.main.so", 3000, 0),
+        "kernel": _entry(folder / "triton" / "0" / "LONG" / "k.cubin", 1000, 9),
+        "kernel.json": _entry(folder / "triton" / "0" / "LONG" / "k.json", 1000, 2),
+        "old": _entry(folder / "fxgraph" / "xy" / "fxyz" / "entry", 2000, 8),
+        "new": _entry(folder / "ab" / "cabx.py", 2000, 1),
+        "lock": _entry(folder / "locks" / "cabz.lock", 0, 30),
+    }
+
+
+@pytest.mark.parametrize(
+    ("limit", "removed"),
+    [
+        ("", set()),
+        ("9KB", set()),
+        ("8.9KB", {"old"}),
+        ("8KB", {"old", "kernel", "kernel.json"}),
+        ("1KB", {"old", "kernel", "kernel.json", "new"}),  # another process may need the rest
+    ],
+)
+def test_the_least_recently_used_code_gives_way(compiled, monkeypatch, limit, removed):
+    monkeypatch.setenv("HADAHASH_COMPILE_CACHE", limit)
+    compiling.use_cache()
+    assert {name for name, path in compiled.items() if not path.exists()} == removed
+    assert not removed or not compiled["old"].parent.exists(), "whole folders"
+
+
+def test_a_folder_with_code_that_is_in_use_below_it_is_kept(compiled, monkeypatch):
+    old = _entry(compiled["old"].parents[2] / "file", 5000, 30)
+    monkeypatch.setenv("HADAHASH_COMPILE_CACHE", "13KB")
+    compiling.use_cache()
+    assert not old.exists() and all(path.exists() for path in compiled.values())
+
+
+def test_what_is_read_is_in_use(compiled, monkeypatch):
+    """PyTorch does not write to what it finds, so the time of reading counts, too."""
+    status = compiled["old"].stat()
+    os.utime(compiled["old"], (time.time() - 7200, status.st_mtime))
+    monkeypatch.setenv("HADAHASH_COMPILE_CACHE", "8KB")
+    compiling.use_cache()
+    assert compiled["old"].exists() and not compiled["kernel"].exists()
+
+
+def test_the_cache_of_compiled_code_can_be_off(compiled, monkeypatch):
+    monkeypatch.setenv("HADAHASH_COMPILE_CACHE", "off")
+    compiling.use_cache()
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+    assert all(path.exists() for path in compiled.values())
+    monkeypatch.setenv("HADAHASH_COMPILE_CACHE", "lots")
+    with pytest.raises(UsageError, match="HADAHASH_COMPILE_CACHE must be a size") as caught:
+        compiling.use_cache()
+    one_line(caught.value)
+
+
+def test_a_folder_that_the_user_chose_is_not_pruned(compiled, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(compiled["lock"].parents[1]))
+    monkeypatch.setenv("HADAHASH_COMPILE_CACHE", "1KB")
+    compiling.use_cache()
+    assert all(path.exists() for path in compiled.values())

@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from serving import WRITE, opened, wait_for
 from test_serve_api import error_of, search, upload
 
 from hadahash import Index
+from hadahash.index import DuplicateGroup, Item
 from hadahash.photos import Catalog, PhotoDuplicates, StoredLooks
+from hadahash.photos.catalog import CatalogRow, FileStat
 from hadahash.serve.core import duplicates as module
 
 EQUAL, AGAIN = ["blue/copy.png", "red/002.png"], ["green/001.png", "green/again.bmp"]
@@ -102,6 +106,47 @@ def test_dismissed_groups_are_remembered(own_client, copies):
     assert AGAIN not in ids_of(listed(own_client, threshold=0)), "and what it dismisses is followed"
 
 
+@pytest.fixture
+def many(copies):
+    """A group of 502 files: the equal ones, and 500 more with names of 200 characters."""
+    folder = copies.root / "photos.index"
+    index, catalog = Index.open(folder), Catalog(folder)
+    codes = index.codes([EQUAL[0]])
+    ids = [f"{number:03}-{'x' * 192}.png" for number in range(500)]
+    rows = np.zeros(len(ids), np.int64)
+    index.add(replace(codes[rows], ids=np.array(ids, object)), paths=ids)
+    index.save(folder)
+    (digest,) = catalog.digests([EQUAL[0]])
+    catalog.write({each: CatalogRow(folder, FileStat(1, 1), digest, None) for each in ids})
+    return copies
+
+
+def test_a_group_of_500_files_is_dismissed_by_its_key(many):
+    with opened(many, decode_workers=1, write_token=WRITE) as client:
+        before = listed(client, threshold=0)
+        group = before["groups"][0]
+        assert (group["count"], len(group["items"]), group["equal"]) == (502, 100, True)
+        sent = {"key": group["key"], "threshold": before["threshold"]}
+        for _ in range(2):  # a client may ask again after a time-out
+            answer = client.post("/v1/duplicates/dismiss", json=sent, headers=AUTH)
+            assert answer.json() == {"dismissed": 1}
+        after = listed(client, threshold=0)
+        assert after["groups"] == [{**g, "number": g["number"] - 1} for g in before["groups"][1:]]
+        photos = PhotoDuplicates(many.root / "photos.index")
+        assert len(photos.dismissed) == 1 and len(next(iter(photos.dismissed))) == 502
+        assert all(len(ids) < 500 for ids in photos.find(0).ids)
+
+
+def test_a_group_that_changed_is_not_dismissed(own_client, copies):
+    before = listed(own_client, threshold=0)
+    (group,) = (each for each in before["groups"] if each["items"][0]["id"] == EQUAL[0])
+    assert own_client.delete(f"/v1/items/{EQUAL[0]}", headers=AUTH).status_code == 204
+    sent = {"key": group["key"], "threshold": 0}
+    answer = own_client.post("/v1/duplicates/dismiss", json=sent, headers=AUTH)
+    assert error_of(answer, 409) == "group_changed"
+    assert not (copies.root / "photos.index/dismissed.json").exists()
+
+
 def test_a_changed_index_is_searched_again(own_client):
     assert EQUAL in ids_of(listed(own_client, threshold=0))
     assert own_client.delete(f"/v1/items/{EQUAL[0]}", headers=AUTH).status_code == 204
@@ -125,6 +170,13 @@ def test_bad_parameters_are_refused(client, parameters):
         ({"ids": ["red/002.png", "red/002.png"]}, 422, "bad_parameters"),
         ({"ids": ["red/002.png", "nobody"]}, 404, "unknown_id"),
         ({"ids": EQUAL, "more": 1}, 422, "bad_parameters"),
+        ({"ids": EQUAL, "threshold": 0}, 422, "bad_parameters"),
+        ({"ids": EQUAL, "key": "0" * 64}, 422, "bad_parameters"),
+        ({"key": "0" * 63}, 422, "bad_parameters"),
+        ({"key": "0" * 64, "threshold": 25}, 422, "bad_parameters"),
+        ({"key": "0" * 64, "threshold": -1}, 422, "bad_parameters"),
+        ({"key": "0" * 64}, 409, "group_changed"),
+        ({}, 422, "bad_parameters"),
     ],
 )
 def test_bad_dismissals_are_refused(client, copies_original, body, status, code):
@@ -257,14 +309,37 @@ def test_no_dismissal_is_lost(own_client, copies):
 def test_looks_follow_the_catalog(copies):
     folder = copies.root / "photos.index"
     stored, catalog = StoredLooks(folder), Catalog(folder)
-    first = stored.of([AGAIN[0]])[AGAIN[0]]
+    items = Index.open(folder).get([AGAIN[0]])
+    first = stored.of(items)[AGAIN[0]]
     (digest,) = catalog.digests([AGAIN[0]])
     catalog.write_looks({digest: bytes(8)})
-    assert stored.of([AGAIN[0]]) == {AGAIN[0]: bytes(8)} and first != bytes(8)
+    assert stored.of(items) == {AGAIN[0]: bytes(8)} and first != bytes(8)
 
 
 def test_an_id_that_no_file_can_have_has_no_looks(copies):
-    assert StoredLooks(copies.root / "photos.index").of(["\ud800x"]) == {}
+    assert StoredLooks(copies.root / "photos.index").of([Item("\ud800x", "x.jpg", ())]) == {}
+
+
+def test_an_item_that_was_added_again_has_not_the_looks_of_the_file(own_client, copies):
+    """A client removes the item of a photo and gives its id to another image."""
+    assert {AGAIN[1], EQUAL[1]} <= {hit["id"] for hit in near(own_client) if hit["looks_distance"]}
+    for name in (AGAIN[1], EQUAL[1]):
+        assert own_client.delete(f"/v1/items/{name}", headers=AUTH).status_code == 204
+        files, data = {"image": copies.image("blue/000.png")}, {"id": name}
+        added = own_client.post("/v1/items", files=files, data=data, headers=AUTH)
+        assert added.status_code == 201, added.text
+    hits = {hit["id"]: hit for hit in near(own_client)}
+    assert hits[AGAIN[1]]["looks_distance"] is None and hits[EQUAL[0]]["looks_distance"]
+    assert search(own_client, id=AGAIN[1]).json()["query"]["looks"] is None
+    found = listed(own_client, threshold=24)
+    assert not any({*EQUAL} <= {*group} or {*AGAIN} <= {*group} for group in ids_of(found))
+    photos = PhotoDuplicates(copies.root / "photos.index")
+    assert not {AGAIN[1], EQUAL[1]} & {each for ids in photos.find(24).ids for each in ids}
+    assert not photos.are_equal(DuplicateGroup(tuple(EQUAL), 0))
+
+
+def near(client):
+    return search(client, id="green/005.png", k=18, rank="hamming").json()["hits"]
 
 
 @pytest.mark.parametrize("extra", [1, 2, 400])

@@ -19,6 +19,7 @@ from hadahash import HashModel, Index
 from hadahash.cli import serve as command
 from hadahash.codes import Codes
 from hadahash.errors import StorageError
+from hadahash.index import Item
 from hadahash.photos import CATALOG, StoredLooks
 from hadahash.serve.core import light_model
 from hadahash.serve.core.batcher import Batcher
@@ -84,13 +85,10 @@ def test_graphs_of_another_model_are_not_used(exported, without_gpu, tmp_path):
 
 def test_what_cannot_be_exported_is_left_to_torch(exported, without_gpu, monkeypatch):
     plain = exported.with_name("plain")
-    for name in ("torch", "onnx"):
+    for name in ("torch", "onnxruntime", "onnx"):
         with monkeypatch.context() as patch:
             patch.setattr(light_model, "is_installed", lambda each, name=name: each != name)
             assert not light_model.can_export(plain, "cpu")
-    with monkeypatch.context() as patch:
-        patch.setattr(light_model, "is_installed_package", lambda name: False)
-        assert not light_model.can_export(plain, "cpu")
     with monkeypatch.context() as patch:
         patch.setattr(light_model.os, "access", lambda *_: False)
         assert not light_model.can_export(plain, "cpu")
@@ -266,18 +264,18 @@ def test_filters_by_label_are_kept_until_the_index_changes():
 
 
 def test_searches_do_not_wait_for_a_program_that_writes_the_catalog(tmp_path, monkeypatch):
-    looks = StoredLooks(tmp_path, wait_seconds=0.01)
+    looks, items = StoredLooks(tmp_path, wait_seconds=0.01), [Item("a.jpg", "/a.jpg", ())]
     with closing(sqlite3.connect(tmp_path / CATALOG, isolation_level=None)) as writer:
         writer.execute("CREATE TABLE photos (id BLOB, digest BLOB)")
         writer.execute("CREATE TABLE looks (digest BLOB, bits BLOB)")
         writer.execute("INSERT INTO photos VALUES (CAST('a.jpg' AS BLOB), x'01')")
         writer.execute("INSERT INTO looks VALUES (x'01', x'0102030405060708')")
         writer.execute("BEGIN EXCLUSIVE")
-        assert looks.of(["a.jpg"]) == {}
+        assert looks.of(items) == {}
         writer.execute("COMMIT")
-        assert looks.of(["a.jpg"]) == {}, "not asked again at once"
+        assert looks.of(items) == {}, "not asked again at once"
         monkeypatch.setattr(looks, "_pause_until", 0.0)
-        assert looks.of(["a.jpg"]) == {"a.jpg": bytes(range(1, 9))}
+        assert looks.of(items) == {"a.jpg": bytes(range(1, 9))}
 
 
 # ---- the start -----------------------------------------------------------------------------------

@@ -70,7 +70,9 @@ def test_the_folder_is_limited_in_size(tmp_path):
     assert 10 <= len(kept) <= 20 and files.read(tag(99)) is not None
     other = ThumbnailFiles(tmp_path, limit)
     other.write(tag(200), image(1))
-    assert other._size == 4096 * len(list(tmp_path.glob("*/*"))), "old files are counted"
+    assert other.size() == other._files._size == 4096 * len(list(tmp_path.glob("*/*"))), (
+        "old files are counted"
+    )
 
 
 def test_a_disk_that_fails_is_reported_once(tmp_path, caplog):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shutil
 from importlib import metadata
 
 from .._version import __version__
+from ..errors import install_command
+from ..lazy import is_installed
 from . import options, output
 
 _PARTS = {
@@ -66,15 +67,15 @@ def _gpu() -> str:
 
 def _runtime() -> str:
     """What runs models, by default or as HADAHASH_RUNTIME says."""
-    from ..runtime.choice import RUNTIMES, is_installed, requested
+    from ..runtime.choice import PACKAGES, RUNTIMES, requested
 
     name = requested()
-    installed = [each for each in RUNTIMES if is_installed(each)]
+    installed = [each for each in RUNTIMES if is_installed(PACKAGES[each][0])]
     if name is not None:
         return f"{name} (asked for)"
     if len(installed) == len(RUNTIMES):
         return "torch; onnx for models without weights, and with --runtime onnx"
-    return installed[0] if installed else "none: pip install 'hadahash[onnx]'"
+    return installed[0] if installed else f"none: {install_command('onnx')}"
 
 
 def _ready() -> str:
@@ -90,7 +91,7 @@ def _ready() -> str:
 def _packages() -> dict[str, str]:
     found = {}
     for name, use in _PARTS.items():
-        there = importlib.util.find_spec(name) is not None
+        there = is_installed(name)
         found[name] = (
             metadata.version(name.replace("_", "-")) if there else f"not installed ({use})"
         )

@@ -64,13 +64,13 @@ def upgrade(
 
     if sum((run is not None and not rollback, rollback, discard_old)) != 1:
         raise UsageError("Give one of --run RUN, --rollback and --discard-old.")
-    if discard_old:
-        removed = upgrading.discard_old(index)
-        output.result(f"{index}: {'old codes removed' if removed else 'no old codes'}")
-        return
     settings = upgrading.UpgradeOptions(
         bits=bits, drop_missing=drop_missing, embeddings=embeddings, device=device
     )
+    if discard_old:
+        removed = upgrading.discard_old(index, settings)
+        output.result(f"{index}: {'old codes removed' if removed else 'no old codes'}")
+        return
     if rollback:
         done = upgrading.rollback(
             index, run=run, options=settings, bar=output.progress, info=output.info

@@ -14,12 +14,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from ..errors import DataError
+from ..errors import DataError, install_command
+from ..lazy import is_installed
 from .base import DataWarning, FileImages, ImageSource, LabelledImages, name_ids
 from .class_names import require_classes, warn_of_albums
-from .formats import HEIF_SUFFIXES, heif_installed, image_suffixes
+from .formats import HEIF_SUFFIXES, image_suffixes
 from .labels import Labels
-from .raw import RAW_SUFFIXES, raw_installed
+from .raw import RAW_SUFFIXES
 
 
 @dataclass
@@ -90,10 +91,10 @@ def skipped_notice(
 def _missing_extras(suffixes: set[str]) -> str:
     """How to read skipped files for which there is an extra."""
     extras = []
-    if suffixes & HEIF_SUFFIXES and not heif_installed():
-        extras.append("HEIC: pip install 'hadahash[heif]'")
-    if suffixes & RAW_SUFFIXES and not raw_installed():
-        extras.append("RAW: pip install 'hadahash[raw]'")
+    if suffixes & HEIF_SUFFIXES and not is_installed("pi_heif"):
+        extras.append(f"HEIC: {install_command('heif')}")
+    if suffixes & RAW_SUFFIXES and not is_installed("rawpy"):
+        extras.append(f"RAW: {install_command('raw')}")
     return f" To read {'; '.join(extras)}" if extras else ""
 
 
@@ -168,7 +169,7 @@ def no_images(root: str | Path, listing: Listing) -> DataError:
         The error; it lists the supported extensions.
     """
     known = ", ".join(sorted(image_suffixes() - RAW_SUFFIXES))
-    known += " or a suffix of RAW photos" if raw_installed() else ""
+    known += " or a suffix of RAW photos" if is_installed("rawpy") else ""
     parts = [f"{root} contains no images.", listing.skipped, f"Image files end in {known}."]
     return DataError(" ".join(part for part in parts if part))
 

@@ -6,7 +6,6 @@ loaded when the first such file is opened.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from functools import cache
 
@@ -23,8 +22,9 @@ from PIL import (
 )
 
 from ..errors import MissingExtraError
+from ..lazy import is_installed
 from .headers import TIFF_START
-from .raw import RAW_SUFFIXES, raw_installed
+from .raw import RAW_SUFFIXES
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 _SUFFIXES = "jpg jpeg jpe jfif png apng webp gif bmp tif tiff ppm pgm pbm pnm avif"
@@ -38,13 +38,8 @@ _HEIF_START = re.compile(rb"....ftyp(?:hei[cmsx]|hev[cmsx]|mif1|msf1)", re.DOTAL
 
 def image_suffixes() -> frozenset[str]:
     """Return the file extensions of readable images, in lower case with the dot."""
-    heif = HEIF_SUFFIXES if heif_installed() else frozenset()
-    return IMAGE_SUFFIXES | heif | (RAW_SUFFIXES if raw_installed() else frozenset())
-
-
-def heif_installed() -> bool:
-    """Return whether HEIC and HEIF files can be read."""
-    return _is_installed("pi_heif")
+    heif = HEIF_SUFFIXES if is_installed("pi_heif") else frozenset()
+    return IMAGE_SUFFIXES | heif | (RAW_SUFFIXES if is_installed("rawpy") else frozenset())
 
 
 def formats_for(start: bytes) -> tuple[str, ...]:
@@ -61,7 +56,7 @@ def formats_for(start: bytes) -> tuple[str, ...]:
     """
     if not _HEIF_START.match(start) or b"avif" in start[8:64]:  # among the compatible brands
         return FORMATS
-    if not heif_installed():
+    if not is_installed("pi_heif"):
         raise MissingExtraError("pi_heif", "heif")
     _register_heif()
     return (*FORMATS, _HEIF)
@@ -70,11 +65,6 @@ def formats_for(start: bytes) -> tuple[str, ...]:
 def is_known_start(start: bytes) -> bool:
     """Return whether a file begins like an image of a supported format."""
     return any(pattern.match(start) for pattern in (_START, _HEIF_START, TIFF_START))
-
-
-@cache
-def _is_installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 @cache

@@ -40,6 +40,7 @@ from ..errors import (
     MissingExtraError,
     UnreadableImage,
     UnsupportedImage,
+    install_command,
     unknown,
 )
 from .colors import to_rgb
@@ -281,9 +282,8 @@ def _parse(file: BinaryIO, name: str, limits: ImageLimits) -> Image.Image:
     try:
         formats = formats_for(start)
     except MissingExtraError as error:
-        raise UnsupportedImage(
-            name, f"HEIC needs an extra: {str(error).rpartition(': ')[2]}"
-        ) from error
+        reason = f"HEIC needs an extra: {install_command('heif')}"
+        raise UnsupportedImage(name, reason) from error
     image = Image.open(guard_tags(file), formats=formats)
     _check_size(image, name, limits)
     return image

@@ -10,11 +10,10 @@ import io
 import os
 import re
 import struct
-from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..errors import CorruptImage, ImageTooLarge, UnsupportedImage
+from ..errors import CorruptImage, ImageTooLarge, UnsupportedImage, install_command
+from ..lazy import is_installed
 from .headers import TIFF_START
 
 if TYPE_CHECKING:
@@ -27,12 +26,6 @@ _SHORT = 256  # pixels; a file with a smaller preview is developed
 _START = re.compile(rb"II\*\0.{4}CR|....ftypcrx |FUJIFILMCCD-RAW|IIR[OS]|MMOR|IIU\0", re.DOTALL)
 _EXIF = re.compile(rb"\xff\xd8\xff\xe1(..)Exif", re.DOTALL)  # the start of a JPEG
 _MAKE, _SUB_IFDS, _DNG_VERSION = 271, 330, 50706
-
-
-@cache
-def raw_installed() -> bool:
-    """Return whether RAW files can be read."""
-    return find_spec("rawpy") is not None
 
 
 def developed(file: BinaryIO, name: str, *, max_bytes: int, max_pixels: int) -> BinaryIO:
@@ -58,8 +51,8 @@ def developed(file: BinaryIO, name: str, *, max_bytes: int, max_pixels: int) -> 
     file.seek(0)
     if not is_raw:
         return file
-    if not raw_installed():
-        raise UnsupportedImage(name, "RAW needs an extra: pip install 'hadahash[raw]'")
+    if not is_installed("rawpy"):
+        raise UnsupportedImage(name, f"RAW needs an extra: {install_command('raw')}")
     import rawpy
 
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,6 +12,18 @@ from ..errors import NewerFileError, StorageError, UsageError
 from .items import Id
 
 _FORMAT = 1
+
+
+def group_key(ids: Iterable[Id]) -> str:
+    """Identify a group by its ids.
+
+    Args:
+        ids: The ids of all items, in any order.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    return hashlib.sha256(json.dumps(_in_order(ids)).encode()).hexdigest()
 
 
 class Dismissed:
@@ -76,8 +90,29 @@ class Dismissed:
         Raises:
             StorageError: The file cannot be written.
         """
-        groups = [sorted(group, key=lambda each: (str(type(each)), each)) for group in self]
+        groups = [_in_order(group) for group in self]
         files.write_json(Path(path), {"format": _FORMAT, "groups": groups})
+
+    @classmethod
+    def append(cls, path: str | Path, ids: Iterable[Id]) -> Dismissed:
+        """Add a group to a file that other processes may change at the same time.
+
+        Args:
+            path: The file.
+            ids: Two or more ids.
+
+        Returns:
+            All dismissed groups.
+
+        Raises:
+            UsageError: There are fewer than two ids.
+            StorageError: The file cannot be read or written.
+        """
+        with files.exclusive(Path(path).parent):
+            found = cls.load(path)
+            found.add(ids)
+            found.save(path)
+        return found
 
     @classmethod
     def load(cls, path: str | Path) -> Dismissed:
@@ -107,6 +142,10 @@ class Dismissed:
             except (KeyError, TypeError, ValueError, UsageError):
                 pass
         raise StorageError(f"{path} is not a list of dismissed groups. Remove or restore it.")
+
+
+def _in_order(ids: Iterable[Id]) -> list[Id]:
+    return sorted(ids, key=lambda each: (str(type(each)), each))
 
 
 def _checked(group: list[Id]) -> list[Id]:

@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..native.tables import rows_of
 from .api import Index
 from .checks import whole_number
-from .dismissed import Dismissed
+from .dismissed import Dismissed, group_key
 from .duplicate_links import spanning_links
 from .forest import Links, find, join
 from .items import Id, Ids, find_sorted, id_array, quote_ids
@@ -43,6 +43,11 @@ class DuplicateGroup:
     def __len__(self) -> int:
         """Number of items."""
         return len(self.ids)
+
+    @property
+    def key(self) -> str:
+        """Identifies a group by all its ids, however many; see `group_key`."""
+        return group_key(self.ids)
 
 
 class Duplicates(Sequence[DuplicateGroup]):

@@ -2,9 +2,9 @@
 
 The catalog is stored in photos.sqlite in the index folder. For each file it has the size,
 modification time and content digest at the time of encoding, or the reason why the file could not
-be read. It is written after the index: after a crash it may miss indexed files, which are then
-encoded again, but it never lists files that are not indexed. Without a catalog, all files are
-encoded again.
+be read. Rows are marked as not valid before their items change, and written after the index: after
+a crash the catalog may miss indexed files, which are then encoded again, but it never lists files
+that are not indexed, or other content. Without a catalog, all files are encoded again.
 
 Comparisons run in SQL and touch only the rows they need: adding one photo to an index of millions
 reads one row.
@@ -53,6 +53,15 @@ _DELETED = """
 SELECT id, size, digest, reason IS NULL FROM photos
 WHERE root = ? AND id NOT IN (SELECT id FROM found WHERE root = ?)
 """
+_ADOPT = """
+UPDATE photos SET (size, mtime_ns, digest) =
+    (SELECT size, mtime_ns, digest FROM other.photos AS newer WHERE newer.id = photos.id)
+WHERE reason IS NULL AND EXISTS (
+    SELECT 1 FROM other.photos AS newer WHERE newer.id = photos.id
+    AND newer.reason IS NULL AND length(newer.digest) > 0 AND newer.digest != photos.digest
+)
+"""
+_INVALIDATE = "UPDATE photos SET mtime_ns = NULL, digest = x'' WHERE id = ?"
 
 _EQUAL = """
 SELECT digest, id FROM photos WHERE reason IS NULL AND digest IN (
@@ -177,6 +186,29 @@ class Catalog:
                     for each, row in rows.items()
                 ),
             )
+
+    def invalidate(self, ids: Iterable[str]) -> None:
+        """Note that items are about to get other content, before the index is changed.
+
+        Until `write` is called, the files count as changed, and nothing is known about them.
+
+        Args:
+            ids: The items; those that are not in the catalog are ignored.
+        """
+        with self._open() as connection:
+            connection.executemany(_INVALIDATE, ((os.fsencode(each),) for each in ids))
+
+    def adopt(self, other: Catalog) -> None:
+        """Take over the state of files whose content another catalog knows to have changed.
+
+        Args:
+            other: The catalog of the revision that has become the current one.
+        """
+        if not (self.path.exists() and other.path.exists()):
+            return
+        with self._open() as connection:
+            connection.execute("ATTACH DATABASE ? AS other", (os.fsencode(other.path),))
+            connection.execute(_ADOPT)
 
     def update_stats(self, stats: dict[str, FileStat]) -> None:
         """Set size and time of files whose content is unchanged.

@@ -24,9 +24,10 @@ from ..errors import StorageError, UsageError
 from ..index import Dismissed, DuplicateGroup, Duplicates, Index, find_duplicates
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog
+from .item_files import ids_of_files
 from .looks import codes_with_looks, read_photos, unread_photos
 from .same_photo import compared_bits as own_bits
-from .same_photo import default_threshold, same_photo_threshold
+from .same_photo import compares_looks, same_photo_threshold
 
 if TYPE_CHECKING:
     from ..codes import Codes
@@ -84,14 +85,12 @@ class PhotoDuplicates:
     @property
     def default_threshold(self) -> int:
         """The threshold of a search where none is given; 0 if only classes are told apart."""
-        if not self.compares_content or self._codes is None:
-            return same_photo_threshold(self.index, looks=False) or 0
-        return default_threshold(self._codes.content_bits, looks=True)
+        return same_photo_threshold(self.index, looks=self._codes is not None) or 0
 
     def unread(self) -> list[Path]:
         """The photos that `read` has to read before a search."""
         try:
-            return unread_photos(self.index, self._catalog) if self.compares_content else []
+            return unread_photos(self.index, self._catalog) if compares_looks(self.index) else []
         except StorageError:  # a read-only folder of an earlier version
             return []
 
@@ -112,7 +111,7 @@ class PhotoDuplicates:
     def _codes(self) -> Codes | None:
         """Content bits and looks; None if only the content bits are compared."""
         try:
-            return codes_with_looks(self.index, self._catalog) if self.compares_content else None
+            return codes_with_looks(self.index, self._catalog)
         except StorageError:
             return None
 
@@ -152,8 +151,7 @@ class PhotoDuplicates:
         Raises:
             StorageError: The list of dismissed groups cannot be written.
         """
-        self.dismissed.add(group.ids)
-        self.dismissed.save(self._file)
+        self.dismissed = Dismissed.append(self._file, group.ids)
 
     def files(self, group: DuplicateGroup) -> list[DuplicateFile]:
         """The files of a group with their sizes.
@@ -168,16 +166,17 @@ class PhotoDuplicates:
         return [DuplicateFile(each.id, each.path, _size(each.path)) for each in items]
 
     def are_equal(self, group: DuplicateGroup) -> bool:
-        """Whether all files of a group have the same content."""
-        return len(self._catalog.digests(group.ids)) == 1
+        """Whether all items of a group are files that are known to have the same content."""
+        known = len(ids_of_files(self.index, map(str, group.ids))) == len(group)
+        digests = self._catalog.digests(group.ids) if known else {None}
+        return len(digests) == 1 and None not in digests
 
     def _equal_files(self, index: Index) -> list[list[str]]:
-        if index.id_type is not str:
-            return []
-        groups = self._catalog.equal_files()
+        groups = self._catalog.equal_files() if index.id_type is str else []
         flat = [each for group in groups for each in group]
-        known = dict(zip(flat, index.has(flat).tolist(), strict=True)) if flat else {}
-        kept = ([each for each in group if known[each]] for group in groups)
+        compared = [each for each, there in zip(flat, index.has(flat), strict=True) if there]
+        known = ids_of_files(self.index, compared)
+        kept = ([each for each in group if each in known] for group in groups)
         return [group for group in kept if len(group) > 1]
 
     def _state(self) -> str | None:

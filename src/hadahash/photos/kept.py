@@ -7,6 +7,7 @@ generation, and dropped.json, the items that the upgrade had to leave out.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import StorageError
 from ..files import read_json, write_json
 from ..index import Index, revisions
+from ..index.items import Id
 from ..index.revisions import NEXT, PREVIOUS
 from .catalog import Catalog
 
@@ -52,6 +54,19 @@ def keep(folder: Path, live: Index, stage: Staging) -> None:
     catalog = Catalog(folder)
     (catalog if catalog.path.exists() else stage.catalog).copy(target)
     write_json(target / _DROPPED, list(stage.missing))
+
+
+def add_dropped(folder: Path, ids: Iterable[Id]) -> None:
+    """Note items of the previous revision that were left out after the switch, for a rollback.
+
+    Args:
+        folder: The folder of the index.
+        ids: Their ids.
+    """
+    known = dropped(folder)
+    new = [each for each in ids if each not in set(known)]
+    if new:
+        write_json(_kept(folder) / _DROPPED, known + new)
 
 
 def clean(folder: Path) -> None:

@@ -20,14 +20,16 @@ import numpy as np
 
 from ..codes import Codes
 from ..errors import ImageError, StorageError
-from ..index.checks import MAX_BITS
+from ..index.items import id_array
 from .catalog import CATALOG, Catalog
 from .digests import DigestingImages
-from .same_photo import LOOKS_BITS
+from .item_files import ids_of_files, items_of
+from .same_photo import LOOKS_BITS, compared_bits, compares_looks
 
 if TYPE_CHECKING:
-    from ..index import Index
+    from ..index import Index, Item, Neighbor
     from ..index.items import Id
+    from .search import SearchHit
 
 _PART = 4096  # photos between two writes
 _AT_ONCE = 500  # ids in one statement
@@ -56,15 +58,17 @@ class StoredLooks:
         self._known: dict[Id, bytes] = {}
         self._version = -1
 
-    def of(self, ids: Sequence[Id]) -> dict[Id, bytes]:
+    def of(self, items: Sequence[Item | Neighbor | SearchHit]) -> dict[Id, bytes]:
         """Look photos up.
 
         Args:
-            ids: Ids of items.
+            items: Items of the index. One without a path is no file of the catalog, even if a file
+                had its id before; see `item_files`.
 
         Returns:
             8 bytes by id, of those whose looks are stored. Nothing if the catalog cannot be read.
         """
+        ids = [each.id for each in items if each.path is not None]
         if time.monotonic() < self._pause_until or not self._path.exists():
             return {}
         try:
@@ -132,12 +136,10 @@ def unread_photos(index: Index, catalog: Catalog) -> list[Path]:
     Returns:
         One file of each content.
     """
-    if index.id_type is not str:
-        return []
-    contents = {digest: each for each, digest in catalog.without_looks()}
-    ids = list(contents.values())
-    known = [each for each, there in zip(ids, index.has(ids), strict=True) if there] if ids else []
-    items = index.get(known) if known else []
+    unread = catalog.without_looks()
+    files = ids_of_files(index, (each for each, _ in unread))
+    contents = {digest: each for each, digest in unread if each in files}
+    items = items_of(index, id_array(list(contents.values())))
     return [Path(each.path) for each in items if each.path is not None and "://" not in each.path]
 
 
@@ -168,30 +170,28 @@ def read_photos(catalog: Catalog, paths: list[Path], progress: Progress | None =
 
 
 def codes_with_looks(index: Index, catalog: Catalog) -> Codes | None:
-    """Append the looks to the content bits of photos, or to their codes if they have none.
+    """Put the looks before the content bits of photos, or before their codes if they have none.
 
     Args:
         index: The index.
         catalog: Its catalog.
 
     Returns:
-        The codes of the photos whose looks are known; None if there are none, or if the codes would
-        be too long.
+        The codes of the photos whose looks are known; None if there are none, or if looks are not
+        compared.
     """
-    looks = catalog.looks() if index.id_type is str else {}
-    own = index.content_bits or index.bits
-    if not looks or own % 8 or own + LOOKS_BITS > MAX_BITS:
-        return None
-    codes = index.codes()
-    rows = np.array([row for row, each in enumerate(codes.ids.tolist()) if each in looks], np.int64)
+    looks = catalog.looks() if compares_looks(index) else {}
+    codes, files = index.codes(), ids_of_files(index, looks)
+    rows = np.array([row for row, each in enumerate(codes.ids.tolist()) if each in files], np.int64)
     if not len(rows):
         return None
     part = codes[rows]
     packed = part.packed if part.content is None else part.content
     found = b"".join(looks[each] for each in part.ids.tolist())
     seen = np.frombuffer(found, np.uint8).reshape(len(rows), LOOKS_BITS // 8)
-    content = np.concatenate([packed, seen], axis=1)
-    return Codes(part.packed, part.bits, part.ids, content=content, content_bits=own + LOOKS_BITS)
+    content = np.concatenate([seen, packed], axis=1)  # the last byte of a code may be padded
+    bits = LOOKS_BITS + compared_bits(index)
+    return Codes(part.packed, part.bits, part.ids, content=content, content_bits=bits)
 
 
 def _read_only(path: Path, seconds: float) -> sqlite3.Connection:

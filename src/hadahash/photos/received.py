@@ -62,6 +62,7 @@ class Receiver:
     def _store(self, codes: Codes) -> int:
         photos = [self._photos[each] for each in codes.ids.tolist()]
         if photos:
+            self.index.catalog.invalidate(photo.id for photo in photos)
             self.index.update(codes, photos)
             self.index.index.save(self.index.folder)
         rows = {

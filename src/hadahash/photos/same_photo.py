@@ -2,7 +2,8 @@
 
 The content bits of two photos, or their codes if they were made without labels, are compared
 together with the 64 bits of what they look like (`looks.py`): they are the same if at most 5/32 of
-all bits differ. Where the looks of one are not known, at most 1/16 of the content bits may differ.
+all bits differ. Where the looks of one are not known, or are not compared because the codes are
+very long, at most 1/16 of the content bits may differ.
 docs/ranking.md has how these numbers were chosen.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..index.checks import MAX_BITS
 from .search import is_label_free
 
 if TYPE_CHECKING:
@@ -69,17 +71,31 @@ def compared_bits(index: Index) -> int:
     return index.content_bits or (index.bits if is_label_free(index) else 0)
 
 
+def compares_looks(index: Index) -> bool:
+    """Whether looks are compared together with the bits of an index, in searches and duplicates.
+
+    Args:
+        index: The index.
+
+    Returns:
+        False if its codes tell only classes apart or are of embeddings, or are so long that no
+        index could hold them together with the looks.
+    """
+    bits = compared_bits(index)
+    return 0 < bits <= MAX_BITS - LOOKS_BITS and "embeddings" not in index.meta
+
+
 def same_photo_threshold(index: Index, *, looks: bool = True) -> int | None:
     """The default threshold of an index.
 
     Args:
         index: The index.
-        looks: Whether looks are compared, too.
+        looks: Whether the looks of both photos are known; see `compares_looks`.
 
     Returns:
         The number of bits that may differ; None if the codes tell only classes apart.
     """
-    bits = compared_bits(index)
+    bits, looks = compared_bits(index), looks and compares_looks(index)
     return default_threshold(bits + LOOKS_BITS * looks, looks=looks) if bits else None
 
 
@@ -103,7 +119,7 @@ def judge_same(
     with_looks, without = (same_photo_threshold(index, looks=each) for each in (True, False))
     if with_looks is None or without is None or "embeddings" in index.meta:  # no photos
         return [_UNKNOWN] * len(found)
-    query = None if looks is None else int.from_bytes(looks, "big")
+    query, compared = None if looks is None else int.from_bytes(looks, "big"), compares_looks(index)
     judged = []
     for hit in found:
         content = hit.content_distance if index.content_bits else hit.distance
@@ -113,8 +129,8 @@ def judge_same(
             apart = (query ^ int.from_bytes(other, "big")).bit_count()
         if content is None:
             judged.append(Sameness(None, apart))
-        elif apart is None:
-            judged.append(Sameness(content <= without, None))
+        elif apart is None or not compared:
+            judged.append(Sameness(content <= without, apart))
         else:
             judged.append(Sameness(content + apart <= with_looks, apart))
     return judged

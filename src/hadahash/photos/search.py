@@ -203,7 +203,7 @@ def find_similar_to(
         rank=rank,
         weight=weight,
     )
-    looks = None if folder is None else StoredLooks(folder).of([own]).get(own)
+    looks = None if folder is None else StoredLooks(folder).of(index.get([own])).get(own)
     return _marked(index, [_hit(each) for each in hits if each.id != own][:k], looks, folder)
 
 
@@ -286,7 +286,7 @@ def _marked(
 
     known = {}
     if folder is not None and looks is not None:
-        known = StoredLooks(folder).of([hit.id for hit in hits])
+        known = StoredLooks(folder).of(hits)
     judged = judge_same(index, hits, looks, known)
     return [
         hit._replace(looks_distance=each.looks_distance, same_photo=each.same)

@@ -21,6 +21,8 @@ from ..index.items import Id, Ids, id_array
 from ..index.revisions import NEXT
 from .catalog import Catalog, CatalogRow, FileStat
 from .digests import NO_STAT, DigestingImages, file_stat
+from .item_files import items_of
+from .meta import image_folders
 from .scan import Photo
 from .sync import PART, Progress
 
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
 STAGE = "upgrade"  # folder in the folder of the index
 ROOT = Path()  # of all files in the catalog of an upgrade
-_ATTEMPTS = 5
 
 
 class Encoded(NamedTuple):
@@ -57,6 +58,10 @@ class Originals(Protocol):
 
     def digest(self, item: Item) -> bytes:
         """Return the sha256 of the original of an item whose state was asked for last."""
+        ...
+
+    def absence(self, item: Item) -> str:
+        """Return why an item whose state is `NO_STAT` cannot be encoded."""
         ...
 
     def encode(self, items: Sequence[Item], model: HashModel, progress: Progress) -> Encoded:
@@ -88,6 +93,10 @@ class PhotoFiles:
         from ..data.contents import file_digest
 
         return file_digest(self._sources[item.id]) if item.id in self._sources else b""
+
+    def absence(self, item: Item) -> str:
+        """Return why an item has no image."""
+        return "there is no such file" if item.path else "it has no file"
 
     def encode(self, items: Sequence[Item], model: HashModel, progress: Progress) -> Encoded:
         """Read and encode images."""
@@ -139,11 +148,40 @@ class Vectors:
         """Return no digest: embeddings are encoded again."""
         return b""
 
+    def absence(self, item: Item) -> str:
+        """Return why an item has no embedding."""
+        return "it has no embedding"
+
     def encode(self, items: Sequence[Item], model: HashModel, progress: Progress) -> Encoded:
         """Encode embeddings."""
         part = self._source.take([self._rows[str(item.id)] for item in items])
         codes, failed = _with_ids(model.encode(part, progress=progress), items)
         return Encoded(codes, failed, {item.id: (FileStat(0, 0), b"") for item in items})
+
+
+def originals_of(folder: Path, index: Index, embeddings: Path | None) -> Originals:
+    """Return what the items of an index can be encoded from.
+
+    Args:
+        folder: The folder of the index.
+        index: The index.
+        embeddings: File of the embeddings, for an index of embeddings.
+
+    Returns:
+        The photos, or the embeddings.
+
+    Raises:
+        UsageError: The file is missing, or the index is one of photos.
+    """
+    if "embeddings" not in index.meta:
+        if embeddings is not None:
+            raise UsageError(f"{folder} is an index of photos, and takes no --embeddings.")
+        return PhotoFiles(image_folders(index.meta))
+    if embeddings is None:
+        raise UsageError(f"{folder} is an index of embeddings. Give them: --embeddings FILE")
+    from ..data.embedding_files import open_embeddings
+
+    return Vectors(open_embeddings(embeddings))
 
 
 def _is_inside(path: str) -> bool:
@@ -195,7 +233,7 @@ class Staging:
         """
         for start in range(0, len(ids), PART):
             part = ids[start : start + PART]
-            items = _items_of(live, part)
+            items = items_of(live, part)
             advance(len(part) - len(items) + self._sync(items, advance))
 
     def remove(self, ids: Ids) -> None:
@@ -214,6 +252,7 @@ class Staging:
 
     def _sync(self, items: list[Item], advance: Progress) -> int:
         """Encode what is not up to date; returns the number of items that were not encoded."""
+        self._remove_replaced(items)
         stats = self._originals.stats(items)
         there = self._has(id_array([item.id for item in items]))
         reasons = self._up_to_date(items, stats)
@@ -224,7 +263,7 @@ class Staging:
             if known and (stat == NO_STAT or reason is None):
                 kept.append(item)
             elif stat == NO_STAT:
-                self.missing[item.id] = "there is no such file" if item.path else "it has no file"
+                self.missing[item.id] = self._originals.absence(item)
             elif reason:
                 self.missing[item.id] = reason
             else:
@@ -232,6 +271,14 @@ class Staging:
         self._relabel(kept)
         self._encode(todo, advance)
         return len(items) - len(todo)
+
+    def _remove_replaced(self, items: list[Item]) -> None:
+        """Remove what was encoded from files whose ids have been given to items without a file."""
+        ids = id_array([item.id for item in items if item.path is None])
+        stored = self.index.get(ids[self._has(ids)]) if len(ids) else []
+        files = [item.id for item in stored if item.path is not None]
+        if files:
+            self.remove(id_array(files))
 
     def _up_to_date(self, items: list[Item], stats: list[FileStat]) -> dict[str, str | None]:
         """For each item whose original has not changed: why it has no code, or None."""
@@ -290,15 +337,3 @@ class Staging:
         if not len(ids) or self.index.id_type is None:
             return np.zeros(len(ids), bool)
         return self.index.has(ids)
-
-
-def _items_of(live: Index, ids: Ids) -> list[Item]:
-    """Items by id; those that another process has removed in the meantime are left out."""
-    for _ in range(_ATTEMPTS):
-        if not len(ids):
-            break
-        try:
-            return live.get(ids)
-        except UsageError:
-            ids = ids[live.has(ids)]
-    return []

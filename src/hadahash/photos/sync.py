@@ -22,6 +22,7 @@ from ..index.items import Id
 from ..index.storage.manifest import MANIFEST
 from .catalog import Catalog, CatalogRow, Comparison, DeletedFile, FileStat
 from .digests import DigestingImages, file_stat
+from .item_files import ids_of_files
 from .meta import home_path, recorded, shown
 from .models import check_model, no_codes
 from .plan import SyncPlan, SyncSummary
@@ -189,13 +190,13 @@ class PhotoIndex:
                 continue
             unchanged += 1
             encoded += [photo] if known.encoded else []
-        missing = self._missing_ids([photo.id for photo in encoded])
+        ids = {photo.id for photo in encoded}
+        missing = ids - ids_of_files(self.index, ids)
         encode += [photo for photo in encoded if photo.id in missing]
         present = [photo for photo in encoded if photo.id not in missing]
         known_before = {each.id for each in compared.deleted}  # with a moved folder, ids persist
-        self._check_id_conflicts(
-            [p for p in [*encode, *renamed.values()] if p.id not in known_before]
-        )
+        added = [p for p in [*encode, *renamed.values()] if p.id not in known_before]
+        self._check_id_conflicts(added, known={each.id for each in compared.known})
         deleted = [each for each in known_before if each not in renamed and each not in by_id]
         return SyncPlan(
             encode=encode,
@@ -233,7 +234,8 @@ class PhotoIndex:
         encoded = 0
         for start in range(0, len(plan.encode), PART):
             encoded += self._encode(plan.encode[start : start + PART], model, progress)
-        removed = self.remove(plan.deleted) if plan.deleted else 0
+        removed = self.remove(sorted(ids_of_files(self.index, plan.deleted)))
+        self.catalog.remove(plan.deleted)
         self.catalog.update_stats(plan.mtime_only)
         self.record(plan)
         skipped = self.catalog.skipped()
@@ -272,6 +274,7 @@ class PhotoIndex:
         codes = model.encode(ImageSource(images, ids), progress=progress)
         by_id = {photo.id: photo for photo in photos}
         encoded = [by_id[each] for each in codes.ids.tolist()]
+        self.catalog.invalidate(by_id)
         self.update(codes, encoded)
         failed = dict(codes.skipped)
         stale = set(failed) - self._missing_ids(list(failed))
@@ -288,8 +291,8 @@ class PhotoIndex:
         self, new: list[Photo], stats: dict[str, FileStat], compared: Comparison
     ) -> dict[str, Photo]:
         """Find new files whose content is that of a deleted one."""
-        present = {each.id for each in compared.deleted if each.encoded and each.digest}
-        present -= self._missing_ids(sorted(present))
+        ids = {each.id for each in compared.deleted if each.encoded and each.digest}
+        present = ids_of_files(self.index, ids)
         by_size: defaultdict[int, list[DeletedFile]] = defaultdict(list)
         for each in compared.deleted:
             if each.id in present:
@@ -314,6 +317,7 @@ class PhotoIndex:
         photos = list(renamed.values())
         new_ids = [photo.id for photo in photos]
         codes = self.index.codes(list(renamed))
+        self.catalog.invalidate(new_ids)
         self.update(replace(codes, ids=np.array(new_ids, object)), photos)
         old = sorted(set(renamed) - set(new_ids))
         if old:
@@ -368,12 +372,13 @@ class PhotoIndex:
         present = self.index.has(list(ids))
         return {each for each, there in zip(ids, present, strict=True) if not there}
 
-    def _check_id_conflicts(self, photos: list[Photo]) -> None:
+    def _check_id_conflicts(self, photos: list[Photo], known: set[str]) -> None:
+        """Refuse ids of other files, and of items without a file unless they were a file's."""
         missing = self._missing_ids([photo.id for photo in photos])
         taken = {photo.id: photo for photo in photos if photo.id not in missing}
         for item in self.index.get(list(taken)) if taken else []:
             path = shown(taken[str(item.id)].path)
-            if item.path != path:
+            if item.path != path and not (item.path is None and item.id in known):
                 raise UsageError(
                     f"{self.folder} already has '{item.id}', which is {item.path or 'no file'} "
                     f"and not {path}. Give the new files other ids: index add --prefix NAME/"

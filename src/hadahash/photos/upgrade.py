@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,9 @@ from ..index.revisions import NEXT, PREVIOUS
 from . import late
 from .catalog import Catalog
 from .kept import KEPT, clean, discard, dropped, elsewhere, keep, kept_catalog
-from .meta import image_folders
 from .models import load_model_of, no_codes
 from .ready import MODEL
-from .staging import ROOT, STAGE, Originals, PhotoFiles, Staging, Vectors
+from .staging import ROOT, STAGE, Staging, originals_of
 from .sync import Progress
 
 if TYPE_CHECKING:
@@ -125,15 +124,18 @@ def upgrade(
     from ..model import HashModel
 
     options, folder = options or UpgradeOptions(), Path(folder)
-    _finish(folder, options)
+    finished = _finish(folder, options)
     live = Index.open(folder)
     model = HashModel.load(run, device=options.device)
     model = model if options.bits is None else model.prefix(options.bits)
     if live.meta.get("model") is not None and _made_by(model, live):
+        if finished is not None:
+            return _summary(folder, finished, previous_model(folder) or None)
         live.made_current()
         raise UsageError(f"{folder} already has the codes of {run}.")
     recorded = MODEL if Path(run).resolve() == (folder / MODEL).resolve() else run
-    return _Upgrade(folder, model, recorded, options, bar, info).apply()
+    done = _Upgrade(folder, model, recorded, options, bar, info).apply()
+    return replace(done, dropped=done.dropped + (len(finished.missing) if finished else 0))
 
 
 def rollback(
@@ -166,7 +168,7 @@ def rollback(
     """
     options, folder = options or UpgradeOptions(), Path(folder)
     Index.open(folder)
-    _finish(folder, options)
+    _finish(folder, replace(options, drop_missing=True))  # what is left out comes back
     if not revisions.exists(folder, PREVIOUS):
         raise UsageError(
             f"{folder} has no previous codes: it was not upgraded, or they were removed."
@@ -191,21 +193,23 @@ def previous_model(folder: str | Path) -> str | None:
     return str(revisions.open_revision(folder, PREVIOUS).meta.get("model") or "")
 
 
-def discard_old(folder: str | Path) -> bool:
+def discard_old(folder: str | Path, options: UpgradeOptions | None = None) -> bool:
     """Remove what an upgrade left: the previous revision, and one that was not finished.
 
     Args:
         folder: The folder of the index.
+        options: The options, for an upgrade that was killed and is completed first.
 
     Returns:
         Whether there was something to remove.
 
     Raises:
         UsageError: An upgrade is running.
+        DataError: Items of an upgrade that was killed cannot be encoded.
     """
     folder = Path(folder)
     live = Index.open(folder)
-    _finish(folder, UpgradeOptions())
+    _finish(folder, options or UpgradeOptions())
     with locked(folder / STAGE):
         names = [name for name in (NEXT, PREVIOUS) if (folder / name).exists()]
         for name in names:
@@ -217,16 +221,19 @@ def discard_old(folder: str | Path) -> bool:
     return bool(names)
 
 
-def _finish(folder: Path, options: UpgradeOptions) -> None:
-    """Complete an upgrade that was killed right after its switch."""
-    known = late.unfinished(folder)
-    if known is None:
-        return
-    with locked(folder / STAGE):
-        live = Index.open(folder)
-        model = load_model_of(live, folder, device=options.device)
-        originals = PhotoFiles(image_folders(live.meta))
-        late.take_late(Staging(folder, live, model, originals), known)
+def _finish(folder: Path, options: UpgradeOptions) -> Staging | None:
+    """Complete an upgrade that was killed right after its switch; None if there was none."""
+    return late.finish(
+        folder,
+        drop_missing=options.drop_missing,
+        embeddings=options.embeddings,
+        device=options.device,
+    )
+
+
+def _summary(folder: Path, stage: Staging, was: str | None) -> UpgradeSummary:
+    index, dropped = Index.open(folder), len(stage.missing)
+    return UpgradeSummary(len(index), stage.encoded, dropped, index.bits, stage.model.id, was)
 
 
 class _Upgrade:
@@ -250,16 +257,14 @@ class _Upgrade:
             if live.pin():
                 live.save(self._folder)
             was = live.meta.get("model")
-            originals = self._originals(live)
+            originals = originals_of(self._folder, live, self._options.embeddings)
             stage = Staging(self._folder, self._open(live), self._model, originals)
             with self._bar("encoding", len(live)) as advance:
                 stage.catch_up(live, live.ids, advance)
             self._remove_others(stage, live)
             self._switch(stage, live)
             shutil.rmtree(self._folder / STAGE, ignore_errors=True)
-        index, model = Index.open(self._folder), self._model.id
-        dropped = len(stage.missing)
-        return UpgradeSummary(len(index), stage.encoded, dropped, index.bits, model, was)
+        return _summary(self._folder, stage, was)
 
     def _open(self, live: Index) -> Index:
         """The next revision: one that was begun, the previous one, or a new one."""
@@ -294,7 +299,7 @@ class _Upgrade:
             "run": MODEL if run == MODEL else str(Path(run).resolve()),
         }
         if "embeddings" in live.meta:
-            index.meta["embeddings"] = model.network.backbone.features
+            index.meta["embeddings"] = model.runtime.width
         index.save(self._folder, name=NEXT)
         return index
 
@@ -303,22 +308,6 @@ class _Upgrade:
         if self._options.engine not in (None, live.engine):
             return given
         return live.next_options() | given
-
-    def _originals(self, live: Index) -> Originals:
-        file = self._options.embeddings
-        if "embeddings" not in live.meta:
-            if file is not None:
-                raise UsageError(
-                    f"{self._folder} is an index of photos, and takes no --embeddings."
-                )
-            return PhotoFiles(image_folders(live.meta))
-        if file is None:
-            raise UsageError(
-                f"{self._folder} is an index of embeddings. Give them: --embeddings FILE"
-            )
-        from ..data.embedding_files import open_embeddings
-
-        return Vectors(open_embeddings(file))
 
     def _remove_others(self, stage: Staging, live: Index, removed: Ids | None = None) -> None:
         """Remove what the current revision does not have, unless an upgrade had to leave it out."""
@@ -348,7 +337,8 @@ class _Upgrade:
             if revisions.switch(self._folder, revisions.opened_generation(live)):
                 clean(self._folder)
                 if known is not None:
-                    self._report_late(late.take_late(stage, known))
+                    self._take_late(stage, known)
+                Catalog(self._folder).adopt(stage.catalog)
                 Index.open(self._folder).made_current()
                 for index in replaced:
                     index.drop()
@@ -372,9 +362,14 @@ class _Upgrade:
         self._check_missing(stage)
         return known
 
-    def _report_late(self, count: int) -> None:
-        if count and not self._options.drop_missing:
-            self._info(f"{count:,} items without files came too late.")
+    def _take_late(self, stage: Staging, known: Ids) -> None:
+        missing = late.take_late(stage, late.compare(self._folder, known))
+        late.settle(self._folder, missing)
+        if missing and not self._options.drop_missing:
+            self._info(
+                f"{len(missing):,} items came too late and cannot be encoded. They are only in the "
+                "codes before."
+            )
 
     def _check_missing(self, stage: Staging) -> None:
         if stage.missing and not self._options.drop_missing:

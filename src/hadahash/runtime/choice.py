@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 
 from ..errors import MissingExtraError, unknown
+from ..lazy import is_installed
 
 VARIABLE = "HADAHASH_RUNTIME"
-RUNTIMES = ("torch", "onnx")
-_PACKAGES = {"torch": ("torch", "train"), "onnx": ("onnxruntime", "onnx")}
-
-
-def is_installed(runtime: str) -> bool:
-    """Whether the package of a runtime is installed; it is not imported.
-
-    Args:
-        runtime: "torch" or "onnx".
-
-    Returns:
-        True if it can be imported.
-    """
-    try:
-        return find_spec(_PACKAGES[runtime][0]) is not None
-    except (ImportError, ValueError):  # its import is refused
-        return False
+PACKAGES = {"torch": ("torch", "train"), "onnx": ("onnxruntime", "onnx")}  # package and extra
+RUNTIMES = tuple(PACKAGES)
 
 
 def requested(runtime: str | None = None) -> str | None:
@@ -45,8 +30,8 @@ def requested(runtime: str | None = None) -> str | None:
         return None
     if name not in RUNTIMES:
         raise unknown("runtime", str(name), ("auto", *RUNTIMES))
-    if not is_installed(name):
-        raise MissingExtraError(*_PACKAGES[name])
+    if not is_installed(PACKAGES[name][0]):
+        raise MissingExtraError(*PACKAGES[name])
     return name
 
 
@@ -72,5 +57,5 @@ def prefers_torch(runtime: str | None, *, weights: bool, graphs: bool) -> bool:
     if weights and is_installed("torch"):
         return True
     if not graphs:
-        raise MissingExtraError(*_PACKAGES["torch"])
+        raise MissingExtraError(*PACKAGES["torch"])
     return False

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from ..config import EMBEDDINGS
 from ..data.preprocess import Preprocess, view_matrix
 from ..errors import MissingExtraError, UsageError
+from ..lazy import is_installed
 from ..networks.hash_network import HashNetwork
 from ..packing import pack
-from .choice import is_installed
 from .files import ACTIVATION, HEAD, NETWORK, Graph, GraphFacts, write_facts, write_graph
 from .onnx import open_session
 from .torch import TorchRuntime
@@ -266,7 +266,7 @@ def _write(
     with torch.no_grad():
         outputs = module.eval()(*inputs.values())
     content = to_onnx(module, inputs, list(outputs), {"hadahash": json.dumps(about)})
-    if is_installed("onnx"):
+    if is_installed("onnxruntime"):
         _verify(name, module, content, {key: each[[0, 1, 0]] for key, each in inputs.items()})
     return write_graph(
         folder, name, content, inputs=_described(inputs), outputs=_described(outputs)

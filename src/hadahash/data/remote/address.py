@@ -7,7 +7,7 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from ...errors import DataError, HadaHashError, MissingExtraError, UsageError
+from ...errors import DataError, HadaHashError, MissingExtraError, UsageError, install_command
 
 SHARDS = (".tar", ".parquet")
 
@@ -184,8 +184,9 @@ def _missing(address: str, error: ImportError) -> UsageError:
     package = _PACKAGES.get(kind)
     if package is None:
         return UsageError(f"Addresses {kind}:// need a package: {reason_of(error)}.")
-    name = f"'hadahash[{_EXTRAS[package]}]'" if package in _EXTRAS else package
+    extra = _EXTRAS.get(package)
+    command = f"pip install {package}" if extra is None else install_command(extra)
     return UsageError(
         f"Addresses {kind}:// need the package {package}, which is not installed. "
-        f"Install it with: pip install {name}"
+        f"Install it with: {command}"
     )

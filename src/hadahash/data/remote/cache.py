@@ -12,19 +12,15 @@ may use it at once. It never raises: what cannot be read or written is fetched a
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
-import threading
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from ...environment import size_limit, user_cache
+from ...bounded_folder import BoundedFolder, user_cache_of
 
 VARIABLE = "HADAHASH_IMAGE_CACHE"
 DEFAULT_BYTES = 10 * 10**9
 
-_KEPT = 0.8  # of the limit, after entries were removed
 _DIGEST = 32  # bytes of the sha256 before the content
 
 
@@ -37,9 +33,7 @@ class ImageCache:
     """
 
     def __init__(self, folder: Path, limit: int = DEFAULT_BYTES) -> None:
-        self.folder, self.limit = folder, limit
-        self._lock = threading.Lock()
-        self._size: int | None = None  # of the entries, as far as this process knows
+        self._files = BoundedFolder(folder, limit)
 
     def get(self, key: str) -> bytes | None:
         """Read an entry.
@@ -50,16 +44,18 @@ class ImageCache:
         Returns:
             The content; None if there is none, or it is damaged.
         """
-        path = self._path(key)
+        name = _name(key)
+        path = self._files.path(name)
         try:
             content = path.read_bytes()
-            data = content[_DIGEST:]
-            if hashlib.sha256(data).digest() != content[:_DIGEST]:
-                path.unlink()
-                return None
-            os.utime(path)
         except OSError:
             return None
+        data = content[_DIGEST:]
+        if hashlib.sha256(data).digest() != content[:_DIGEST]:
+            with suppress(OSError):
+                path.unlink()
+            return None
+        self._files.touch(name)
         return data
 
     def put(self, key: str, data: bytes) -> None:
@@ -69,67 +65,25 @@ class ImageCache:
             key: Identifies address and version.
             data: The content. It is not kept if it takes more than a quarter of the limit.
         """
-        size = len(data) + _DIGEST
-        if 4 * size > self.limit:
-            return
-        path = self._path(key)
-        temporary = path.with_name(f".{secrets.token_hex(8)}.part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            temporary.write_bytes(hashlib.sha256(data).digest() + data)
-            temporary.replace(path)
-        except OSError:  # a full or read-only disk
-            with suppress(OSError):
-                temporary.unlink()
-            return
-        with self._lock:
-            self._size = self.size() if self._size is None else self._size + size
-            if self._size > self.limit:
-                self._prune()
+        if 4 * (len(data) + _DIGEST) <= self._files.limit:
+            with suppress(OSError):  # a full or read-only disk
+                self._files.write(_name(key), hashlib.sha256(data).digest() + data)
 
     def size(self) -> int:
         """Return the size of all entries in bytes."""
-        return sum(size for _, size, _ in self._entries())
-
-    def _prune(self) -> None:
-        """Remove the least recently used entries."""
-        entries = sorted(self._entries())
-        total = sum(size for _, size, _ in entries)
-        for _, size, path in entries:
-            if total <= _KEPT * self.limit:
-                break
-            with suppress(OSError):
-                path.unlink()
-            total -= size
-        self._size = total
-
-    def _entries(self) -> list[tuple[int, int, Path]]:
-        """Time of the last use, size and path of every entry."""
-        found = []
-        for path in self.folder.glob("*/*"):
-            with suppress(OSError):
-                status = path.stat()
-                found.append((status.st_mtime_ns, status.st_size, path))
-        return found
-
-    def _path(self, key: str) -> Path:
-        name = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
-        return self.folder / name[:2] / name[2:]
+        return self._files.size()
 
 
 def image_cache() -> ImageCache | None:
-    """Return the cache that the environment asks for.
-
-    Returns:
-        The cache; None if it is off.
-
-    Raises:
-        UsageError: The variable is neither a size nor off.
-    """
-    limit = size_limit(VARIABLE, DEFAULT_BYTES)
-    return _cache(user_cache() / "images", limit) if limit else None
+    """Return the cache that the environment asks for; see `user_cache_of`."""
+    return user_cache_of("images", VARIABLE, DEFAULT_BYTES, _cache)
 
 
 @lru_cache(maxsize=4)
 def _cache(folder: Path, limit: int) -> ImageCache:
     return ImageCache(folder, limit)
+
+
+def _name(key: str) -> str:
+    name = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{name[:2]}/{name[2:]}"

@@ -204,9 +204,9 @@ class Collection:
                 requested = requested[self.index.has(requested)]
         return {}
 
-    def looks(self, ids: Sequence[Id]) -> dict[Id, bytes]:
+    def looks(self, items: Sequence[Item | Neighbor]) -> dict[Id, bytes]:
         """Return what items look like, 8 bytes by id, as far as it is known."""
-        return {} if self._looks is None else self._looks.of(ids)
+        return {} if self._looks is None else self._looks.of(items)
 
     def image_path(self, item: Item | Neighbor) -> Path | None:
         """Return the image file of an item, if it is in one of the folders, links resolved.

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from ...errors import StorageError
 from ...index import Dismissed, DuplicateGroup, Duplicates, Item
+from ...index.dismissed import group_key
 from ...index.local import LocalIndex
 from ...photos import CATALOG, PhotoDuplicates
 from ...photos.duplicates import DISMISSED
 from ..problem import Problem, busy, invalid, unknown_id
 from .collection import Collection, stamp_of
 from .names import Id
-from .shared import Shared
 from .timing import within
 
+P = ParamSpec("P")
+T = TypeVar("T")
 MOST_FILES = 100  # listed of a group
 _WIDEST = 4  # the threshold is at most the number of bits by this: more would link everything
 _MOST_JOBS = 16  # requests that wait for the thread
@@ -69,15 +70,13 @@ class DuplicateSearch:
         folder: The folder of the index.
         seconds: How long a request waits. A search that takes longer goes on, and a later request
             gets its result.
-        shared: What the worker processes of the service share, if there are several.
     """
 
-    def __init__(self, folder: Path, seconds: float, shared: Shared | None = None) -> None:
-        self._folder, self._seconds, self._shared = folder, seconds, shared
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self._folder, self._seconds = folder, seconds
         self._thread = ThreadPoolExecutor(1)
-        self._jobs: dict[tuple[int | None, int, int], asyncio.Future[Page]] = {}
+        self._jobs: dict[object, asyncio.Future[Any]] = {}
         self._search: _Search | None = None
-        self._writing = threading.Lock()
 
     async def page(
         self, collection: Collection, threshold: int | None, skip: int, limit: int
@@ -97,18 +96,7 @@ class DuplicateSearch:
             Problem: 422, if the threshold is too large; 503, while the search is running.
         """
         key = (threshold, skip, limit)
-        job = self._jobs.get(key)
-        if job is None:
-            if len(self._jobs) >= _MOST_JOBS:
-                raise busy()
-            loop = asyncio.get_running_loop()
-            job = loop.run_in_executor(self._thread, self._page, collection, *key)
-            self._jobs[key] = job
-            job.add_done_callback(lambda done: self._forget(key, done))
-        done, _ = await asyncio.wait([job], timeout=self._seconds)
-        if not done:
-            raise busy("The duplicates are being searched.")
-        return job.result()
+        return await self._search_job(key, self._page, collection, *key)
 
     async def dismiss(self, collection: Collection, given: Sequence[Id]) -> int:
         """Do not list a group again.
@@ -128,25 +116,76 @@ class DuplicateSearch:
         job = loop.run_in_executor(None, self._dismiss, collection, given)
         return await within(job, self._seconds)
 
+    async def dismiss_group(self, collection: Collection, key: str, threshold: int | None) -> int:
+        """Do not list a group again, of any size. Idempotent.
+
+        Args:
+            collection: The collection.
+            key: The key of the group.
+            threshold: That of the search that listed it; None: the default.
+
+        Returns:
+            Number of dismissed groups.
+
+        Raises:
+            Problem: 409, if there is no such group any more, or the list cannot be written; 422, if
+                the threshold is too large; 503, while the search is running.
+        """
+        return await self._search_job(
+            (key, threshold), self._dismiss_group, collection, key, threshold
+        )
+
     def close(self) -> None:
         """Drop the searches that have not started."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _forget(self, key: tuple[int | None, int, int], job: asyncio.Future[Page]) -> None:
+    async def _search_job(
+        self, key: object, work: Callable[P, T], *args: P.args, **options: P.kwargs
+    ) -> T:
+        """Work in the thread of the searches. Requests with equal keys wait for the same result."""
+        job = self._jobs.get(key)
+        if job is None:
+            if len(self._jobs) >= _MOST_JOBS:
+                raise busy()
+            loop = asyncio.get_running_loop()
+            job = loop.run_in_executor(self._thread, partial(work, *args, **options))
+            self._jobs[key] = job
+            job.add_done_callback(lambda done: self._forget(key, done))
+        done, _ = await asyncio.wait([job], timeout=self._seconds)
+        if not done:
+            raise busy("The duplicates are being searched.")
+        return cast("T", job.result())
+
+    def _forget(self, key: object, job: asyncio.Future[Any]) -> None:
         self._jobs.pop(key, None)
         if not job.cancelled():
             job.exception()  # it was raised, or nobody waits for it any more
 
+    def _current(self, collection: Collection) -> _Search:
+        """In the thread: the search of the current state."""
+        state = _state(self._folder, collection)
+        if self._search is None or self._search.state != state:
+            self._search = _Search(self._folder, state)
+        return self._search
+
     def _page(self, collection: Collection, threshold: int | None, skip: int, limit: int) -> Page:
         """In the thread: search, if necessary, and look up the files of the page."""
-        search = self._search
-        state = _state(self._folder, collection)
-        if search is None or search.state != state:
-            search = self._search = _Search(self._folder, state)
+        search = self._current(collection)
         found = search.find(threshold)
         listed = list(enumerate(found, 1))[skip : skip + limit]
         groups = [_listed(collection, search.photos, number, group) for number, group in listed]
         return Page(found, groups, len(search.photos.dismissed), search.unread)
+
+    def _dismiss_group(self, collection: Collection, key: str, threshold: int | None) -> int:
+        """In the thread: dismiss the group with this key."""
+        search = self._current(collection)
+        group = next((each for each in search.find(threshold) if each.key == key), None)
+        if group is not None:
+            return self._write(group.ids)
+        if any(group_key(ids) == key for ids in search.photos.dismissed):
+            return len(search.photos.dismissed)
+        hint = "List the duplicates again."
+        raise Problem(409, "group_changed", "There is no such group any more.", hint)
 
     def _dismiss(self, collection: Collection, given: Sequence[Id]) -> int:
         ids = [collection.parse_id(each) for each in given]
@@ -155,17 +194,16 @@ class DuplicateSearch:
             raise unknown_id()
         if len(set(known)) < 2:
             raise invalid("ids: a group has two or more items.", "Send all ids of the group.")
-        file = self._folder / DISMISSED
+        return self._write(known)
+
+    def _write(self, ids: Sequence[Id]) -> int:
+        """Add a group to the list on disk."""
         try:
-            with self._writing, nullcontext() if self._shared is None else self._shared.writing():
-                dismissed = Dismissed.load(file)
-                dismissed.add(known)
-                dismissed.save(file)
+            return len(Dismissed.append(self._folder / DISMISSED, ids))
         except StorageError:
             hint = "Make the folder of the index writable for the service."
             message = "The list of dismissed groups cannot be written."
             raise Problem(409, "not_writable", message, hint) from None
-        return len(dismissed)
 
 
 class _Search:

@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 from ...errors import HadaHashError
+from ...lazy import is_installed
 from ...light import has_graphs
 from ...model_files import FORMAT, StoredModel, read_model
-from ...runtime.choice import is_installed, requested
+from ...runtime.choice import requested
 from ...runtime.files import read_facts
 
 _EXPORTER = "onnx"  # the package that torch exports with
@@ -44,7 +45,7 @@ def can_export(run: Path, device: str) -> bool:
     stored = _stored(run, device)
     if stored is None or stored.format < FORMAT or _is_exported(stored):
         return False
-    installed = is_installed("torch") and is_installed_package(_EXPORTER)
+    installed = is_installed("torch") and is_installed(_EXPORTER)
     return installed and stored.weights.exists() and os.access(run, os.W_OK)
 
 
@@ -67,16 +68,6 @@ def export_model(run: Path) -> str | None:
     return lines[-1] if lines else f"exit code {done.returncode}"
 
 
-def is_installed_package(name: str) -> bool:
-    """Whether a package can be imported; it is not."""
-    from importlib.util import find_spec
-
-    try:
-        return find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
-
-
 def has_gpu() -> bool:
     """Whether the driver of a GPU finds one. torch, which takes seconds to import, is not asked."""
     try:
@@ -90,7 +81,7 @@ def has_gpu() -> bool:
 
 def _stored(run: Path, device: str) -> StoredModel | None:
     """The model, if onnxruntime may run it; None if it cannot be read, or torch is asked for."""
-    if requested() is not None or not is_installed("onnx"):
+    if requested() is not None or not is_installed("onnxruntime"):
         return None
     if device != "cpu" and (device != "auto" or has_gpu()):
         return None

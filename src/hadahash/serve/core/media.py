@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cachetools import LRUCache
 
+from ...environment import user_cache
 from ...errors import HadaHashError
 from ..problem import Problem, unknown_id
 from ..settings import ServeSettings
 from .collection import Collection
 from .decode_pool import DecodePool, EncodedImage
 from .names import Id
-from .thumbnail_files import ThumbnailFiles, default_folder
+from .thumbnail_files import ThumbnailFiles
 from .timing import within
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Media:
 
     def __init__(self, pool: DecodePool, settings: ServeSettings) -> None:
         self._pool, self._settings = pool, settings
-        folder = Path(settings.thumbnail_folder) if settings.thumbnail_folder else default_folder()
+        folder = Path(settings.thumbnail_folder or user_cache() / "thumbnails")
         self._files = ThumbnailFiles(folder, settings.thumbnail_disk_bytes)
         self._threads = ThreadPoolExecutor(_THREADS)
         self._fetching = ThreadPoolExecutor(_THREADS)  # a slow network delays no other image

@@ -48,8 +48,7 @@ def show(
     Returns:
         What the query looks like, as far as it is known, and the results.
     """
-    own = [] if item is None else [item.id]
-    known = collection.looks([*own, *(each.id for each in found)])
+    known = collection.looks([*([] if item is None else [item]), *found])
     looks = looks if item is None else known.get(item.id)
     pairs = zip(found, judge_same(collection.index, found, looks, known), strict=True)
     return looks, [Shown(each, collection.has_image(each), *same) for each, same in pairs]

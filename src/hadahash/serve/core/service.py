@@ -107,7 +107,7 @@ class Service:
             shared=self._shared,
         )
         self._lookups = ThreadPoolExecutor(_LOOKUP_THREADS)
-        self.duplicates = DuplicateSearch(self.config.index, settings.index_seconds, self._shared)
+        self.duplicates = DuplicateSearch(self.config.index, settings.index_seconds)
         self.overview = OverviewCache(
             lambda: build_overview(
                 self.handle.current,

@@ -7,29 +7,18 @@ made again. Several processes can use one folder.
 from __future__ import annotations
 
 import logging
-import os
 import struct
-import tempfile
-import threading
 import zlib
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
+from ...bounded_folder import BoundedFolder
 from .decode_pool import EncodedImage
 
 LOG = logging.getLogger(__name__)
 _HEADER = struct.Struct(">4sBI")  # magic, media type, CRC-32 of the content
 _MAGIC = b"HHT1"
 _TYPES = ("image/jpeg", "image/png")
-_KEPT = 0.8  # fraction of the limit that is kept when the folder is full
 _BLOCK = 4096  # a file takes whole blocks of the disk
-
-
-def default_folder() -> Path:
-    """Return the folder of the user's cache: ~/.cache/hadahash/thumbnails, or in XDG_CACHE_HOME."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "hadahash" / "thumbnails"
 
 
 class ThumbnailFiles:
@@ -41,10 +30,8 @@ class ThumbnailFiles:
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
-        self._folder, self._limit = folder, limit
-        self._size: int | None = None  # None before the files were counted
+        self._files = BoundedFolder(folder, limit, block=_BLOCK)
         self._failed = limit == 0
-        self._lock = threading.Lock()
 
     def read(self, tag: str) -> EncodedImage | None:
         """Return a thumbnail, or None if it is not stored.
@@ -52,11 +39,11 @@ class ThumbnailFiles:
         Args:
             tag: Its key, hexadecimal digits.
         """
-        if self._limit == 0:
+        if self._files.limit == 0:
             return None
-        path = self._path(tag)
+        name = _name(tag)
         try:
-            data = path.read_bytes()
+            data = self._files.path(name).read_bytes()
         except OSError:
             return None
         if len(data) < _HEADER.size:
@@ -65,8 +52,7 @@ class ThumbnailFiles:
         content = data[_HEADER.size :]
         if magic != _MAGIC or kind >= len(_TYPES) or zlib.crc32(content) != crc32:
             return None
-        with suppress(OSError):
-            os.utime(path)  # the files used last are kept
+        self._files.touch(name)  # the files used last are kept
         return EncodedImage(content, _TYPES[kind])
 
     def write(self, tag: str, image: EncodedImage) -> None:
@@ -80,54 +66,15 @@ class ThumbnailFiles:
             return
         header = _HEADER.pack(_MAGIC, _TYPES.index(image.type), zlib.crc32(image.content))
         try:
-            self._replace(self._path(tag), header + image.content)
-            with self._lock:
-                self._make_room(len(header) + len(image.content))
+            self._files.write(_name(tag), header + image.content)
         except OSError as error:
             self._failed = True
             LOG.warning("Thumbnails are not kept on disk: %s", error)
 
-    def _path(self, tag: str) -> Path:
-        return self._folder / tag[:2] / tag
-
-    def _replace(self, path: Path, data: bytes) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            Path(temporary).replace(path)
-        except OSError:
-            with suppress(OSError):
-                Path(temporary).unlink()
-            raise
-
-    def _make_room(self, added: int) -> None:
-        """Count a new file; if the folder is full, remove the files that were not used longest."""
-        counted = self._size
-        self._size = _on_disk(added) + counted if counted is not None else self._total()
-        if self._size <= self._limit:
-            return
-        entries = sorted(self._entries())
-        self._size = sum(size for _, size, _ in entries)
-        for _, size, path in entries:
-            if self._size <= _KEPT * self._limit:
-                break
-            with suppress(OSError):
-                path.unlink()
-            self._size -= size
-
-    def _total(self) -> int:
-        return sum(size for _, size, _ in self._entries())
-
-    def _entries(self) -> Iterator[tuple[int, int, Path]]:
-        """Time of last use, size and path of all files."""
-        for path in self._folder.glob("??/*"):
-            with suppress(OSError):
-                status = path.stat()
-                yield status.st_mtime_ns, _on_disk(status.st_size), path
+    def size(self) -> int:
+        """Return the size of all files in bytes, in whole blocks."""
+        return self._files.size()
 
 
-def _on_disk(size: int) -> int:
-    return -(-size // _BLOCK) * _BLOCK
+def _name(tag: str) -> str:
+    return f"{tag[:2]}/{tag}"

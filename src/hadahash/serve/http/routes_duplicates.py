@@ -70,11 +70,15 @@ def duplicate_routes(service: Service) -> APIRouter:
         service.require_ready()
         parsed = await parse_request(request, schema.DismissParameters, service)
         if parsed.image is not None:
-            hint = 'Send JSON such as {"ids": ["a.jpg", "b.jpg"]}.'
+            hint = 'Send JSON such as {"key": "0123...", "threshold": 30}.'
             raise Problem(415, "unknown_content_type", "The body must be JSON.", hint)
         with service.writes.admit(client_of(request)):
             collection = await service.handle.fresh()
-            count = await service.duplicates.dismiss(collection, parsed.parameters.ids)
+            given, duplicates = parsed.parameters, service.duplicates
+            if given.key is not None:
+                count = await duplicates.dismiss_group(collection, given.key, given.threshold)
+            else:
+                count = await duplicates.dismiss(collection, given.ids or ())
         return schema.Dismissed(dismissed=count)
 
     return router
@@ -100,6 +104,7 @@ def _group(listed: ListedGroup) -> dict[str, Any]:
         "count": len(listed.group),
         "widest": listed.group.widest,
         "equal": listed.equal,
+        "key": listed.group.key,
         "items": [
             schema.GroupItem(
                 id=to_json(each.item.id),

@@ -12,6 +12,7 @@ from pydantic import (
     StrictInt,
     StringConstraints,
     field_validator,
+    model_validator,
 )
 
 Id = StrictInt | str
@@ -26,6 +27,7 @@ Values = Annotated[
         pattern=r"^[0-9a-f]{12}:[0-9A-Za-z+/]+={0,2}(:[0-9a-f]{16})?$", max_length=32_768
     ),
 ]
+GroupKey = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Looks = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{16}$")]
 Model = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Rank = Literal["hamming", "class", "photo"]
@@ -108,9 +110,23 @@ class ItemParameters(_Parameters):
 
 
 class DismissParameters(_Parameters):
-    """A group of duplicates."""
+    """A group of duplicates: its key, or the ids of all its items."""
 
-    ids: list[Id] = Field(min_length=2, max_length=10_000, description="The ids of all its items.")
+    key: GroupKey | None = Field(None, description="`key` of the group in /v1/duplicates.")
+    threshold: int | None = Field(
+        None, ge=0, le=1024, description="`threshold` of the response that `key` is from."
+    )
+    ids: list[Id] | None = Field(
+        None, min_length=2, max_length=10_000, description="The ids of all items, without a key."
+    )
+
+    @model_validator(mode="after")
+    def _check_choice(self) -> DismissParameters:
+        if (self.key is None) == (self.ids is None):
+            raise ValueError("give either key or ids")
+        if self.threshold is not None and self.key is None:
+            raise ValueError("threshold is only for key")
+        return self
 
 
 class NoParameters(_Parameters):
@@ -228,6 +244,7 @@ class Group(BaseModel):
     widest: int = Field(description="The greatest number of bits in which two of them differ.")
     equal: bool = Field(description="Whether all files have the same content.")
     items: list[GroupItem] = Field(description="At most 100 of them, in the order of ids.")
+    key: str = Field(description="Identifies the group by all its items, to dismiss it.")
 
 
 class DuplicatesAnswer(BaseModel):

@@ -31,7 +31,7 @@ async function request(path, options = {}) {
 export const stats = async () => (await request("/v1/stats")).json();
 export const duplicates = async (parameters, signal) =>
   (await request(`/v1/duplicates?${new URLSearchParams(parameters)}`, { signal })).json();
-export const dismiss = (ids) => post("/v1/duplicates/dismiss", { ids });
+export const dismiss = (key, threshold) => post("/v1/duplicates/dismiss", { key, threshold });
 export const collection = async () => (await request("/v1/map")).json();
 
 export const search = (parameters, signal) => post("/v1/search", parameters, signal);

@@ -40,21 +40,23 @@ export class DuplicatesView {
     const { signal } = (this.request = new AbortController());
     if (!skip) this.status.textContent = "Comparing all photos …";
     try {
-      const answer = await this.ask({ skip, limit: PAGE, ...(threshold === null ? {} : { threshold }) }, signal);
+      const parameters = { skip, limit: PAGE, ...(threshold === null ? {} : { threshold }) };
+      const answer = await this.ask(() => api.duplicates(parameters, signal), signal);
       if (!signal.aborted) this.fill(answer, skip);
     } catch (error) {
       if (error.name !== "AbortError") this.onError(error);
     }
   }
 
-  async ask(parameters, signal) {
+  // Send a request until the search that it needs is done.
+  async ask(send, signal) {
     for (;;) {
       try {
-        return await api.duplicates(parameters, signal);
+        return await send();
       } catch (error) {
         if (error.status !== 503) throw error;
         await pause(WAIT_MS); // the search is running
-        signal.throwIfAborted();
+        signal?.throwIfAborted();
       }
     }
   }
@@ -62,7 +64,7 @@ export class DuplicatesView {
   fill(answer, skip) {
     this.threshold.max = Math.floor(answer.bits / 4);
     this.threshold.value = this.value.textContent = answer.threshold;
-    const groups = answer.groups.map((group) => this.group(group));
+    const groups = answer.groups.map((group) => this.group(group, answer.threshold));
     if (skip) this.groups.append(...groups);
     else this.groups.replaceChildren(...groups);
     this.more.hidden = this.groups.childElementCount >= answer.total;
@@ -78,12 +80,13 @@ export class DuplicatesView {
     return `${found}${hidden}.${missing}`;
   }
 
-  group({ count, widest, equal, items }) {
+  group({ count, widest, equal, items, key }, threshold) {
     const item = this.create("li", "group");
     const head = this.create("div", "group-head");
     const apart = equal ? "all equal" : `at most ${widest} bits apart`;
-    head.append(this.create("span", "", `${number(count)} files, ${apart}`));
-    if (this.writable && items.length === count) head.append(this.dismissal(item, items));
+    const shown = items.length < count ? `; ${number(items.length)} are shown` : "";
+    head.append(this.create("span", "", `${number(count)} files, ${apart}${shown}`));
+    if (this.writable) head.append(this.dismissal(item, key, threshold));
     const cards = this.create("ol", "grid");
     cards.append(...items.map((each) => {
       const cell = this.create("li");
@@ -94,14 +97,14 @@ export class DuplicatesView {
     return item;
   }
 
-  dismissal(item, items) {
+  dismissal(item, key, threshold) {
     const button = this.create("button", "", "Dismiss");
     button.type = "button";
     button.title = "These are different photos: do not show this group again";
     button.addEventListener("click", async () => {
       button.disabled = true;
       try {
-        await api.dismiss(items.map(({ id }) => id));
+        await this.ask(() => api.dismiss(key, threshold));
         item.remove();
         this.load(0);
       } catch (error) {
