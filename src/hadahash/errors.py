@@ -30,6 +30,9 @@ class HadaHashError(Exception):
 
     exit_code = 1
 
+    def __str__(self) -> str:
+        return _one_line(super().__str__())
+
 
 class UsageError(HadaHashError, ValueError):
     """An argument, option, setting or name is wrong."""
@@ -70,7 +73,7 @@ class ImageError(DataError):
         self.path, self.reason = str(path), reason
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+        return _one_line(f"{self.path}: {self.reason}")
 
 
 class UnreadableImage(ImageError):
@@ -216,3 +219,12 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> UsageError:
     hint = f" Did you mean '{near[0]}'?" if near else ""
     listed = names if len(names) <= 60 else [*(near or names[:8]), f"... ({len(names)} in all)"]
     return UsageError(f"Unknown {kind} '{got}'.{hint} Known: {', '.join(listed) or 'none'}.")
+
+
+def _one_line(text: str) -> str:
+    r"""Show line breaks in the names and values of a user.
+
+    >>> _one_line("Cannot read a\nb.jpg")
+    'Cannot read a\\nb.jpg'
+    """
+    return text.replace("\r", "\\r").replace("\n", "\\n")

@@ -23,7 +23,7 @@ from storages import (
 
 from hadahash.data.decode import decode
 from hadahash.data.preprocess import Preprocess
-from hadahash.data.remote import is_stored, place
+from hadahash.data.remote import is_stored, listing, place
 from hadahash.data.remote.cache import ImageCache, image_cache
 from hadahash.data.sources import as_images, as_labelled, as_training, find_dataset
 from hadahash.errors import DataError, HadaHashError, UsageError
@@ -308,6 +308,23 @@ def test_an_address_of_hugging_face_that_cannot_be_reached(monkeypatch: pytest.M
     with pytest.raises(DataError, match="Cannot read hf://datasets/nobody/nothing: ") as caught:
         as_images("hf://datasets/nobody/nothing")
     assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_local_file_is_refused_at_once(
+    tmp_path: Path, toy_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading it again does not help; errors of a network may pass."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(listing, "_PAUSES", (600.0,))
+    path = tmp_path / "a.parquet"
+    data = bytearray(parquet_bytes(image_files(toy_folder)))
+    path.write_bytes(data)
+    column = parquet.ParquetFile(path).metadata.row_group(0).column(1)  # the names
+    start = column.dictionary_page_offset
+    data[start : start + 8] = b"\xff" * 8
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"a\.parquet: .* Is the file complete\?"):
+        as_images(path)
 
 
 def test_local_paths_stay_local(tmp_path: Path, toy_folder: Path) -> None:

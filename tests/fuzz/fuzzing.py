@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,31 @@ EDITS = st.lists(
     min_size=1,
     max_size=6,
 )
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """All places in a JSON value."""
+    inside: Any = value.items() if isinstance(value, dict) else ()
+    inside = enumerate(value) if isinstance(value, list) else inside
+    for key, each in inside:
+        yield (*path, key)
+        yield from places(each, (*path, key))
+
+
+def replaced(value: Any, place: tuple[Any, ...], new: Any) -> Any:
+    """A copy of a JSON value with another value at one place."""
+    if not place:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[place[0]] = replaced(value[place[0]], place[1:], new)
+    return copy
 
 
 def edited(content: bytes, edits: list[tuple[str, int, int, bytes]]) -> bytes:
@@ -65,6 +90,12 @@ def examples(short: int, long: int) -> Callable[[Any], Any]:
         return chosen(hypothesis_seed(seed())(test) if is_long() else test)
 
     return decorate
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """All files below a folder with their content, to compare it later."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}
 
 
 def refused_or_read(parse: Callable[[], object]) -> str | None:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +48,7 @@ def main() -> None:
     _embeddings(rng)
     _images()
     _model()
+    _archives()
     print(sum(path.stat().st_size for path in CORPUS.rglob("*") if path.is_file()), "bytes")
 
 
@@ -59,7 +58,6 @@ def _tables() -> None:
 
     (CORPUS / "table.csv").write_text("path,labels\na.jpg,cat\nb.jpg,dog\nc.jpg,cat dog\n")
     (CORPUS / "table.tsv").write_text('path\tlabels\tsplit\n"a.jpg"\tcat\tquery\n')
-    (CORPUS / "photos.txt").write_text("a.jpg\nb.jpg\n")
     table = pa.table({"path": ["a.jpg", "b.jpg"], "labels": [["cat"], ["cat", "dog"]]})
     pq.write_table(table, CORPUS / "table.parquet")
 
@@ -91,25 +89,32 @@ def _model() -> None:
     import toys
 
     from hadahash import files
-    from hadahash.photos.catalog import Catalog
+    from hadahash.onnx_files import export_onnx, load_for_export
     from hadahash.runs import DataSpec, evaluate_run, train_run
 
     toys.use_smallest_backbone(pytest.MonkeyPatch())
     os.chdir(CORPUS)
     photos = toys.write_folder(Path("photos"), *toys.make_toy(16, seed=2, side=8))
-    config = toys.tiny_config(backbone="smallest", epochs=1, batch_size=8, size=16)
+    shutil.copy(photos / "red" / "002.png", photos / "red" / "copy.png")
+    config = toys.tiny_config(backbone="smallest", epochs=1, batch_size=8, size=20, content_bits=16)
     train_run(config, DataSpec(str(photos)), Path("run"))
     evaluate_run(Path("run"))
     record = files.read_json("run/run.json")
     files.write_json("run/run.json", record | {"data_path": "/photos", "command": "hadahash train"})
-    for path in CORPUS.glob("run/.*"):
+    export_onnx(load_for_export("run"), Path("exported"))
+    for path in [*CORPUS.glob("run/.*"), *CORPUS.glob("exported/.*")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    shutil.rmtree(photos)
-    catalog = CORPUS / "catalog"
-    catalog.mkdir()
-    Catalog(catalog).compare([])
-    with closing(sqlite3.connect(next(catalog.iterdir()))) as connection:
-        connection.execute("VACUUM")
+
+
+def _archives() -> None:
+    """A few photos in every kind of archive; the .tar file has labels."""
+    from storages import image_files, parquet_bytes, tar_bytes, zip_bytes
+
+    some = dict(list(image_files(CORPUS / "photos").items())[::5])
+    labels = {f"{name.partition('.')[0]}.cls": b"cat\n" for name in some}
+    (CORPUS / "archive.tar").write_bytes(tar_bytes(some | labels))
+    (CORPUS / "archive.zip").write_bytes(zip_bytes(some))
+    (CORPUS / "images.parquet").write_bytes(parquet_bytes(some))
 
 
 if __name__ == "__main__":

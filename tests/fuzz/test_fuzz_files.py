@@ -8,7 +8,17 @@ import zlib
 from pathlib import Path
 
 import pytest
-from fuzzing import CORPUS, EDITS, edited, examples, fuzz_file, refused_or_read
+from fuzzing import (
+    CORPUS,
+    EDITS,
+    JSON_VALUES,
+    edited,
+    examples,
+    fuzz_file,
+    places,
+    refused_or_read,
+    replaced,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from toys import use_smallest_backbone
@@ -19,14 +29,13 @@ from hadahash.data.embedding_files import open_embeddings
 from hadahash.data.headers import block_claims_too_much
 from hadahash.data.images import image_size, open_image
 from hadahash.data.splits import Split
-from hadahash.data.table import read_paths, read_rows
+from hadahash.data.table import read_paths, read_photos, read_rows
 from hadahash.evaluation.result import Report
 from hadahash.index import Index
 from hadahash.index.dismissed import Dismissed
 from hadahash.index.storage.manifest import MANIFEST, checksum
 from hadahash.model import HashModel
 from hadahash.model_files import _digest, _unsigned
-from hadahash.photos.catalog import Catalog
 from hadahash.runs import RunDir, read_evaluated_run
 
 
@@ -81,9 +90,17 @@ def test_toml(trials, tmp_path):
     harness()
 
 
-def test_paths_listed_in_a_text_file(trials, tmp_path):
-    fuzz_file(trials("fuzzing", "parser: lists of paths"), ["table.csv"], tmp_path, read_rows)
-    refused_or_read(lambda: read_paths(tmp_path / "table.csv"))
+def test_paths_listed_in_a_table(trials, tmp_path):
+    """The files that a table names are there."""
+    for name in "abc":
+        (tmp_path / f"{name}.jpg").write_bytes((CORPUS / "image.jpeg").read_bytes())
+    names = ["table.csv", "table.tsv", "table.parquet"]
+
+    def read(path):
+        refused_or_read(lambda: read_photos(path))
+        return read_paths(path)
+
+    fuzz_file(trials("fuzzing", "parser: tables of paths"), names, tmp_path, read)
 
 
 # ---- folders -------------------------------------------------------------------------------------
@@ -133,44 +150,13 @@ def test_files_of_an_index(trials, tmp_path, name):
     harness()
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=9),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-    max_leaves=5,
-)
-
-
-def places(value, path=()):
-    inside = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, each in inside:
-        yield (*path, key)
-        yield from places(each, (*path, key))
-
-
-def replaced(value, place, new):
-    """A copy of a JSON value with another value at one place."""
-    if not place:
-        return new
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[place[0]] = replaced(value[place[0]], place[1:], new)
-    return copy
-
-
 def test_manifests(trials, tmp_path):
     tried = trials("fuzzing", "parser: manifests with right checksums")
     whole = json.loads((CORPUS / "text.index" / MANIFEST).read_text())
     folder = shutil.copytree(CORPUS / "text.index", tmp_path / "i")
 
     @examples(100, 5000)
-    @given(st.sampled_from(list(places(whole))), VALUES)
+    @given(st.sampled_from(list(places(whole))), JSON_VALUES)
     def harness(place, value):
         manifest = replaced(whole, place, value)
         try:
@@ -227,7 +213,7 @@ def test_cards_of_models_with_right_checksums(trials, run_folder):
     whole = json.loads(path.read_text())
 
     @examples(30, 3000)
-    @given(st.sampled_from(list(places(whole))), VALUES)
+    @given(st.sampled_from(list(places(whole))), JSON_VALUES)
     def harness(place, value):
         manifest = replaced(whole, place, value)
         try:
@@ -240,13 +226,3 @@ def test_cards_of_models_with_right_checksums(trials, run_folder):
         tried.count("survived")
 
     harness()
-
-
-def test_catalogs_of_photos(trials, tmp_path):
-    fuzz_file(
-        trials("fuzzing", "parser: catalogs of photos"),
-        ["catalog/photos.sqlite"],
-        tmp_path,
-        lambda path: Catalog(path.parent).compare([]),
-        2000,
-    )

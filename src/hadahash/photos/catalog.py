@@ -37,7 +37,11 @@ CREATE TABLE IF NOT EXISTS looks (digest BLOB PRIMARY KEY, bits BLOB) WITHOUT RO
 """
 _WITHOUT_LOOKS = """
 SELECT id, digest FROM photos WHERE reason IS NULL AND length(digest) > 0
-AND digest NOT IN (SELECT digest FROM looks)
+AND digest NOT IN (SELECT digest FROM looks WHERE typeof(bits) = 'blob' AND length(bits) = 8)
+"""
+LOOKS_OF = """
+SELECT id, bits FROM photos JOIN looks USING (digest)
+WHERE typeof(bits) = 'blob' AND length(bits) = 8
 """
 _FOUND = "CREATE TEMP TABLE found (id BLOB PRIMARY KEY, root BLOB, size INTEGER, mtime_ns INTEGER)"
 _NEW = """
@@ -158,16 +162,16 @@ class Catalog:
                 "INSERT OR REPLACE INTO found VALUES (?, ?, ?, ?)",
                 ((os.fsencode(p.id), os.fsencode(p.root), *stat) for p, stat in photos),
             )
-            new = [os.fsdecode(each) for (each,) in connection.execute(_NEW)]
+            new = [_name(each) for (each,) in connection.execute(_NEW)]
             known = [
-                KnownFile(os.fsdecode(each), bool(same), digest, bool(encoded))
+                KnownFile(_name(each), bool(same), digest, bool(encoded))
                 for each, same, digest, encoded in connection.execute(_KNOWN)
             ]
             deleted = []
             if deleted_from is not None:
                 root = os.fsencode(deleted_from)
                 deleted = [
-                    DeletedFile(os.fsdecode(each), size, digest, bool(encoded))
+                    DeletedFile(_name(each), size, digest, bool(encoded))
                     for each, size, digest, encoded in connection.execute(_DELETED, (root, root))
                 ]
             return Comparison(new, known, deleted)
@@ -239,7 +243,7 @@ class Catalog:
             rows = connection.execute(
                 "SELECT id, reason FROM photos WHERE reason IS NOT NULL ORDER BY id"
             )
-            return [Skipped(os.fsdecode(each), reason) for each, reason in rows]
+            return [Skipped(_name(each), reason) for each, reason in rows]
 
     def equal_files(self) -> list[list[str]]:
         """Return groups of files with the same content; none if there is no catalog."""
@@ -248,7 +252,7 @@ class Catalog:
         groups: dict[bytes, list[str]] = {}
         with self._open() as connection:
             for digest, each in connection.execute(_EQUAL):
-                groups.setdefault(digest, []).append(os.fsdecode(each))
+                groups.setdefault(digest, []).append(_name(each))
         return list(groups.values())
 
     def digests(self, ids: Iterable[object]) -> set[bytes | None]:
@@ -310,8 +314,8 @@ class Catalog:
             return {}
         with self._open() as connection:
             connection.execute(_LOOKS)
-            rows = connection.execute("SELECT id, bits FROM photos JOIN looks USING (digest)")
-            return {os.fsdecode(each): bits for each, bits in rows}
+            rows = connection.execute(LOOKS_OF)
+            return {_name(each): bits for each, bits in rows}
 
     def without_looks(self) -> list[tuple[str, bytes]]:
         """Return id and digest of each photo for which `looks` has nothing."""
@@ -320,7 +324,7 @@ class Catalog:
         with self._open() as connection:
             connection.execute(_LOOKS)
             rows = connection.execute(_WITHOUT_LOOKS)
-            return [(os.fsdecode(each), digest) for each, digest in rows]
+            return [(_name(each), digest) for each, digest in rows]
 
     def count_skipped(self) -> int:
         """Return the number of files that have no code; 0 if there is no catalog."""
@@ -342,3 +346,10 @@ class Catalog:
                 f"Cannot use {self.path}: {error}. If the disk is full, free some space; if the "
                 "file is damaged, delete it, and the next build reads all files again."
             ) from error
+
+
+def _name(stored: object) -> str:
+    """The id of a file. A value of another type is damage, which `Catalog` reports."""
+    if not isinstance(stored, bytes):
+        raise sqlite3.DataError("an id is not a file name")
+    return os.fsdecode(stored)

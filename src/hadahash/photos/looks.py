@@ -21,7 +21,7 @@ import numpy as np
 from ..codes import Codes
 from ..errors import ImageError, StorageError
 from ..index.items import id_array
-from .catalog import CATALOG, Catalog
+from .catalog import CATALOG, LOOKS_OF, Catalog
 from .digests import DigestingImages
 from .item_files import ids_of_files, items_of
 from .same_photo import LOOKS_BITS, compared_bits, compares_looks
@@ -36,7 +36,6 @@ _AT_ONCE = 500  # ids in one statement
 _MOST_KNOWN = 100_000  # photos kept in memory
 _WAIT_SECONDS = 1.0  # while another process writes
 _PAUSE_SECONDS = 3.0  # after a failure
-_LOOKS_OF = "SELECT id, bits FROM photos JOIN looks USING (digest) WHERE id IN"
 
 Progress = Callable[[int], object]
 
@@ -97,7 +96,7 @@ def _rows(connection: sqlite3.Connection, names: list[bytes]) -> Iterator[tuple[
     for start in range(0, len(names), _AT_ONCE):
         part = names[start : start + _AT_ONCE]
         marks = ",".join("?" * len(part))
-        yield from connection.execute(f"{_LOOKS_OF} ({marks})", part).fetchall()
+        yield from connection.execute(f"{LOOKS_OF} AND id IN ({marks})", part).fetchall()
 
 
 def _file_name(given: Id) -> bytes | None:

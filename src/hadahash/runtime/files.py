@@ -27,6 +27,11 @@ from ..errors import NewerFileError, StorageError
 FORMAT = 1
 FACTS = "onnx.json"
 NETWORK, HEAD, ACTIVATION = "network", "head", "activation"
+_KINDS = {
+    **dict.fromkeys(("model_id", "weights_sha256", "backbone"), str),
+    **dict.fromkeys(("width", "bits", "content_bits"), int),
+    **dict.fromkeys(("has_original", "fixed_backbone"), bool),
+}  # of the values of onnx.json that are used
 _GRAPH = re.compile(r"[a-z]+-[0-9a-f]{12}\.onnx")
 
 
@@ -123,13 +128,26 @@ def read_facts(folder: Path) -> GraphFacts | None:
             )
         if digest != _digest({"format": version, **content}):
             raise damaged(path, "its checksum does not match")
-        graphs = {name: Graph(**each) for name, each in content.pop("graphs").items()}
-        words = content.pop("codewords")
-        return GraphFacts(
-            **content, codewords=None if words is None else tuple(words), graphs=graphs
-        )
+        return _facts(content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise damaged(path, f"{type(error).__name__}: {error}") from error
+
+
+def _facts(content: dict[str, Any]) -> GraphFacts:
+    """The content of onnx.json with values of the right types."""
+    graphs = {name: Graph(**each) for name, each in content.pop("graphs").items()}
+    words = content.pop("codewords")
+    facts = GraphFacts(**content, codewords=None if words is None else tuple(words), graphs=graphs)
+    wrong = [name for name, kind in _KINDS.items() if type(getattr(facts, name)) is not kind]
+    for name, graph in graphs.items():
+        kinds = [type(each) for each in (graph.file, graph.sha256, graph.inputs, graph.outputs)]
+        wrong += [name] if kinds != [str, str, dict, dict] else []
+    if wrong:
+        raise TypeError(f"'{wrong[0]}' has another type")
+    sizes = {len(bytes.fromhex(word)) for word in facts.codewords or ()}
+    if facts.codewords is not None and sizes != {-(-facts.bits // 8)}:
+        raise ValueError("codewords of another length")
+    return facts
 
 
 def read_graph(folder: Path, graph: Graph) -> bytes:

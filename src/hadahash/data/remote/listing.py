@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -68,7 +69,7 @@ def list_stored(source: Any, *, exclude: Sequence[str] = ()) -> Found:
     """
     storage = open_storage(source)
     try:
-        root, entries = _repeated(lambda: _entries(storage))
+        root, entries = _repeated(storage, lambda: _entries(storage))
         found = _found(storage, root, entries, exclude)
     except HadaHashError:
         raise
@@ -112,12 +113,13 @@ def version_of(info: Mapping[str, Any]) -> str:
     return ""
 
 
-def _repeated(work: Callable[[], T]) -> T:
+def _repeated(storage: Storage, work: Callable[[], T]) -> T:
+    """Call a function; errors of a network that may pass are repeated."""
     for pause in _PAUSES:
         try:
             return work()
         except Exception as error:
-            if not may_pass(error):
+            if not (storage.far and may_pass(error)):
                 raise
             time.sleep(pause)
     return work()
@@ -199,7 +201,8 @@ def _of_shards(
     for path in paths:
         read = read_tar if path.lower().endswith(".tar") else read_parquet
         name, version = address_of(storage, path), version_of(entries[path])
-        shards.append(_repeated(lambda: read(storage, path, name, version)))  # noqa: B023
+        work = partial(read, storage, path, name, version)
+        shards.append(_repeated(storage, work))
     names = _names(shards, [below[path] for path in paths])
     keep = [row for row, name in enumerate(names) if not matches(name, exclude)]
     places = [place for shard in shards for place in shard.places]
