@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,15 @@ def test_building_again_and_adding_and_removing(run, saved, toy_folder, built, t
     assert code == 2 and "does not have 'nobody'" in err and len(Index.open(built)) == 52
     code, out, _ = run("index", "remove", built, "more/red/002.png")
     assert code == 0 and "1 removed, 51 left" in out and len(Index.open(built)) == 51
+
+
+def test_encoding_says_how_fast_it_was(run, saved, toy_folder, tmp_path):
+    _, _, err = run("index", "build", saved, toy_folder, "--out", tmp_path / "i")
+    assert re.search(r"^48 images went through the network in \S+ s: \S+ images/s", err, re.M)
+    _, _, err = run("index", "build", saved, toy_folder, "--out", tmp_path / "i")
+    assert "images/s" not in err, "nothing was encoded"
+    _, _, err = run("encode", saved, toy_folder, "--out", tmp_path / "codes.npz")
+    assert re.search(r"^48 images went through the network in \S+ s: \S+ images/s", err, re.M)
 
 
 def test_missing_photos_are_reported(run, saved, toy_folder, tmp_path, monkeypatch):

@@ -86,7 +86,9 @@ def encode(
     """
     from ..data.sources import open_embeddings
     from ..encoding import parse_shard, shard_rows
+    from ..light_export import for_long_job
     from ..model import HashModel
+    from ..pace import measured
     from ..ray_encoding import RayOptions
 
     part = parse_shard(shard)
@@ -106,10 +108,13 @@ def encode(
         _check_exclude(cast(str, images), exclude)
         model = HashModel.load(cast(Path, run), device=device)
         source = _images(cast(str, images), exclude)
-    with output.progress("encoding", len(shard_rows(len(source.images), part))) as advance:
+        model = for_long_job(model, source.images, device=device, info=output.info)
+    total = len(shard_rows(len(source.images), part))
+    with measured() as pace, output.progress("encoding", total) as advance:
         codes = model.encode_to_file(
             source, out, shard=part, batch_size=batch_size, progress=advance
         )
+    output.show_pace(pace)
     _report(codes, out, "skipped.csv" if shard == "1/1" else f"{out.stem}-skipped.csv")
 
 

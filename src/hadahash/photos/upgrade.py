@@ -294,7 +294,7 @@ class _Upgrade:
             "run": MODEL if run == MODEL else str(Path(run).resolve()),
         }
         if "embeddings" in live.meta:
-            index.meta["embeddings"] = model.network.backbone.features
+            index.meta["embeddings"] = model.runtime.width
         index.save(self._folder, name=NEXT)
         return index
 
