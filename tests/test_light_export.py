@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 from toys import make_toy, tiny_hasher, write_folder
 
-from hadahash import HashModel, light_export
+from hadahash import HashModel, light_export, ready_models
 from hadahash.data.sources import as_images
 from hadahash.light_export import can_export, export_once, export_ready, for_long_job
 from hadahash.onnx_files import export_onnx, load_for_export
@@ -172,6 +173,16 @@ def test_the_ready_made_model_is_exported_once(monkeypatch):
     assert not made
     export_ready("cpu", lines.append)
     assert made == ["lite0"] and len(lines) == 1
+
+
+def test_photos_without_labels_take_the_exported_network(monkeypatch):
+    for there in (True, False):
+        monkeypatch.setattr(ready_models, "is_ready", lambda there=there: there)
+        assert ready_models.prefers_ready("cpu") == there
+        assert not ready_models.prefers_ready("cuda")
+    monkeypatch.setattr(ready_models, "is_installed", lambda name: name != "torch")
+    assert ready_models.prefers_ready("cuda"), "there is nothing else"
+    assert not can_export(Path(), "cpu")
 
 
 # ------------------------------------------------------------------ long jobs

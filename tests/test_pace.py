@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from toys import make_toy
+from toys import make_toy, tiny_hasher
 
 from hadahash import messages
 from hadahash.cli import output
@@ -100,3 +100,8 @@ def test_commands_and_reading_write_such_lines_where_there_is_no_terminal(clock,
         "reading images: 60 of 90, 2.0/s, 0:00:15 left",
     ]
     assert not sys.stderr.isatty()
+
+
+def test_a_short_training_leaves_no_trace_in_a_log_file(capsys):
+    tiny_hasher(frozen=True, epochs=1).fit(*make_toy(40, seed=0), progress=True)
+    assert capsys.readouterr().err == ""

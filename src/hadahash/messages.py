@@ -78,6 +78,13 @@ class ProgressLines:
         return f"{self._done:,} of {self._total:,}, {speed_text(speed)}, {left} left"
 
 
+def is_terminal() -> bool:
+    """Return whether stderr is a terminal."""
+    from rich.console import Console  # light commands start faster
+
+    return Console(stderr=True).is_terminal
+
+
 @contextmanager
 def reading_bar(total: int, *, shown: bool) -> Iterator[Callable[[int], object]]:
     """Show how many images have been read, and the time left, on stderr; see `ProgressLines`.

@@ -68,6 +68,7 @@ def test_encoding_says_how_fast_it_was(run, saved, toy_folder, tmp_path):
 
 
 def test_missing_photos_are_reported(run, saved, toy_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HADAHASH_RUNTIME", "torch")  # serve would export the shared model
     photos, index = toy_folder, tmp_path / "i"
     run("index", "build", saved, photos, "--out", index)
     served: list[object] = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..messages import ProgressLines, speed_text
+from ..messages import ProgressLines, is_terminal, speed_text
 
 if TYPE_CHECKING:
     from ..pace import Pace
@@ -45,13 +45,6 @@ def as_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
-def is_interactive() -> bool:
-    """Return whether stderr is a terminal."""
-    from rich.console import Console
-
-    return Console(stderr=True).is_terminal
-
-
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
     """Show done, total, speed and time left: a bar on a terminal, a line every 30 s elsewhere.
@@ -63,7 +56,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
     Yields:
         A function that advances the bar by a number of steps.
     """
-    if not is_interactive():
+    if not is_terminal():
         yield ProgressLines(title, total, info)
         return
     from rich.console import Console

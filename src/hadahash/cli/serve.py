@@ -9,6 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from ..errors import MissingExtraError
+from ..messages import is_terminal
 from ..settings import from_mapping, parse_assignments
 from . import options, output
 from .folders import as_index
@@ -99,7 +100,7 @@ def serve(
     if problem is not None:
         output.info(problem)
     export_once(run_of(opened, config.index, config.run), settings.device, output.info)
-    opens = output.is_interactive() and config.index != index if open_ is None else open_
+    opens = is_terminal() and config.index != index if open_ is None else open_
     run_server(config, settings, partial(_announce, opens))
 
 
