@@ -200,18 +200,26 @@ def test_training_again_removes_the_graphs(tmp_path, toy):
 
 
 def test_the_choice_of_the_runtime(monkeypatch):
-    assert prefers_torch(None, weights=True, graphs=True)
-    assert not prefers_torch(None, weights=False, graphs=True)
-    assert not prefers_torch("onnx", weights=True, graphs=True)
+    monkeypatch.setattr("hadahash.runtime.choice.has_gpu", lambda: False)
+    assert prefers_torch(None, "cuda", weights=True, graphs=True)
+    assert prefers_torch(None, "cpu", weights=True, graphs=False)
+    assert prefers_torch("torch", "cpu", weights=True, graphs=True)
+    assert not prefers_torch(None, "cpu", weights=True, graphs=True)
+    assert not prefers_torch(None, "auto", weights=True, graphs=True)
+    assert not prefers_torch(None, "cuda", weights=False, graphs=True)
+    assert not prefers_torch("onnx", "cuda", weights=True, graphs=True)
+    monkeypatch.setattr("hadahash.runtime.choice.has_gpu", lambda: True)
+    assert prefers_torch(None, "auto", weights=True, graphs=True)
+    assert not prefers_torch(None, "cpu", weights=True, graphs=True)
     with pytest.raises(UsageError, match=r"Unknown runtime 'onx'\. Did you mean 'onnx'"):
-        prefers_torch("onx", weights=True, graphs=True)
+        prefers_torch("onx", "cpu", weights=True, graphs=True)
     monkeypatch.setattr("hadahash.runtime.choice.is_installed", lambda name: False)
     for name in (None, "torch"):
         with pytest.raises(MissingExtraError, match=r"pip install 'hadahash\[train\]'"):
-            prefers_torch(name, weights=True, graphs=False)
+            prefers_torch(name, "cpu", weights=True, graphs=False)
     with pytest.raises(MissingExtraError, match=r"pip install 'hadahash\[onnx\]'"):
-        prefers_torch("onnx", weights=True, graphs=True)
-    assert not prefers_torch(None, weights=True, graphs=True)
+        prefers_torch("onnx", "cpu", weights=True, graphs=True)
+    assert not prefers_torch(None, "cpu", weights=True, graphs=True)
 
 
 # ------------------------------------------------------------------ models without labels

@@ -375,7 +375,7 @@ class HashModel:
             folder: The folder that `save`, `hadahash train` or `hadahash export` wrote.
             device: "auto", "cpu" or "cuda".
             runtime: "torch", or "onnx" for an exported model; by default HADAHASH_RUNTIME, else
-                torch if it is installed and the folder has the weights.
+                onnx if the model was exported, onnxruntime is installed and no GPU is used.
 
         Returns:
             The model.

@@ -190,6 +190,8 @@ class _Worker:
             for name, content in _ray().get(model).items():
                 (Path(folder) / name).write_bytes(content)
             self._model = HashModel.load(folder, device=device)
+            if self._model.runtime.name == "onnx":
+                self._model.network.open()  # before the folder is removed
         self._source: ImageSource = _ray().get(source)
         self._batch_size, self._attempts = batch_size, attempts
 

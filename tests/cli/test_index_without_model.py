@@ -17,7 +17,8 @@ from hadahash.serve.core.collection import Collection, resolve_config
 
 @pytest.fixture
 def small(monkeypatch):
-    """Fits from 20 photos on, on a small network."""
+    """Fits from 20 photos on, on a small network of torch."""
+    monkeypatch.setenv("HADAHASH_RUNTIME", "torch")
     monkeypatch.setattr(ready, "LEAST_PHOTOS", 20)
     monkeypatch.setattr(
         "hadahash.hasher.Hasher", lambda method, bits, device: tiny_hasher(method, bits=16)

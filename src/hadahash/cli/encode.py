@@ -85,7 +85,7 @@ def encode(
     Example: hadahash encode runs/photos photos/ --out photos.npz
     """
     from ..data.sources import open_embeddings
-    from ..encoding import parse_shard, shard_rows
+    from ..encoding import parse_shard
     from ..model import HashModel
     from ..ray_encoding import RayOptions
 
@@ -106,11 +106,33 @@ def encode(
         _check_exclude(cast(str, images), exclude)
         model = HashModel.load(cast(Path, run), device=device)
         source = _images(cast(str, images), exclude)
-    with output.progress("encoding", len(shard_rows(len(source.images), part))) as advance:
-        codes = model.encode_to_file(
-            source, out, shard=part, batch_size=batch_size, progress=advance
-        )
+    codes = _encode(model, source, out, part, batch_size=batch_size, device=device)
     _report(codes, out, "skipped.csv" if shard == "1/1" else f"{out.stem}-skipped.csv")
+
+
+def _encode(
+    model: HashModel,
+    source: ImageSource,
+    out: Path,
+    shard: tuple[int, int],
+    *,
+    batch_size: int | None,
+    device: str,
+) -> Codes:
+    """Encode a shard of images or embeddings into a file."""
+    from ..encoding import shard_rows
+    from ..light_export import for_long_job
+    from ..pace import measured
+
+    rows = shard_rows(len(source), shard)
+    own = source if len(rows) == len(source) else source.take(rows)
+    model = for_long_job(model, own.images, device=device, info=output.info)
+    with measured() as pace, output.progress("encoding", len(rows)) as advance:
+        codes = model.encode_to_file(
+            source, out, shard=shard, batch_size=batch_size, progress=advance
+        )
+    output.show_pace(pace)
+    return codes
 
 
 def _report(codes: Codes, out: Path, name: str) -> None:

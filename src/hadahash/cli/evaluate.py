@@ -147,7 +147,8 @@ def _of_run(
     known_item: int | None,
 ) -> Report:
     from ..data.alterations import ALTERATIONS
-    from ..runs import RunDir, evaluate_run, usual_sample
+    from ..light_export import for_long_job
+    from ..runs import RunDir, evaluate_run, open_run_data, usual_sample
 
     folder = RunDir(run)
     record = folder.record()
@@ -155,13 +156,15 @@ def _of_run(
     total = record["queries"] + record["database"]
     count = usual_sample(model.runtime.device) if known_item is None else known_item
     copies = min(count, record["database"]) * len(ALTERATIONS)
+    dataset = open_run_data(folder, record, data=data, root=str(root) if root else None)
+    model = for_long_job(model, dataset.images, device=device, info=output.info, more=copies)
     with output.progress("encoding", total + copies) as advance:
         report = evaluate_run(
             run,
             data=data,
-            root=str(root) if root else None,
             depth=_parse_depth(depth),
             model=model,
+            dataset=dataset,
             progress=advance,
             ranks=None if rank in (None, "all") else [rank],
             known_items=count,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .duplicates import PhotoDuplicates
     from .looks import StoredLooks, image_looks
     from .meta import image_folders, missing_photos, recorded_meta, scan_options
-    from .models import check_model, load_model_of, run_of, shorten_for, unknown_run
+    from .models import check_model, load_model_of, model_for, run_of, shorten_for, unknown_run
     from .plan import SyncPlan, SyncSummary
     from .same_photo import Sameness, default_threshold, judge_same, same_photo_threshold
     from .scan import Photo, Scan, ScanOptions, scan_folder, scan_paths, scan_source
@@ -63,6 +63,7 @@ _EXPORTS = {
     "judge_same": "same_photo",
     "load_model_of": "models",
     "missing_photos": "meta",
+    "model_for": "models",
     "recorded_meta": "meta",
     "run_of": "models",
     "same_photo_threshold": "same_photo",
@@ -105,6 +106,7 @@ __all__ = [
     "judge_same",
     "load_model_of",
     "missing_photos",
+    "model_for",
     "recorded_meta",
     "run_of",
     "same_photo_threshold",

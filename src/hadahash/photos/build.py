@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DataError, UsageError
 from ..index.storage.manifest import MANIFEST
 from .meta import home_path, recorded_meta, scan_options
-from .models import load_model_of, shorten_for
+from .models import load_model_of, model_for, shorten_for
 from .plan import SyncPlan, SyncSummary
 from .ready import MODEL, fit_ready_model
 from .scan import Scan, scan_source
@@ -152,6 +152,7 @@ class Build:
         plan.check_deletions(
             allow_empty=self.options.allow_empty, allow_deletions=self.options.allow_deletions
         )
+        model = model_for(plan, model, device=self.options.device, info=info)
         with bar("encoding", len(plan.encode)) as advance:
             return photos.apply(plan, model, progress=advance)
 

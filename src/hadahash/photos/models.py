@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ from ..index.storage.manifest import MANIFEST
 if TYPE_CHECKING:
     from ..index import Index
     from ..model import HashModel
+    from .plan import SyncPlan
+
+Info = Callable[[str], object]
 
 
 def load_model_of(
@@ -22,7 +26,6 @@ def load_model_of(
     run: str | Path | None = None,
     *,
     device: str = "auto",
-    runtime: str | None = None,
 ) -> HashModel:
     """Load the model that made the codes of an index.
 
@@ -31,7 +34,6 @@ def load_model_of(
         folder: Its folder, for error messages.
         run: Folder of the run; by default the one that the index recorded.
         device: "auto", "cpu" or "cuda".
-        runtime: "torch" or "onnx"; None: see `HashModel.load`.
 
     Returns:
         The model.
@@ -43,11 +45,31 @@ def load_model_of(
     from ..model import HashModel
 
     run_folder = run_of(index, folder, run)
-    model = HashModel.load(run_folder, device=device, runtime=runtime)
+    model = HashModel.load(run_folder, device=device)
     if index.bits < model.bits:
         model = model.prefix(index.bits)
     check_model(index, model, folder)
     return model
+
+
+def model_for(plan: SyncPlan, model: HashModel, *, device: str, info: Info) -> HashModel:
+    """Return what carries out a plan: the model, exported first if many photos are encoded.
+
+    Args:
+        plan: The plan.
+        model: The model of the index.
+        device: "auto", "cpu" or "cuda".
+        info: Receives messages for the user.
+
+    Returns:
+        The model; see `hadahash.light_export.for_long_job`.
+    """
+    from ..light_export import LEAST_IMAGES, for_long_job
+    from .scan import source_of
+
+    if len(plan.encode) < LEAST_IMAGES:
+        return model
+    return for_long_job(model, source_of(plan.encode).images, device=device, info=info)
 
 
 def run_of(index: Index, folder: str | Path, run: str | Path | None = None) -> Path:

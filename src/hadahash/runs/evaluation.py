@@ -87,7 +87,7 @@ def evaluate_run(
     folder.check_model(record, model)
     ranks = _check_ranks(model, ranks)
     split = folder.split(record)
-    dataset = dataset or _open(spec, root, record)
+    dataset = dataset or open_run_data(folder, record, data=spec, root=root)
     digests = _check_data(folder, record, dataset)
     parts = {"query": dataset.take(split.query), "database": dataset.take(split.database)}
     encoded = _encode(model, parts, progress, cache)
@@ -113,10 +113,29 @@ def evaluate_run(
     return report
 
 
-def _open(spec: str, root: str | None, record: dict[str, Any]) -> LabelledImages:
-    """Open the data set of a run."""
+def open_run_data(
+    folder: RunDir,
+    record: dict[str, Any],
+    *,
+    data: str | Path | None = None,
+    root: str | None = None,
+) -> LabelledImages:
+    """Open the data set of a run.
+
+    Args:
+        folder: The run.
+        record: Content of its run.json.
+        data: Location of the data; None: as in training.
+        root: Folder with the files of a named data set; None: as in training.
+
+    Returns:
+        The data set.
+
+    Raises:
+        DataError: The data have moved, or cannot be read.
+    """
     return DataSpec(
-        spec,
+        str(data) if data is not None else find_run_data(folder, record),
         root or record.get("root"),
         labels=record.get("labels"),
         array=record.get("array"),

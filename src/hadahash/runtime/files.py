@@ -24,7 +24,7 @@ from typing import Any
 from .. import files
 from ..errors import NewerFileError, StorageError
 
-FORMAT = 1
+FORMAT = 2  # 1: without the digests of the backbones
 FACTS = "onnx.json"
 NETWORK, HEAD, ACTIVATION = "network", "head", "activation"
 _GRAPH = re.compile(r"[a-z]+-[0-9a-f]{12}\.onnx")
@@ -60,6 +60,8 @@ class GraphFacts:
         content_bits: Number of content bits.
         has_original: Whether content bits take the features of a second, original backbone.
         fixed_backbone: Whether the backbone has its initial weights.
+        backbone_sha256: Digest of the weights of the backbone; None in files of format 1.
+        original_sha256: Digest of the weights of the original backbone, if there is one.
         fingerprint: Identifies the projection to content bits; None without content bits.
         codewords: Codewords of the classes, packed, in hexadecimal digits; None if there are none.
         opset: Version of the operators of the graphs; None without a graph.
@@ -76,6 +78,8 @@ class GraphFacts:
     content_bits: int = 0
     has_original: bool = False
     fixed_backbone: bool = True
+    backbone_sha256: str | None = None
+    original_sha256: str | None = None
     fingerprint: str | None = None
     codewords: tuple[str, ...] | None = None
     opset: int | None = None
