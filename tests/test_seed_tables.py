@@ -53,6 +53,20 @@ def test_every_ranking_of_the_same_codes_is_listed():
     assert rows[2][1:3] == [".810 [.785, .835] (3)", ".860 [.835, .885] (3)"]
 
 
+def test_distinct_codes_and_copies_are_listed_where_records_have_them():
+    records = _records()
+    for own in records[:2]:
+        own["distinct_codes"] = 1234
+        copies = {"none": {"micro_ap": 1.0}, "crop80": {"micro_ap": 0.25}}
+        own["content"] = {"rankings": {"hamming": {"known_item": copies}}}
+    lines = seed_tables.section(records)
+    rows = _rows(lines[lines.index("Other measures at 64 bits (Hamming: mAP@all):") :], "method")
+    found = {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[2:]}
+    assert found["CSQ"]["distinct codes"] == "1,234 (1)"
+    assert found["CSQ"]["micro AP of copies"] == ".250 (1)"
+    assert found["ITQ"]["distinct codes"] == found["ITQ"]["micro AP of copies"] == ""
+
+
 def test_nothing_is_written_without_records(tmp_path):
     assert seed_tables.section([]) == []
     assert seed_tables.load(tmp_path) == []

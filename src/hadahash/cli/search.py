@@ -34,13 +34,6 @@ Rank = Annotated[
         "class if its codes were made without labels, else hamming."
     ),
 ]
-Weight = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(
-        help="Weight of the content for --rank photo: 0 looks at the kind only, large values "
-        "at the photo only. Default: that of the model."
-    ),
-]
 Radius = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(help="Maximum Hamming distance of the class bits."),
@@ -62,7 +55,7 @@ def search(
     vector: Vector = None,
     k: Annotated[int, typer.Option("-k", help="Number of results.")] = 10,
     rank: Rank = None,
-    weight: Weight = None,
+    weight: options.Weight = None,
     radius: Radius = None,
     label: Label = None,
     page: Sheet = None,

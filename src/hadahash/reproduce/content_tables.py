@@ -13,7 +13,7 @@ from .. import files
 from ..data.alterations import ALTERATIONS
 from .collected import Record
 from .content import WEIGHTS
-from .forms import summary
+from .forms import counted, summary
 from .intervals import short
 from .names import display_name
 
@@ -90,7 +90,7 @@ def write_content(records: Sequence[Record], docs: Path) -> list[Path]:
         dataset, method, bits = key
         title = f"{display_name(dataset)}, {display_name(method)}, {bits} bits"
         lines += [f"## {title}{', unseen classes' if protocol == 'unseen' else ''}", ""]
-        lines += [*_table(_rows(own, _shown(weights, dataset, method))), ""]
+        lines += [*_table(_rows(own, _shown(weights, dataset, method))), "", *_distinct(own)]
     text, table = docs / "tables" / "content.md", docs / "tables" / "content.csv"
     files.write_text(text, "\n".join(lines))
     files.write_text(table, _csv(records))
@@ -113,6 +113,15 @@ def _shown(weights: Mapping[int, Mapping[tuple[str, str], float]], *key: str) ->
         if (dataset, method) in own
     ]
     return [*_FIXED[:2], *chosen, *_FIXED[2:]]
+
+
+def _distinct(records: Sequence[Record]) -> list[str]:
+    """How many codes of the class bits there are in the database."""
+    found = [record["distinct_codes"] for record in records if "distinct_codes" in record]
+    if not found:
+        return []
+    images = f" of {records[0]['database']:,} images" if "database" in records[0] else ""
+    return [f"Distinct class codes: {counted(found)}{images}.", ""]
 
 
 def _rows(records: Sequence[Record], shown: Sequence[str]) -> Iterator[list[str]]:
@@ -154,7 +163,9 @@ def _csv(records: Sequence[Record]) -> str:
     columns = ("dataset", "protocol", "method", "bits", "seed")
     measures = ("map", "map_1000", "precision_1", "precision_10", "first_ten_tie", "agreement_10")
     copies = [f"{kind}_{place}" for kind in _ALTERATIONS for place in ("recall_1", "recall_10")]
-    writer.writerow([*columns, "validation", "ranking", *measures, *copies, "micro_ap"])
+    writer.writerow(
+        [*columns, "validation", "ranking", *measures, *copies, "micro_ap", "distinct_codes"]
+    )
     measured = [record for record in records if "content" in record]
     for record in sorted(measured, key=lambda own: (own["dataset"], own["seed"], own["name"])):
         for name, own in record["content"]["rankings"].items():
@@ -167,6 +178,7 @@ def _csv(records: Sequence[Record]) -> str:
                     *(own[key] for key in measures),
                     *recalls,
                     round(_over(own, _ALTERATIONS, "micro_ap"), 5),
+                    record.get("distinct_codes", ""),
                 ]
             )
     return text.getvalue()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .collected import Collected, Record
-from .forms import FORMS, Measure, markdown_table, measured, provenance, with_interval
+from .forms import FORMS, Measure, counted, markdown_table, measured, provenance, with_interval
 from .names import display_name
 
 PLANS = ("seeds", "lengths")
@@ -26,6 +26,7 @@ _OTHERS = (
     "precision within radius 2",
     "queries with an item within radius 2",
     "queries whose first ten tie",
+    "micro AP of copies",
 )
 
 
@@ -101,11 +102,12 @@ def _by_ranking(records: Sequence[Record]) -> list[str]:
 def _others(records: Sequence[Record]) -> list[str]:
     """Further measures of the longest codes that most methods have."""
     bits = 64 if 64 in _lengths(records) else _lengths(records)[-1]
-    head = ["method", *_OTHERS]
+    head = ["method", *_OTHERS, "distinct codes"]
     rows = [
         [
             display_name(method),
             *(_entry(records, method, bits, FORMS[name], "") for name in _OTHERS),
+            counted(_values(records, method, bits, _distinct)),
         ]
         for method in _best_first(records)
     ]
@@ -115,6 +117,10 @@ def _others(records: Sequence[Record]) -> list[str]:
 
 def _map(record: Record) -> float:
     return float(record["map"])
+
+
+def _distinct(record: Record) -> float:
+    return float(record["distinct_codes"])
 
 
 def _lengths(records: Sequence[Record]) -> list[int]:
