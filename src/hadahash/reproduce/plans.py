@@ -186,6 +186,7 @@ def _group_cells(
                 varied=varied,
                 choose=False,
                 recipe=name,
+                content=group.get("content", False),
             )
 
 
