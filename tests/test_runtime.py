@@ -100,6 +100,8 @@ def test_content_bits_of_the_original_backbone(run, toy_queries):
     models = [HashModel.load(run, device="cpu", runtime=name) for name in ("torch", "onnx")]
     assert models[0].id == models[1].id and models[1].content_bits == 16
     assert models[0].fingerprint == models[1].fingerprint is not None
+    kept = [model.content_projection for model in models]
+    assert {each.fingerprint for each in kept} == {models[0].fingerprint}
     assert_same(*models, toy_queries[0])
     codes = [model.encode(toy_queries[0]) for model in models]
     assert (codes[0].content != codes[1].content).mean() < 0.01

@@ -105,7 +105,12 @@ class Encoder:
             parts.append(self._packed(self.head(features)))
             failed += features.failed
         codes = Codes.concatenate(parts)
-        return replace(codes, ids=source.ids[codes.ids], skipped=to_skipped(failed, source.ids))
+        return replace(
+            codes,
+            ids=source.ids[codes.ids],
+            skipped=to_skipped(failed, source.ids),
+            content_fingerprint=self.runtime.fingerprint,
+        )
 
     @staticmethod
     def _packed(values: Outputs) -> Codes:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         check_rank,
         content_weight,
         default_rank,
+        find_by_features,
         find_similar,
         find_similar_to,
     )
@@ -56,6 +57,7 @@ _EXPORTS = {
     "content_weight": "search",
     "default_rank": "search",
     "default_threshold": "same_photo",
+    "find_by_features": "search",
     "find_similar": "search",
     "find_similar_to": "search",
     "image_folders": "meta",
@@ -99,6 +101,7 @@ __all__ = [
     "content_weight",
     "default_rank",
     "default_threshold",
+    "find_by_features",
     "find_similar",
     "find_similar_to",
     "image_folders",

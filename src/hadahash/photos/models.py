@@ -10,6 +10,7 @@ import numpy as np
 
 from ..codes import Codes
 from ..errors import UsageError
+from ..index.checks import check_fingerprint
 from ..index.storage.manifest import MANIFEST
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def check_model(index: Index, model: HashModel, folder: str | Path) -> None:
         folder: The folder of the index, for error messages.
 
     Raises:
-        UsageError: The codes were made by a different model.
+        UsageError: The codes, or the content bits, were made by a different model.
     """
     recorded = index.meta.get("model")
     if model.bits != index.bits or not model.made(recorded):
@@ -137,6 +138,8 @@ def check_model(index: Index, model: HashModel, folder: str | Path) -> None:
             f"Use the run that made it. Change the model with: hadahash index upgrade {folder} "
             "--run RUN"
         )
+    if model.content_bits == index.content_bits:
+        check_fingerprint(index, model.fingerprint)
 
 
 def shorten_for(model: HashModel, folder: str | Path, bits: int | None) -> HashModel:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..data.preprocess import Preprocess
 from ..outputs import Floats, relaxed_values
+from ..projections import Projection
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -62,6 +63,10 @@ class Runtime(Protocol):
     @property
     def fingerprint(self) -> str | None:
         """Identifies the projection to content bits; None without content bits."""
+
+    @property
+    def projection(self) -> Projection | None:
+        """The projection to content bits; None without content bits, or if no file has it."""
 
     def features(self, pixels: Pixels, *, original: bool = True) -> tuple[Floats, Floats | None]:
         """Compute features.

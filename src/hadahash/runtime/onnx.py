@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
+import safetensors.numpy
 from numpy.typing import NDArray
 
 from ..config import EMBEDDINGS
@@ -19,6 +20,7 @@ from ..errors import MissingExtraError, UsageError
 from ..native import usable_cores
 from ..outputs import Floats
 from ..packing import unpack
+from ..projections import PARTS, Projection
 from .base import HeadValues, Pixels, facts_of_torch
 from .files import ACTIVATION, HEAD, NETWORK, Graph, GraphFacts, damaged, read_graph
 
@@ -110,6 +112,19 @@ class OnnxNetwork:
     def fingerprint(self) -> str | None:
         """Identifies the projection to content bits; None without content bits."""
         return self.facts.fingerprint
+
+    @property
+    def projection(self) -> Projection | None:
+        """The projection to content bits, from the weights; None if they are not there."""
+        content = None if self.fingerprint is None else self.weights_content()
+        if content is None:
+            return None
+        try:
+            tensors = safetensors.numpy.load(content)
+            found = Projection(*(tensors[f"content.projection.{name}"] for name in PARTS))
+        except (safetensors.SafetensorError, KeyError):  # they may be of another model
+            return None
+        return found if found.fingerprint == self.fingerprint else None
 
     @property
     def weights_sha256(self) -> str:

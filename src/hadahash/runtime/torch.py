@@ -18,6 +18,7 @@ from ..data.views import center_view
 from ..networks import Backbone
 from ..networks.hash_network import HashNetwork
 from ..outputs import Floats
+from ..projections import Projection
 from .base import HeadValues, Pixels, facts_of_torch
 
 
@@ -67,6 +68,12 @@ class TorchRuntime:
         """Identifies the projection to content bits; None without content bits."""
         content = self.network.content
         return None if content is None else content.projection.fingerprint
+
+    @property
+    def projection(self) -> Projection | None:
+        """The projection to content bits; None without content bits."""
+        content = self.network.content
+        return None if content is None else content.projection.arrays()
 
     def features(self, pixels: Pixels, *, original: bool = True) -> tuple[Floats, Floats | None]:
         """Compute features; the batch is halved if memory runs out.
