@@ -46,6 +46,7 @@ ORDER = (
     "outputs",
     "feature_cache",
     "cached_outputs",
+    "parts",
     "runtime",
     "encoding",
     "evaluation",
