@@ -48,6 +48,7 @@ ORDER = (
     "pace",
     "feature_cache",
     "cached_outputs",
+    "parts",
     "runtime",
     "encoding",
     "evaluation",

@@ -27,7 +27,7 @@ from hadahash.projections import find_rotation, fit_itq
 from hadahash.ready_models import fit_embeddings, fit_photos, load_ready
 from hadahash.runs import DataSpec, train_run
 from hadahash.runtime.choice import prefers_torch
-from hadahash.runtime.files import read_facts
+from hadahash.runtime.files import Graph, GraphFacts, read_facts, write_facts
 from hadahash.runtime.onnx import open_session
 
 pytest.importorskip("onnxruntime")
@@ -189,6 +189,16 @@ def test_damaged_and_mixed_files_are_reported(run, tmp_path, toy, toy_queries):
     (other / "onnx.json").write_text(text)
     with pytest.raises(StorageError, match="mixes two models"):
         HashModel.load(other, runtime="onnx")
+
+
+@pytest.mark.parametrize("name", ["../x.onnx", "/x.onnx", "x.onnx", "network-0123456789ab.onnx\n"])
+def test_graphs_have_plain_names(tmp_path, name):
+    """Saving a model from someone else writes only beside the model."""
+    facts = GraphFacts("m", "w", "resnet18", 512, 16, graphs={"network": Graph(name, "0" * 64)})
+    write_facts(tmp_path, facts)
+    with pytest.raises(StorageError, match="a graph has no valid file name") as caught:
+        read_facts(tmp_path)
+    one_line(caught.value)
 
 
 def test_training_again_removes_the_graphs(tmp_path, toy):

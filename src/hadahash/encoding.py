@@ -7,8 +7,6 @@ and it can take the i-th of n equal shards of the images.
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,9 +28,9 @@ from .data.sources import ImageSource
 from .data.spool import allocate
 from .errors import DataError, StorageError, UsageError
 from .feature_cache import FeatureStore, default_store, group_key
-from .files import read_json, write_json
 from .outputs import Outputs, fill_outputs, join_outputs, to_codes
 from .pace import network_time, total_time
+from .parts import begin_job, end_job
 from .runtime.base import Runtime, runtime_of
 
 PART = 8192  # images per part of a long job
@@ -313,7 +311,8 @@ def encode_to_file(
     """Encode (a shard of) the images into a file, in parts that survive an interruption.
 
     The job is identified by the model, the shard and the fingerprint of the images (names, sizes
-    and times of the files, or the pixels). Finished parts of another job are discarded.
+    and times of the files, or the pixels). The parts are in a folder beside the file, where those
+    of another job are discarded.
 
     Args:
         encoder: The encoder.
@@ -328,6 +327,7 @@ def encode_to_file(
         The codes, as written.
 
     Raises:
+        UsageError: The folder of the parts has files that are not of a job.
         DataError: None of the images can be read; no file is written.
         StorageError: A file cannot be written.
     """
@@ -335,7 +335,7 @@ def encode_to_file(
     images = source if shard == (1, 1) else source.take(rows)
     folder = out.with_name(f"{out.name}.parts")
     job = {"model": model_id, "shard": list(shard), "part": part, "source": images.fingerprint()}
-    resume_or_reset(folder, job)
+    begin_job(folder, job)
     done = []
     for number, start in enumerate(range(0, len(rows), part)):
         path = folder / f"{number:06d}.npz"
@@ -350,7 +350,7 @@ def encode_to_file(
     codes = Codes.concatenate(done) if done else encoder.encode(images)
     if len(codes) or not codes.skipped:
         codes.save(out)
-    shutil.rmtree(folder, ignore_errors=True)
+    end_job(folder)
     _check_some(codes)
     return codes
 
@@ -370,15 +370,3 @@ def _load_part(path: Path) -> Codes | None:
         return Codes.load(path) if path.exists() else None
     except StorageError:
         return None
-
-
-def resume_or_reset(folder: Path, job: dict[str, Any]) -> None:
-    """Keep the finished parts of the same job; remove those of another one."""
-    path = folder / "job.json"
-    try:
-        same = path.exists() and read_json(path) == json.loads(json.dumps(job))
-    except StorageError:  # damaged
-        same = False
-    if folder.exists() and not same:
-        shutil.rmtree(folder)
-    write_json(path, job)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from hadahash.cli import bench_scale
 from hadahash.cli.bench_scale import Step, _measure, steps
 from hadahash.cli.scale_steps import Options, Place, main, random_codes
 from hadahash.errors import StorageError
@@ -59,6 +60,43 @@ def test_random_codes_have_known_duplicates():
 def test_a_step_that_fails_is_named():
     with pytest.raises(StorageError, match="The step 'x' failed: ValueError: 7"):
         _measure(Step("x", ["-c", "raise ValueError(7)"]))
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Options of the measurements, which are not done."""
+    found = []
+    monkeypatch.setattr(
+        bench_scale, "_measure_all", lambda folder, asked, train, json: found.append(asked) or {}
+    )
+    return found
+
+
+def test_a_folder_of_the_user_is_refused(run, measured, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "mine.jpg").write_text("mine")
+    code, _, err = run("bench", "scale", "--photos", "100", "--folder", tmp_path, "--train")
+    assert code == 2 and not measured
+    assert "has other files (photos). Give an empty or a new --folder." in " ".join(err.split())
+    assert [path.name for path in tmp_path.rglob("*")] == ["photos", "mine.jpg"]
+
+
+def test_a_folder_is_used_again_with_the_same_options_only(run, measured, tmp_path):
+    folder = tmp_path / "new"
+    for more in ((), (), ("--threshold", "3")):
+        assert run("bench", "scale", "--photos", "100", "--folder", folder, *more)[0] == 0
+    code, _, err = run("bench", "scale", "--photos", "200", "--folder", folder)
+    assert code == 2 and "(photos: 100 before, 200 now)" in " ".join(err.split())
+    assert len(measured) == 3
+    (folder / "scale.json").write_text("[]")
+    code, _, err = run("bench", "scale", "--photos", "100", "--folder", folder)
+    assert code == 1 and "scale.json is damaged" in " ".join(err.split()) and len(measured) == 3
+
+
+def test_a_run_that_does_not_exist_is_refused(run, measured, tmp_path):
+    code, _, err = run("bench", "scale", "--run", tmp_path / "typo")
+    assert code == 2 and "--run must be the folder of a run, got" in " ".join(err.split())
+    assert not measured and not (tmp_path / "typo").exists()
 
 
 def test_wrong_options_are_refused(run):

@@ -120,6 +120,18 @@ def test_an_interrupted_build_begins_again(small, build, toy_folder, tmp_path, m
     assert (code, out) == (2, "") and "is missing" in err and len(Index.open(tmp_path / "i")) == 48
 
 
+def test_beginning_again_keeps_the_files_of_the_user(
+    small, build, toy_folder, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(HashModel, "save", lambda self, folder: 1 / 0)
+        build(toy_folder)
+    (tmp_path / "i" / "notes.txt").write_text("mine")
+    code, _, err = build(toy_folder)
+    assert code == 1 and "contains other files (notes.txt)" in " ".join(err.split())
+    assert (tmp_path / "i" / "notes.txt").read_text() == "mine"
+
+
 def test_codes_of_equal_photos_are_equal(small, build, toy_folder, tmp_path):
     shutil.copy(toy_folder / "red" / "002.png", toy_folder / "blue" / "copy.png")
     build(toy_folder)

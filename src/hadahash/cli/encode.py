@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..codes import Codes
     from ..data.base import ImageSource
     from ..model import HashModel
-    from ..ray_encoding import RayOptions
+    from .encode_ray import Job
 
 
 Images = Annotated[
@@ -55,6 +55,12 @@ Workers = Annotated[
         min=1,
     ),
 ]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite", help="With --engine ray and a folder: replace the parts of another job."
+    ),
+]
 BatchSize = Annotated[Optional[int], typer.Option(help="Images per batch.", min=1)]  # noqa: UP045
 
 
@@ -73,6 +79,7 @@ def encode(
     engine: Engine = None,
     address: Address = None,
     workers: Workers = None,
+    overwrite: Overwrite = False,
     batch_size: BatchSize = None,
     device: options.Device = "auto",
 ) -> None:
@@ -88,6 +95,7 @@ def encode(
     from ..encoding import parse_shard
     from ..model import HashModel
     from ..ray_encoding import RayOptions
+    from .encode_ray import Job
 
     part = parse_shard(shard)
     if (images is None) == (embeddings is None) or (run is None and embeddings is None):
@@ -95,8 +103,10 @@ def encode(
     if engine is not None:
         require(shard == "1/1" and embeddings is None, "--engine ray takes images and no --shard.")
         plan = RayOptions(address, workers, device, batch_size)
-        _on_ray(engine, cast(Path, run), cast(str, images), out, exclude, plan)
+        job = Job(cast(Path, run), cast(str, images), out, exclude or [], plan, overwrite)
+        _on_ray(engine, job)
         return
+    require(not overwrite, "--overwrite needs --engine ray: a code file is always replaced.")
     _check_without_ray(out, address, workers)
     if embeddings is not None:
         require(not exclude, "--exclude applies to a folder of images, not to --embeddings.")
@@ -156,16 +166,14 @@ def _check_without_ray(out: Path, address: str | None, workers: int | None) -> N
     )
 
 
-def _on_ray(
-    engine: str, run: Path, images: str, out: Path, exclude: list[str] | None, plan: RayOptions
-) -> None:
-    from .encode_ray import Job, encode_job, goes_to_index
+def _on_ray(engine: str, job: Job) -> None:
+    from .encode_ray import encode_job, goes_to_index
 
     if engine != "ray":
         raise unknown("engine of encode", engine, ("ray",))
-    _check_exclude(images, exclude)
-    source = None if goes_to_index(out) else _images(images, exclude)
-    encode_job(Job(run, images, out, exclude or [], plan), source)
+    _check_exclude(job.images, job.exclude)
+    source = None if goes_to_index(job.out) else _images(job.images, job.exclude)
+    encode_job(job, source)
 
 
 def _check_exclude(given: str, exclude: list[str] | None) -> None:

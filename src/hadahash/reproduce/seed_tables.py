@@ -35,7 +35,7 @@ _OTHERS = (
 
 
 _NOTE = (
-    "`photo`: class bits and 128 content bits with the default weight, of at most 2,000 queries; "
+    "`photo`: class bits and 128 content bits with the default weight; "
     "cells that did not measure it have an empty field.",
 )
 

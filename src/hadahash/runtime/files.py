@@ -128,6 +128,8 @@ def read_facts(folder: Path) -> GraphFacts | None:
         if digest != _digest({"format": version, **content}):
             raise damaged(path, "its checksum does not match")
         graphs = {name: Graph(**each) for name, each in content.pop("graphs").items()}
+        if not all(is_graph_file(graph.file) for graph in graphs.values()):
+            raise damaged(path, "a graph has no valid file name")
         words = content.pop("codewords")
         return GraphFacts(
             **content, codewords=None if words is None else tuple(words), graphs=graphs
@@ -149,7 +151,7 @@ def read_graph(folder: Path, graph: Graph) -> bytes:
     Raises:
         StorageError: The file is missing or damaged.
     """
-    path = folder / Path(graph.file).name
+    path = folder / graph.file
     try:
         content = files.require_regular(path).read_bytes()
     except OSError as error:
@@ -203,8 +205,12 @@ def graph_file_names(folder: Path) -> list[str]:
         return [FACTS]
     if facts is None:
         return []
-    names = [graph.file for graph in facts.graphs.values() if _GRAPH.fullmatch(graph.file)]
-    return [*names, FACTS]
+    return [*(graph.file for graph in facts.graphs.values()), FACTS]
+
+
+def is_graph_file(name: str) -> bool:
+    """Return whether a name is one that `write_graph` gives, without a folder."""
+    return _GRAPH.fullmatch(name) is not None
 
 
 def damaged(path: Path, reason: str) -> StorageError:
