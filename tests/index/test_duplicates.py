@@ -83,8 +83,9 @@ def all_links(packed, radius):
 @pytest.mark.parametrize("flips", [0.01, 0.08, 0.5])
 @pytest.mark.parametrize("blocks", [1, 2, 3, 10])
 def test_keys_find_the_links_of_all_pairs(monkeypatch, bits, flips, blocks):
-    def chosen(distances, size, radius):
-        return duplicate_keys.divide(bits, radius, min(blocks, radius + 1))
+    def chosen(distances, size, radius, most):
+        divided = duplicate_keys.divide(bits, radius, min(blocks, radius + 1))
+        return duplicate_keys.Plan(divided, 1.0, 1.0)
 
     monkeypatch.setattr(duplicate_parts, "choose_blocks", chosen)
     monkeypatch.setattr(duplicate_parts, "_LINKS_PER_STEP", 500)
@@ -201,12 +202,10 @@ def test_the_estimate_is_near_the_number_of_compared_pairs(compared):
     packed = default_codes(20_000, "clustered")
     distances = hamming(packed[:1500], packed[:1500])
     fractions = np.bincount(distances[~np.eye(1500, dtype=bool)], minlength=193) / distances.size
-    blocks = duplicate_keys.choose_blocks(fractions, len(packed), 30)
-    weights = np.bitwise_count(np.concatenate([block.masks for block in blocks]))
-    expected = len(packed) ** 2 / 2 * duplicate_keys._agreeing(fractions)[weights].sum()
-    stage = duplicate_parts._Stage(
-        duplicate_parts._permuted(rows_of(packed), 192), np.arange(len(packed)), 30
-    )
-    for _ in stage.compare(blocks):
+    fractions[:31] = 0  # links cost more than comparisons
+    plan = duplicate_keys.choose_blocks(fractions, len(packed), 30, 1e9)
+    words = duplicate_parts._permuted(rows_of(packed), 192)
+    stage = duplicate_parts._Stage(words, np.arange(len(packed)))
+    for _ in stage.compare(plan.blocks, 30, np.inf):
         pass
-    assert 0.7 * expected < sum(compared) < 1.4 * expected
+    assert 0.7 * plan.comparing < sum(compared) < 1.4 * plan.comparing

@@ -26,8 +26,10 @@ _WORD = 64  # bits of a block at most; keys of half as many are rare enough
 _MOST_KEYS = 1 << 13  # per code
 _TRIES = 16  # random linear codes, of which the best is taken
 _KEY_COST = 10  # sorting a key costs as much as comparing so many pairs
+_LINK_COST = 50  # of a pair within the radius, which is kept
 _SCAN_COST = 0.5  # of the search for neighbors, per pair of codes
 _FREE = 1e8  # comparisons that are always allowed
+_BALANCE = 4
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd; spreads the bits of a block over the high half
 _HIGH = np.uint64(0xFFFFFFFF00000000)
 
@@ -78,7 +80,28 @@ def most_work(size: int) -> float:
     return _SCAN_COST * size**2 + _FREE
 
 
-def choose_blocks(distances: NDArray[np.float64], size: int, radius: int) -> list[Block] | None:
+class Plan(NamedTuple):
+    """How codes are compared, and the estimated work in comparisons.
+
+    Attributes:
+        blocks: The blocks.
+        sorting: Work of sorting the keys.
+        comparing: Work of comparing the pairs that share a key.
+    """
+
+    blocks: list[Block]
+    sorting: float
+    comparing: float
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether comparing takes not much longer than sorting: there are no dense groups."""
+        return self.comparing <= _BALANCE * self.sorting + _FREE
+
+
+def choose_blocks(
+    distances: NDArray[np.float64], size: int, radius: int, most: float
+) -> Plan | None:
     """The blocks of the least work for codes whose bits are in a random order.
 
     Args:
@@ -86,21 +109,24 @@ def choose_blocks(distances: NDArray[np.float64], size: int, radius: int) -> lis
             compared.
         size: Number of codes.
         radius: Maximum distance of the pairs that share a key.
+        most: The work that is allowed, in comparisons.
 
     Returns:
-        The blocks; None if the search for neighbors is less work.
+        The plan; None if all are more work.
     """
-    bits, best, least = len(distances) - 1, None, most_work(size)
-    agreeing = _agreeing(distances) * size**2 / 2
+    bits, best, least = len(distances) - 1, None, most
+    costs = np.where(np.arange(bits + 1) <= radius, _LINK_COST, 1)
+    agreeing = _agreeing(distances * costs) * size**2 / 2
     for count in range(1, min(radius + 1, bits) + 1):
         keys = sum(2**dimension - 1 for dimension in _shares(radius + 1, count))
-        if keys > _MOST_KEYS or keys * size * _KEY_COST >= least:
+        sorting = float(keys * size * _KEY_COST)
+        if keys > _MOST_KEYS or sorting >= least:
             continue
         blocks = divide(bits, radius, count)
         weights = np.bitwise_count(np.concatenate([block.masks for block in blocks]))
-        work = float(keys * size * _KEY_COST + agreeing[weights].sum())
-        if work < least:
-            best, least = blocks, work
+        plan = Plan(blocks, sorting, float(agreeing[weights].sum()))
+        if plan.sorting + plan.comparing < least:
+            best, least = plan, plan.sorting + plan.comparing
     return best
 
 
@@ -151,7 +177,7 @@ def _shares(total: int, count: int) -> list[int]:
 
 
 def _agreeing(distances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The fraction of pairs that agree in w random bits, for each w up to 64.
+    """The fraction of the pairs that agree in w random bits, for each w up to 64.
 
     A pair at distance d agrees in all w of n bits with probability C(n - d, w) / C(n, w).
     """

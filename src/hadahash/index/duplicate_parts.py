@@ -7,7 +7,6 @@ them together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,8 @@ from ..native.tables import Rows
 from .duplicate_keys import Block, Words, choose_blocks, most_work
 from .forest import Links, find, join
 
+_STAGES = 4  # of the links, by distance; each may take this part of the allowed work
+_SMALLEST_STEP = 12  # of a stage, as a part of the radius
 _SAMPLE = 1500  # codes whose distances are taken to estimate the work
 _CODES_PER_STEP = 1 << 14  # whose bits are permuted together
 _LINKS_PER_STEP = 1 << 21  # that are kept before they are reduced to a forest
@@ -56,23 +57,38 @@ def links_by_parts(
     """
     words = _permuted(rows, bits)
     parent, kept, reached = np.arange(len(words)), list[Links](), 0
-    for low, high in pairwise(_stages(radius)):
-        stage = _Stage(words, parent, high)
-        blocks = choose_blocks(stage.sample_distances(bits), len(words), high)
-        if blocks is None:
-            break
-        for done in stage.compare(blocks):
-            report((low + done * (high - low)) / radius)
-        if stage.left < 0:
+    left = most = most_work(len(words))
+    while reached < radius:
+        stage = _Stage(words, parent)
+        high, blocks = _next_stage(stage.sample_distances(bits), len(words), reached, radius, most)
+        for done in stage.compare(blocks, high, left):
+            report((reached + done * (high - reached)) / radius)
+        left -= stage.compared
+        if not blocks or left < 0:
             break
         kept.append(join(parent, stage.forest()))
         reached = high
     return PartialForest(_joined(kept), parent, reached)
 
 
-def _stages(radius: int) -> list[int]:
-    """Distances, from 0 to the radius, up to which links are found together."""
-    return sorted({0, radius // 4, radius // 2, 3 * radius // 4, radius})
+def _next_stage(
+    distances: NDArray[np.float64], size: int, reached: int, radius: int, most: float
+) -> tuple[int, list[Block]]:
+    """The distance up to which links are found next, and the blocks; none if that is too much work.
+
+    The distances are quarters of the radius. In dense groups the steps are smaller: each one
+    connects codes that the next one need not compare.
+    """
+    quarters = [radius * number // 4 for number in (1, 2, 3, 4)]
+    high, found = next(each for each in quarters if each > reached), (reached, list[Block]())
+    while high > reached:
+        plan = choose_blocks(distances, size, high, most / _STAGES)
+        if plan is not None:
+            found = high, plan.blocks
+            if plan.is_balanced or high - reached <= radius // _SMALLEST_STEP:
+                break
+        high = (reached + high) // 2
+    return found
 
 
 def _joined(links: list[Links]) -> Links:
@@ -94,17 +110,17 @@ class _Stage:
     """The links up to a distance between components that are not connected yet.
 
     Attributes:
-        left: Number of comparisons that are left; below 0 if they were too many.
+        compared: Number of comparisons.
     """
 
-    def __init__(self, words: Words, parent: NDArray[np.int64], radius: int) -> None:
-        self._parent, self._radius = parent, radius
+    def __init__(self, words: Words, parent: NDArray[np.int64]) -> None:
+        self._parent = parent
         roots = find(parent, np.arange(len(parent)))
         self._order = np.argsort(roots, kind="stable")  # those of a component are adjacent
         self._components = roots[self._order].astype(np.uint32)
         self._words = words[self._order]
         self._links, self._count = list[Links](), 0
-        self.left = most_work(len(words))
+        self.compared = 0
 
     def sample_distances(self, bits: int) -> NDArray[np.float64]:
         """The fraction of pairs at each distance, of those that are not connected."""
@@ -115,27 +131,26 @@ class _Stage:
         counts = np.bincount(distances[component[:, None] != component], minlength=bits + 1)
         return counts / distances.size
 
-    def compare(self, blocks: list[Block]) -> Iterator[float]:
-        """Compare all codes that share a key, unless they are too many.
+    def compare(self, blocks: list[Block], radius: int, most: float) -> Iterator[float]:
+        """Compare all codes that share a key, or stop when they are too many.
 
         Args:
             blocks: The keys.
+            radius: Maximum distance of two linked codes.
+            most: Number of comparisons that are allowed.
 
         Yields:
             The finished fraction.
         """
-        done, total = 0, sum(len(block.masks) for block in blocks)
-        for block in blocks:
-            for keys in block.sorted_keys(self._words):
-                for links, compared in near_pairs(
-                    keys, self._words, self._components, self._radius
-                ):
-                    self.left -= compared
-                    if self.left < 0:
-                        return
-                    self._add(links)
-                done += 1
-                yield done / total
+        total = sum(len(block.masks) for block in blocks)
+        tables = (keys for block in blocks for keys in block.sorted_keys(self._words))
+        for done, keys in enumerate(tables, 1):
+            for links, compared in near_pairs(keys, self._words, self._components, radius):
+                self.compared += compared
+                if self.compared > most:
+                    return
+                self._add(links)
+            yield done / total
 
     def _add(self, links: Links) -> None:
         if not len(links):
