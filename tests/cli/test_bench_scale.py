@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from hadahash.cli import bench_scale
 from hadahash.cli.bench_scale import Step, _measure, steps
-from hadahash.cli.scale_steps import Options, Place, main, random_codes
+from hadahash.cli.scale_steps import Options, Place, main, random_photos
+from hadahash.codes import Codes
 from hadahash.errors import StorageError
 from hadahash.index import Index
 from hadahash.index.duplicates import find_duplicates
@@ -25,6 +27,8 @@ def test_all_steps_are_measured(run, tmp_path):
     assert all(each["seconds"] > 0 and each["peak_megabytes"] > 10 for each in found.values())
     assert found["scan the folder"]["found"] == found["read the table"]["rows"] == 120
     assert found["open the index, first search"]["items"] == 121  # with the photo that was added
+    rule = {name: found["duplicates"][name] for name in ("threshold", "bits")}
+    assert rule == {"threshold": 30, "bits": 192}  # the default: content bits and looks
 
 
 def test_photos_and_table_are_those_of_the_options(tmp_path, capsys):
@@ -51,10 +55,13 @@ def test_the_build_and_the_training_are_those_of_the_commands(tmp_path):
     assert found["index build"].whole and not found["scan the folder"].whole
 
 
-def test_random_codes_have_known_duplicates():
-    codes = random_codes(3000, 0)
-    groups = find_duplicates(Index.build(codes), 12)
-    assert 25 <= groups.surplus <= 30
+def test_random_photos_have_known_duplicates():
+    codes, looks = random_photos(3000, 0)
+    both = np.concatenate([codes.content, looks], axis=1)
+    for content in (codes.content, both):
+        bits = 8 * content.shape[1]
+        compared = Codes(codes.packed, codes.bits, content=content, content_bits=bits)
+        assert 25 <= find_duplicates(Index.build(compared), bits * 5 // 32).surplus <= 30
 
 
 def test_a_step_that_fails_is_named():
