@@ -24,7 +24,8 @@ setup(
         Extension(
             "hadahash.native._hamming",
             sources=[
-                f"{NATIVE}/{name}.c" for name in ("hamming", "search", "route", "ranked", "resize")
+                f"{NATIVE}/{name}.c"
+                for name in ("hamming", "search", "route", "pairs", "ranked", "resize")
             ],
             depends=[f"{NATIVE}/{name}.h" for name in ("hamming", "neon", "search", "ranked")],
             extra_compile_args=["-O3", "-std=c99", "-ffp-contract=off"],
@@ -36,6 +37,7 @@ setup(
                 "hadahash_scan",
                 "hadahash_probe",
                 "hadahash_scan_remaining",
+                "hadahash_near_pairs",
                 "hadahash_ranked",
                 "hadahash_points",
                 "hadahash_average_rows",

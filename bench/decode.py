@@ -78,7 +78,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def load_model(options: argparse.Namespace) -> hh.HashModel:
     """The model, with squares as for large photographs."""
-    model = hh.HashModel.load(options.model, device="cpu")
+    model = hh.HashModel.load(options.model, device="cpu", runtime="torch")
     usual = replace(model.preprocess, side=options.side, crop=options.crop)
     return replace(model, preprocess=usual)
 

@@ -1,10 +1,11 @@
 """Share of the time in which the network is busy while photos are read, decoded and resized.
 
+    hadahash export runs/voc --onnx
     python bench/overlap.py --photos VOC2012/JPEGImages --model runs/voc
 
 Photos as they are, and photos enlarged to 12 megapixels, go through `HashModel.encode` as in
-`hadahash index build`, with the cache of features empty. The network is busy while a batch is in
-it; the rest of the time it waits for pixels.
+`hadahash index build`, with the cache of features empty and with the runtime that it chooses. The
+network is busy while a batch is in it; the rest of the time it waits for pixels.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import decode as photos_of
 
 import hadahash as hh
 from hadahash.data.base import ImageSource, name_ids
-from hadahash.encoding import Encoder
+from hadahash.pace import measured
 from hadahash.photos.digests import DigestingImages
 
 
@@ -30,8 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and write the result as JSON."""
     options = parse(arguments)
     result = common.begin(options)
-    model = photos_of.load_model(options)
-    result |= {"model": photos_of.describe(model), "cases": []}
+    model = hh.HashModel.load(options.model, device="cpu", runtime=options.runtime)
+    about = {**photos_of.describe(model), "side": model.preprocess.side}
+    result |= {"model": about, "runtime": model.runtime.name, "cases": []}
     small = sorted(options.photos.glob("*.jpg"))[: options.count]
     with tempfile.TemporaryDirectory() as folder:
         large = enlarge(small[: options.distinct], Path(folder), options)
@@ -52,8 +53,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--distinct", type=int, default=12, help="number of distinct large photos")
     parser.add_argument("--copies", type=int, default=64, help="files of each large photo")
     parser.add_argument("--megapixels", type=float, default=12.0)
-    parser.add_argument("--side", type=int, default=256, help="side of the squares")
-    parser.add_argument("--crop", type=float, default=0.875, help="part of them that is used")
+    parser.add_argument("--runtime", help="torch or onnx; default: as hadahash chooses")
     return common.parse(parser, arguments)
 
 
@@ -72,34 +72,15 @@ def enlarge(photos: list[Path], folder: Path, options: argparse.Namespace) -> li
 
 def measure(model: hh.HashModel, paths: list[Path]) -> dict[str, Any]:
     """Images per second, and the share of the time in the network."""
-    encoder = Encoder(model.network, model.preprocess)
-    watched = Watched(encoder.runtime.features)
-    object.__setattr__(encoder.runtime, "features", watched)
     source = ImageSource(DigestingImages(paths), name_ids(str(path) for path in paths))
-    started = time.perf_counter()
-    encoder.encode(source)
-    total = time.perf_counter() - started
+    with measured() as pace:
+        model.encode(source)
     return {
-        "photos": len(paths),
-        "seconds": total,
-        "images_per_second": len(paths) / total,
-        "network_busy": watched.seconds / total,
+        "photos": pace.computed,
+        "seconds": pace.seconds,
+        "images_per_second": pace.images_per_second,
+        "network_busy": pace.network_busy,
     }
-
-
-class Watched:
-    """A function whose time is added up."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function, self.seconds = function, 0.0
-
-    def __call__(self, *arguments: Any) -> Any:
-        """Call the function."""
-        started = time.perf_counter()
-        try:
-            return self.function(*arguments)
-        finally:
-            self.seconds += time.perf_counter() - started
 
 
 if __name__ == "__main__":

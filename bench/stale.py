@@ -22,7 +22,7 @@ MEASURED = {
     "gpu": (*_GPU, "encoding.py", "fitting.py", "methods", "networks", "runtime", "training"),
     "label_free": ("methods/lsh.py", "pretrained", *_EMBEDDINGS),
     "milvus": ("index", *_CODES),
-    "overlap": ("data", "encoding.py", "model.py", "networks", "photos"),
+    "overlap": ("data", "encoding.py", "model.py", "networks", "pace.py", "photos", "runtime"),
     "ranking": ("queries.py", "ranking", *_CODES),
     "runtime": ("encoding.py", "model.py", "networks", "onnx_files.py", "runtime"),
     "scale": ("data", "index", "photos", *_CODES),

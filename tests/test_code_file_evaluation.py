@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from toys import one_line
 
 from hadahash import Codes, evaluate
+from hadahash.codes import pack
 from hadahash.data import DataWarning
-from hadahash.errors import DataError
+from hadahash.errors import DataError, UsageError
 from hadahash.runs import evaluate_files
 
 
@@ -57,3 +59,46 @@ def test_queries_in_the_database_are_noticed(files):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         evaluate_files(folder / "q.npz", folder / "d.npz", **given)
+
+
+def _two_parts(files, seed: int = 1):
+    """The same files with 24 content bits; codes, labels and the folder."""
+    folder, codes, matrix = files
+    content = pack(np.random.default_rng(seed).standard_normal((50, 24)))
+    codes = replace(codes, content=content, content_bits=24, content_fingerprint="p" * 64)
+    codes[:10].save(folder / "q.npz")
+    codes[10:].save(folder / "d.npz")
+    return folder, codes, matrix
+
+
+def test_content_bits_of_code_files_are_ranked(files):
+    folder, codes, matrix = _two_parts(files)
+    names = (folder / "q.npz", folder / "d.npz")
+    given = {"labels": folder / "labels.csv", "ranks": ["photo"]}
+    report = evaluate_files(*names, **given)
+    assert report.rank == "hamming" and report.rankings["photo"].weight == 1
+    sides = (codes[:10], matrix[:10], codes[10:], matrix[10:])
+    repeated = (codes.repeated(2)[:10], matrix[:10], codes.repeated(2)[10:], matrix[10:])
+    assert report.rankings["photo"].map == pytest.approx(evaluate(*repeated).map)
+    heavy = evaluate_files(*names, **given, weight=5)
+    expected = evaluate(*sides, rank="photo", weight=5)
+    assert heavy.rankings["photo"].map == expected.map != report.rankings["photo"].map
+
+
+def test_code_files_without_the_same_content_bits_are_refused(files):
+    folder, codes, _ = _two_parts(files)
+    names = (folder / "q.npz", folder / "d.npz")
+    given = {"labels": folder / "labels.csv"}
+    with pytest.raises(UsageError, match="weight is for the ranking photo, got hamming") as caught:
+        evaluate_files(*names, **given, weight=2)
+    one_line(caught.value)
+    with pytest.raises(UsageError, match="ranked by hamming or photo, got class"):
+        evaluate_files(*names, **given, ranks=["class"])
+    replace(codes, content_fingerprint="o" * 64)[:10].save(folder / "q.npz")
+    with pytest.raises(UsageError, match="made by two projections") as caught:
+        evaluate_files(*names, **given, ranks=["photo"])
+    one_line(caught.value)
+    codes[:10].class_codes().save(folder / "q.npz")
+    with pytest.raises(UsageError, match="in both code files, got none and 24") as caught:
+        evaluate_files(*names, **given, ranks=["photo"])
+    one_line(caught.value)

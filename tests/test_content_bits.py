@@ -150,11 +150,12 @@ def test_content_follows_from_the_original_features(two_part, toy, toy_queries):
     model = two_part.model_
     frozen = tiny_hasher("lsh", bits=8).fit(*toy).model_
     features = torch.from_numpy(frozen.encoder().features(frozen_images(toy_queries[0])).values)
-    z = (features - model.content.mean) @ model.content.matrix / model.content.scale
+    content = model.network.content.projection
+    z = (features - content.mean) @ content.matrix / content.scale
     assert np.allclose(model.queries(toy_queries[0]).content, z, atol=1e-3)
     trained_on = torch.from_numpy(frozen.encoder().features(frozen_images(toy[0])).values)
     fitted = fit_content(trained_on, 64, seed=0)
-    assert torch.allclose(fitted.matrix, model.content.matrix, atol=1e-4)
+    assert torch.allclose(fitted.matrix, content.matrix, atol=1e-4)
 
 
 def frozen_images(pixels):
@@ -386,3 +387,17 @@ def test_values_of_queries_keep_every_bit(toy):
         unbounded = relaxed_values(values, values, clamp=clamp)
         assert np.array_equal(unbounded >= 0, values >= 0) and np.abs(unbounded).max() <= 1
     assert np.allclose(unbounded * 5, values), "without codewords the ratios are kept"
+
+
+def test_the_projection_in_numpy_is_the_same():
+    features = _features(200)
+    projection = fit_content(features, 16, seed=1)
+    arrays = projection.arrays()
+    assert (arrays.bits, arrays.features) == (16, 48)
+    assert arrays.fingerprint == projection.fingerprint
+    z = projection.values(features).numpy()
+    assert np.allclose(arrays.values(features.numpy()), z, atol=1e-4)
+    again = type(arrays).from_bytes(arrays.to_bytes(), 16)
+    assert again.fingerprint == arrays.fingerprint
+    with pytest.raises(UsageError, match=r"features must be \(n, 48\), got"):
+        arrays.values(np.zeros((2, 47)))

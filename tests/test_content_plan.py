@@ -10,8 +10,10 @@ import torch
 from test_runner import ROOT, SETTINGS
 
 from hadahash.codes import Codes, pack
+from hadahash.content import fit_content
+from hadahash.encoding import Encoder
 from hadahash.evaluation import evaluate
-from hadahash.reproduce import content, content_tables, originals
+from hadahash.reproduce import content, content_tables, originals, trainer
 from hadahash.reproduce.cells import RunContext
 from hadahash.reproduce.collected import Collected
 from hadahash.reproduce.plans import read_plan
@@ -37,7 +39,7 @@ def inputs() -> content.ContentInputs:
     )
     items = torch.arange(0, 1500, 50)
     copies = content.Encoded(database.real[items], database.features[items] + 0.1)
-    projections = (content.fit_projection(train.features, 64, 0),)
+    projections = (fit_content(train.features, 64, 0),)
     return content.ContentInputs(ranking, query, database, {"none": copies}, items, projections)
 
 
@@ -102,9 +104,9 @@ def test_known_items_equal_a_count_over_all_pairs(inputs, measured):
 
 def test_content_bits_are_balanced_and_of_unit_variance():
     features = torch.randn(400, 30, generator=torch.Generator().manual_seed(1)).relu()
-    projection = content.fit_projection(features, 16, 0)
+    projection = fit_content(features, 16, 0)
     values = projection.values(features)
-    assert torch.allclose(values.std(0), torch.ones(16), atol=1e-4)
+    assert torch.allclose(values.std(0, correction=0), torch.ones(16), atol=1e-4)
     assert (values >= 0).float().mean(0).sub(0.5).abs().max() < 0.1
 
 
@@ -122,6 +124,56 @@ def test_the_plan_has_trials_and_fresh_seeds():
         for cell in read_plan(name, ROOT / "results").cells
     ]
     assert not {cell.seed for cell in others} & {cell.seed for cell in cells}
+
+
+def test_the_real_valued_content_is_the_limit_of_photo(inputs, measured):
+    alone, heavy = measured["content-real-64"], measured["photo-64-64"]
+    for key in ("map", "agreement_10"):
+        assert heavy[key] == pytest.approx(alone[key], abs=5e-3)
+    assert alone["agreement_10"] > measured["content-64"]["agreement_10"]
+    assert alone["known_item"]["none"]["recall_1"] == 1.0
+
+
+def test_the_frozen_plan_has_its_own_names():
+    cells = read_plan("content-frozen", ROOT / "results").cells
+    trials = [cell for cell in cells if cell.validation]
+    assert len(trials) == 3 and len(cells) == 12 and {cell.seed for cell in trials} == {49}
+    assert {cell.dataset for cell in cells} == {"voc2012", "cifar10", "tinyimagenet100"}
+    assert all(cell.content and cell.settings["frozen"] for cell in cells)
+    assert all(cell.name.endswith("-frozen") for cell in cells)
+    tuned = {cell.name for cell in read_plan("content", ROOT / "results").cells}
+    assert not tuned & {cell.name for cell in cells}
+
+
+def test_a_frozen_cell_shares_its_features(tmp_path, monkeypatch):
+    monkeypatch.setattr(originals, "SAMPLE", 20)
+    copies = []
+    monkeypatch.setattr(trainer, "encode_all", lambda *_, **__: copies.append(1))
+    settings = {**SETTINGS, "frozen": True, "size": 32}
+    cell = {"dataset": "digits", "bits": 16, "backbone": "test_efficientnet", "settings": settings}
+    cells = [{**cell, "method": name, "seed": 3, "content": True} for name in ("hcdh", "hcdh-far")]
+    path = tmp_path / "frozen.json"
+    path.write_text(json.dumps({"name": "frozen", "cells": cells}))
+    sizes = []
+    monkeypatch.setattr(Encoder, "features", _counting(Encoder.features, sizes))
+    context = RunContext(tmp_path / "results", tmp_path / "runs", weights="none", device="cpu")
+    collected = Collected(tmp_path / "results" / "frozen")
+    run_plan(read_plan(path, tmp_path / "results").cells, context, collected, workers=0)
+    for record in collected.records():
+        assert "failed" not in record, record.get("traceback")
+        found = record["content"]["rankings"]
+        assert found["features"]["known_item"]["none"]["recall_1"] > 0.9
+        assert found["hamming"]["map"] == pytest.approx(record["maps"]["all"], abs=1e-4)
+    assert not copies and len(sizes) == 2  # the training part, and the whole data set: once each
+    assert max(sizes) == 1797
+
+
+def _counting(function, sizes: list[int]):
+    def call(encoder, images, *rest, **options):
+        sizes.append(len(images))
+        return function(encoder, images, *rest, **options)
+
+    return call
 
 
 def test_a_cell_records_content(tmp_path, monkeypatch):
@@ -173,6 +225,9 @@ def test_the_weight_is_chosen_on_trials_alone(tmp_path):
     weights = {f"photo-128-{weight:g}": 0.9 for weight in content.WEIGHTS}
     trial = _record(49, 0.2, {"class": 0.8, **weights, "photo-128-2": 0.796, "photo-128-4": 0.7})
     cell = _record(50, 0.0, {"hamming": 0.6, "class": 0.95, **weights})
+    tried = trial["content"]["rankings"]
+    for weight in (4, 8, 16, 32, 64):
+        tried[f"photo-128-{weight}"] = {**tried[f"photo-128-{weight}"], "map": 0.7}
     assert content_tables.choose_weight([trial], 128) == 2
     assert content_tables.choose_weight([], 128) is None
     trial["content"]["rankings"] |= {
@@ -182,5 +237,11 @@ def test_the_weight_is_chosen_on_trials_alone(tmp_path):
     page, table = content_tables.write_content([trial, cell], tmp_path)
     text = page.read_text()
     assert "| photo-128-2 | .900 (1) |" in text and ".500 / .750" in text
-    assert "photo-128-4" not in text
-    assert len(table.read_text().splitlines()) == 1 + len(trial["content"]["rankings"]) + 7
+    assert "photo-128-4" not in text and "frozen" not in text
+    frozen, _ = content_tables.write_content([trial, cell], tmp_path, "content-frozen")
+    assert frozen.name == "content-frozen.md"
+    assert frozen.read_text().startswith("# Content bits, frozen backbone")
+    assert content_tables.write_content([], tmp_path, "content-frozen") == []
+    assert len(table.read_text().splitlines()) == 3 + len(trial["content"]["rankings"]) + len(
+        content.WEIGHTS
+    )

@@ -399,3 +399,25 @@ def test_a_damaged_part_is_encoded_again(model, pixels, tmp_path):
     (tmp_path / "codes.npz.parts" / "000000.npz").write_bytes(b"PK")
     codes = encode_to_file(encoder, source, out, model_id=model.id, part=10)
     assert np.array_equal(codes.packed, encoder.encode(source).packed)
+
+
+def test_a_folder_of_the_user_is_not_taken_for_parts(model, pixels, tmp_path):
+    mine = tmp_path / "codes.npz.parts" / "000000.npz"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(UsageError, match="is no job of encode") as caught:
+        model.encode_to_file(pixels[:4], tmp_path / "codes.npz")
+    one_line(caught.value)
+    assert mine.read_text() == "mine" and not (tmp_path / "codes.npz").exists()
+
+
+@pytest.mark.parametrize("other_job", [False, True])
+def test_files_of_the_user_among_the_parts_are_kept(model, pixels, tmp_path, other_job):
+    folder = tmp_path / "codes.npz.parts"
+    folder.mkdir()
+    (folder / "job.json").write_text("{}")
+    names = ["000000.npz", "part-000000000-000000008.parquet", ".job.json.0.part"]
+    for name in ("notes.txt", *(names if other_job else ())):
+        (folder / name).write_text(name)
+    codes = model.encode_to_file(pixels[:4], tmp_path / "codes.npz")
+    assert len(codes) == 4 and [path.name for path in folder.iterdir()] == ["notes.txt"]

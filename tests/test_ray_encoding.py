@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from storages import DeadlyImages, image_files, tar_bytes
+from toys import one_line
 
 from hadahash import Codes, HashModel, Index
 from hadahash import ray_encoding as module
+from hadahash.cli.encode_ray import Job, encode_job
 from hadahash.data.sources import as_images
 from hadahash.errors import UsageError
 from hadahash.photos import BuildOptions, PhotoIndex, build_or_update
@@ -89,8 +93,78 @@ def test_finished_pieces_are_not_encoded_again(
     assert sum(counted) == 48 and counted[0] == 16
     assert len(ran) == 4 + 4
     other = replace(source, ids=source.ids[::-1])
-    encode_on_ray(model, other, tmp_path / "parts")  # another job
+    encode_on_ray(model, other, tmp_path / "parts", overwrite=True)  # another job
     assert len(ran) == 4 + 4 + 6
+
+
+def _earlier_job(folder: Path) -> dict[str, str]:
+    """The files of another job, and one of the user."""
+    folder.mkdir()
+    for name in ("job.json", "part-000000000-000000512.parquet", "notes.txt"):
+        (folder / name).write_text("{}")
+    return _texts(folder)
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_job_that_cannot_start_removes_nothing(
+    saved: Path, toy_folder: Path, tmp_path: Path, overwrite: bool
+) -> None:
+    """Another job is refused; with --overwrite it is kept until Ray is reached."""
+    model, source, folder = (
+        HashModel.load(saved, device="cpu"),
+        as_images(toy_folder),
+        tmp_path / "c",
+    )
+    before, started = _earlier_job(folder), time.monotonic()
+    problem = "Cannot reach Ray at 127.0.0.1:1: " if overwrite else "the parts of another job"
+    with pytest.raises(UsageError, match=problem) as caught:
+        encode_on_ray(
+            model, source, folder, options=RayOptions(address="127.0.0.1:1"), overwrite=overwrite
+        )
+    one_line(caught.value)
+    assert _texts(folder) == before
+    assert time.monotonic() - started < 60  # Ray itself tries for minutes
+
+
+@pytest.mark.usefixtures("small")
+def test_overwriting_replaces_the_parts_only(
+    saved: Path, toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    folder = tmp_path / "codes"
+    _earlier_job(folder)
+    monkeypatch.setattr(
+        module,
+        "_run",
+        lambda model, source, pieces, options: (
+            (piece, model.encode(source.take(np.arange(*piece)))) for piece in pieces
+        ),
+    )
+    monkeypatch.setattr(module, "_cluster", lambda options: _Nothing())
+    job = Job(saved, str(toy_folder), folder, [], RayOptions(), overwrite=True)
+    encode_job(job, as_images(toy_folder))
+    assert (folder / "notes.txt").read_text() == "{}"
+    assert not (folder / "part-000000000-000000512.parquet").exists()
+    assert len(_joined(sorted(folder.glob("*.parquet")))) == 48
+    assert "codes also has 1 files of no job, such as notes.txt." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", [None, "auto", "local", "ray-head"])
+def test_only_an_address_with_a_port_is_tried(address: str | None) -> None:
+    module._check_reachable(address)
+
+
+@pytest.mark.parametrize("address", ["{}", "ray://{}"])
+def test_an_address_that_answers_is_left_to_ray(address: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = f"127.0.0.1:{server.getsockname()[1]}"
+        module._check_reachable(address.format(where))
+    with pytest.raises(UsageError, match="Check the address, or leave it out") as caught:
+        module._check_reachable(address.format(where))
+    one_line(caught.value)
 
 
 def test_received_codes_need_no_encoding(saved: Path, toy_folder: Path, tmp_path: Path) -> None:

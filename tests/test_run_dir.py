@@ -360,6 +360,74 @@ def test_a_failed_publication_can_be_repeated(photos, run, monkeypatch):
     assert RunDir(run).record()["seed"] == 1
 
 
+# ------------------------------------------------------------------ a folder from someone else
+
+
+def _small_run(folder: Path) -> Path:
+    """A folder with the files that `record` needs."""
+    folder.mkdir()
+    facts = {"method": "hcdh", "bits": 16, "data": "x", "queries": 1, "database": 1}
+    (folder / "run.json").write_text(json.dumps(facts))
+    (folder / ".training").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["new", "remove"])
+@pytest.mark.parametrize(
+    "name", ["{}/thesis.txt", "../thesis.txt", "..", "", "notes.txt", "run.json\n", "a/model.json"]
+)
+def test_a_journal_names_only_files_of_a_run(tmp_path, kind, name):
+    """A journal of someone else removes and moves nothing else."""
+    folder, thesis = _small_run(tmp_path / "run"), tmp_path / "thesis.txt"
+    thesis.write_text("mine")
+    for staged in ("thesis.txt", "notes.txt", "run.json", "model.json"):
+        (folder / ".training" / staged).write_text("theirs")
+    (folder / "notes.txt").write_text("mine")
+    journal = {"new": ["model.json"], "remove": []}
+    journal[kind] = [*journal[kind], name.format(tmp_path)]
+    (folder / ".training" / "publish.json").write_text(json.dumps(journal))
+    before = _all_files(tmp_path)
+    with pytest.raises(StorageError, match="is no file of a run") as caught:
+        RunDir(folder).record()
+    one_line(caught.value)
+    assert _all_files(tmp_path) == before
+
+
+def _all_files(folder: Path) -> dict[str, bytes]:
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path): path.read_bytes() for path in found}
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "null", '{"new": [1], "remove": []}', '{"new": {}}'])
+def test_a_journal_of_the_wrong_shape_is_damaged(tmp_path, text):
+    folder = _small_run(tmp_path / "run")
+    (folder / ".training" / "publish.json").write_text(text)
+    with pytest.raises(StorageError, match=r"publish.json is damaged") as caught:
+        RunDir(folder).record()
+    one_line(caught.value)
+    assert (folder / "run.json").exists()
+
+
+@pytest.mark.parametrize("text", ["5", "[]", "null"])
+def test_a_request_of_the_wrong_shape_is_damaged(tmp_path, text):
+    folder = _small_run(tmp_path / "run")
+    (folder / ".training" / "request.json").write_text(text)
+    with pytest.raises(StorageError, match=r"request.json is damaged") as caught:
+        RunDir(folder).request()
+    one_line(caught.value)
+
+
+def test_an_evaluation_does_not_move_the_files_of_a_linked_folder(tmp_path):
+    folder, other = _small_run(tmp_path / "run"), tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("mine")
+    (folder / ".evaluation").symlink_to(other)
+    with RunDir(folder).new_evaluation() as staged:
+        (staged / "report.json").write_text("{}")
+    assert [path.name for path in (folder / "evaluation").iterdir()] == ["report.json"]
+    assert [path.name for path in other.iterdir()] == ["thesis.txt"]
+
+
 # ------------------------------------------------------------------ what does not belong together
 
 

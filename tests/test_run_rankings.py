@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from test_report import _dataset
-from toys import make_toy, tiny_hasher
+from toys import make_toy, one_line, tiny_hasher
 
 from hadahash.cli import main
 from hadahash.data.alterations import ALTERATIONS
@@ -73,6 +73,9 @@ def test_unseen_classes_are_reported_apart(trained, tmp_path):
     found = evaluate_run(tmp_path / "run", model=model, dataset=dataset)
     assert found.map_by_training == {"unseen": pytest.approx(found.map)}
     assert "unseen" in str(found)
+    write_report([tmp_path / "run"], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "mAP, unseen" in page and f"<td>{found.map:.4f}</td>" in page.split("mAP, unseen")[1]
 
 
 def test_a_model_without_content_bits_has_no_photo_ranking(trained):
@@ -82,6 +85,43 @@ def test_a_model_without_content_bits_has_no_photo_ranking(trained):
         evaluate_run(place / "run", model=plain, dataset=dataset, ranks=["photo"])
     with pytest.raises(UsageError, match="nearest"):
         evaluate_run(place / "run", model=model, dataset=dataset, ranks=["nearest"])
+
+
+def test_a_weight_of_the_content_is_measured(trained):
+    place, model, dataset, report = trained
+    ranks = ["photo"]
+    heavy = evaluate_run(
+        place / "run", model=model, dataset=dataset, known_items=30, ranks=ranks, weight=50
+    )
+    photo, usual = heavy.rankings["photo"], report.rankings["photo"]
+    assert photo.weight == 50 and usual.weight == model.ranking.content_weight
+    assert photo.map != usual.map and heavy.map == report.map
+    pixels = dataset.source
+    found = search_copies(model, pixels, count=5, alterations=["crop80"], ranks=ranks, weight=0)
+    kind = search_copies(model, pixels, count=5, alterations=["crop80"], ranks=["class"])
+    assert found["photo"]["crop80"].recall_10 == pytest.approx(kind["class"]["crop80"].recall_10)
+    for ranks in (["hamming"], ()):
+        with pytest.raises(UsageError, match="weight is for the ranking photo") as caught:
+            evaluate_run(place / "run", model=model, dataset=dataset, ranks=ranks, weight=2)
+        one_line(caught.value)
+
+
+def test_the_tables_show_every_measure(trained):
+    report = trained[3]
+    lines = report.table().splitlines()
+    titles = ["distinct codes", "agreement", "copy first", "copy in ten", "micro AP"]
+    assert all(title in lines[0] for title in titles) and len(lines) == 4
+    photo = report.rankings["photo"]
+    micro = report.known_item_mean("photo", "micro_ap")
+    for text in (f"{photo.distinct_codes:,}", f"{photo.agreement:.3f}", f"{micro:.3f}"):
+        assert text in lines[3].split()
+    copies = report.copies_table().splitlines()
+    assert [line.split()[0] for line in copies[1:]] == list(ALTERATIONS)
+    crop = report.known_item["photo"]["crop80"]
+    assert f"{crop.recall_1:.3f} / {crop.recall_10:.3f}" in copies[2]
+    plain = replace(report, known_item={}, rankings={}, agreement=float("nan"))
+    assert "micro AP" not in plain.table() and "agreement" not in plain.table()
+    assert plain.copies_table() == ""
 
 
 def test_copies_of_any_images_are_searched(trained):
@@ -114,6 +154,11 @@ def test_the_command_shows_hamming_first_and_the_others_in_a_table(trained, comm
     code, shown, _ = command(run, "--known-item", 10, "--device", "cpu")
     assert code == 0 and shown.startswith(f"mAP@all {report.map:.4f}")
     assert "copy first" in shown and "\nphoto " in shown and "10 database images" in shown
+    assert "first / in ten:" in shown and "\ncrop80 " in shown
+    code, shown, _ = command(run, "--weight", 7, "--known-item", 0, "--json")
+    assert json.loads(shown)["rankings"]["photo"]["weight"] == 7
+    code, _, error = command(run, "--weight", 7, "--rank", "class")
+    assert code == 2 and "--weight is for --rank photo, got --rank class" in error
     code, shown, _ = command(run, "--rank", "photo", "--known-item", 0, "--json")
     values = json.loads(shown)
     assert values["rank"] == "hamming" and set(values["rankings"]) == {"photo"}
@@ -129,6 +174,8 @@ def test_code_files_are_ranked_by_hamming_distance(trained, command):
     path = trained[0] / "run" / "evaluation" / "query.npz"
     code, _, error = command("--queries", path, "--database", path, "--rank", "class")
     assert code != 0 and "by Hamming distance only" in error
+    code, _, error = command("--queries", path, "--database", path, "--weight", 2)
+    assert code == 2 and "--weight for code files needs --rank photo" in error
 
 
 def test_the_page_has_a_part_about_rankings(trained, tmp_path):

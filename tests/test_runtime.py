@@ -27,7 +27,7 @@ from hadahash.projections import find_rotation, fit_itq
 from hadahash.ready_models import fit_embeddings, fit_photos, load_ready
 from hadahash.runs import DataSpec, train_run
 from hadahash.runtime.choice import prefers_torch
-from hadahash.runtime.files import read_facts
+from hadahash.runtime.files import Graph, GraphFacts, read_facts, write_facts
 from hadahash.runtime.onnx import open_session
 
 pytest.importorskip("onnxruntime")
@@ -100,6 +100,8 @@ def test_content_bits_of_the_original_backbone(run, toy_queries):
     models = [HashModel.load(run, device="cpu", runtime=name) for name in ("torch", "onnx")]
     assert models[0].id == models[1].id and models[1].content_bits == 16
     assert models[0].fingerprint == models[1].fingerprint is not None
+    kept = [model.content_projection for model in models]
+    assert {each.fingerprint for each in kept} == {models[0].fingerprint}
     assert_same(*models, toy_queries[0])
     codes = [model.encode(toy_queries[0]) for model in models]
     assert (codes[0].content != codes[1].content).mean() < 0.01
@@ -189,6 +191,16 @@ def test_damaged_and_mixed_files_are_reported(run, tmp_path, toy, toy_queries):
         HashModel.load(other, runtime="onnx")
 
 
+@pytest.mark.parametrize("name", ["../x.onnx", "/x.onnx", "x.onnx", "network-0123456789ab.onnx\n"])
+def test_graphs_have_plain_names(tmp_path, name):
+    """Saving a model from someone else writes only beside the model."""
+    facts = GraphFacts("m", "w", "resnet18", 512, 16, graphs={"network": Graph(name, "0" * 64)})
+    write_facts(tmp_path, facts)
+    with pytest.raises(StorageError, match="a graph has no valid file name") as caught:
+        read_facts(tmp_path)
+    one_line(caught.value)
+
+
 def test_training_again_removes_the_graphs(tmp_path, toy):
     tiny_hasher("lsh").fit(*toy).save(tmp_path)
     with pytest.raises(UsageError, match=r"was not exported .*hadahash export"):
@@ -200,18 +212,26 @@ def test_training_again_removes_the_graphs(tmp_path, toy):
 
 
 def test_the_choice_of_the_runtime(monkeypatch):
-    assert prefers_torch(None, weights=True, graphs=True)
-    assert not prefers_torch(None, weights=False, graphs=True)
-    assert not prefers_torch("onnx", weights=True, graphs=True)
+    monkeypatch.setattr("hadahash.runtime.choice.has_gpu", lambda: False)
+    assert prefers_torch(None, "cuda", weights=True, graphs=True)
+    assert prefers_torch(None, "cpu", weights=True, graphs=False)
+    assert prefers_torch("torch", "cpu", weights=True, graphs=True)
+    assert not prefers_torch(None, "cpu", weights=True, graphs=True)
+    assert not prefers_torch(None, "auto", weights=True, graphs=True)
+    assert not prefers_torch(None, "cuda", weights=False, graphs=True)
+    assert not prefers_torch("onnx", "cuda", weights=True, graphs=True)
+    monkeypatch.setattr("hadahash.runtime.choice.has_gpu", lambda: True)
+    assert prefers_torch(None, "auto", weights=True, graphs=True)
+    assert not prefers_torch(None, "cpu", weights=True, graphs=True)
     with pytest.raises(UsageError, match=r"Unknown runtime 'onx'\. Did you mean 'onnx'"):
-        prefers_torch("onx", weights=True, graphs=True)
+        prefers_torch("onx", "cpu", weights=True, graphs=True)
     monkeypatch.setattr("hadahash.runtime.choice.is_installed", lambda name: False)
     for name in (None, "torch"):
         with pytest.raises(MissingExtraError, match=r"pip install 'hadahash\[train\]'"):
-            prefers_torch(name, weights=True, graphs=False)
+            prefers_torch(name, "cpu", weights=True, graphs=False)
     with pytest.raises(MissingExtraError, match=r"pip install 'hadahash\[onnx\]'"):
-        prefers_torch("onnx", weights=True, graphs=True)
-    assert not prefers_torch(None, weights=True, graphs=True)
+        prefers_torch("onnx", "cpu", weights=True, graphs=True)
+    assert not prefers_torch(None, "cpu", weights=True, graphs=True)
 
 
 # ------------------------------------------------------------------ models without labels

@@ -5,8 +5,11 @@ import io
 import json
 
 from test_factorial import record
+from test_runner import ROOT
 
 from hadahash.reproduce import forms, seed_tables
+from hadahash.reproduce.collected import Collected
+from hadahash.reproduce.plans import read_plan
 
 
 def _records():
@@ -51,6 +54,47 @@ def test_every_ranking_of_the_same_codes_is_listed():
     assert rows[0][1:3] == ["16 bits, Hamming", "16 bits, real-valued query"]
     assert "P(same class)" not in str(rows[0])  # no record has it
     assert rows[2][1:3] == [".810 [.785, .835] (3)", ".860 [.835, .885] (3)"]
+
+
+def test_distinct_codes_and_copies_are_listed_where_records_have_them():
+    records = _records()
+    for own in records[:2]:
+        own["distinct_codes"] = 1234
+        found = {
+            name: {
+                "map": 0.9,
+                "known_item": {
+                    "none": {"micro_ap": 1.0, "recall_1": 1.0},
+                    "crop80": {"micro_ap": micro, "recall_1": 2 * micro},
+                },
+            }
+            for name, micro in (("hamming", 0.25), ("photo-128-2", 0.375))
+        }
+        own["content"] = {"content_weight": 2.0, "rankings": found}
+    lines = seed_tables.section(records)
+    own = lines[lines.index("The same codes under every ranking, mAP@all:") :]
+    ranked = {row[0]: row[-1] for row in _rows(own, "method")}
+    assert ranked["method"] == "64 bits, photo"
+    assert ranked["CSQ"] == ".900 (1)" and ranked["HCDH"] == ""
+    assert any("cells that did not measure it" in line for line in lines)
+    rows = _rows(lines[lines.index("Other measures at 64 bits (Hamming: mAP@all):") :], "method")
+    found = {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[2:]}
+    assert found["CSQ"]["distinct codes"] == "1,234 (1)"
+    assert found["CSQ"]["micro AP of copies"] == ".250 (1)"
+    assert found["CSQ"]["micro AP of copies, photo"] == ".375 (1)"
+    assert found["CSQ"]["copies found first, photo"] == ".750 (1)"
+    assert found["ITQ"]["distinct codes"] == found["ITQ"]["micro AP of copies"] == ""
+
+
+def test_the_first_group_measures_content_and_old_records_count():
+    cells = read_plan("seeds", ROOT / "results").cells
+    measured = {cell.method for cell in cells if cell.content}
+    assert {"hcdh", "hcdh-far", "csq"} <= measured and "dpsh" not in measured
+    collected = Collected(ROOT / "results" / "seeds")
+    old = {own["name"] for own in collected.records() if "content" not in own}
+    stored = [cell for cell in cells if cell.dataset == "cifar10" and cell.name in old]
+    assert any(cell.content for cell in stored)
+    assert collected.missing(stored) == []
 
 
 def test_nothing_is_written_without_records(tmp_path):

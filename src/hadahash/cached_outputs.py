@@ -31,21 +31,26 @@ class _File(NamedTuple):
 
 
 def cached_outputs(
-    images: Images, store: FeatureStore, group: bytes, compute: Compute, nothing: Outputs
+    images: Images,
+    store: FeatureStore,
+    groups: Sequence[bytes],
+    compute: Compute,
+    nothing: Outputs,
 ) -> Iterator[Outputs]:
     """Read features from the cache; compute and store those that it does not have.
 
     Args:
         images: Images with digests.
         store: The cache.
-        group: Identifies the network and the preprocessing.
+        groups: Keys of the network and the preprocessing: entries of each are read, those of the
+            first are written.
         compute: Computes the features of images, batch by batch.
         nothing: Features of no image, with the right widths.
 
     Yields:
         The features, in the order of the images.
     """
-    width = _to_vectors(nothing).shape[1]
+    width = vector_width(nothing)
     threads = getattr(images, "threads", 0) or min(8, os.cpu_count() or 1)
     with ThreadPoolExecutor(threads) as pool:
 
@@ -57,13 +62,35 @@ def cached_outputs(
         for start in range(0, len(images), _CHUNK):
             found = [each.result() for each in waiting]
             waiting = examine(start + _CHUNK)  # read while the network is busy
-            known = store.get(group, [each.digest for each in found if each.digest])
-            known = {digest: each for digest, each in known.items() if len(each) == width}
+            digests = [each.digest for each in found if each.digest]
+            known = known_vectors(store, groups, digests, width)
             new: dict[bytes, Vector] = {}
             for part in _chunk(images, start, found, known, compute, nothing):
                 new |= _to_store(images, part, start, found, known)
                 yield part
-            store.put(group, new)
+            store.put(groups[0], new)
+
+
+def known_vectors(
+    store: FeatureStore, groups: Sequence[bytes], digests: Sequence[bytes], width: int
+) -> dict[bytes, Vector]:
+    """Read vectors from the cache.
+
+    Args:
+        store: The cache.
+        groups: Keys of the network; the first that has an image is used.
+        digests: Digests of the images.
+        width: Length of a vector; others are ignored.
+
+    Returns:
+        The vectors that are stored, by digest.
+    """
+    known: dict[bytes, Vector] = {}
+    for group in groups:
+        absent = [digest for digest in digests if digest not in known]
+        found = store.get(group, absent) if absent else {}
+        known |= {digest: each for digest, each in found.items() if len(each) == width}
+    return known
 
 
 def _chunk(
@@ -148,6 +175,18 @@ def _item(images: Images, row: int) -> Path | Place | None:
     items: Sequence[Path | Place] | None
     items = getattr(images, "paths", None) or getattr(images, "places", None)
     return items[row] if items else None
+
+
+def vector_width(nothing: Outputs) -> int:
+    """The length of a vector in the cache.
+
+    Args:
+        nothing: Features of no image, with the right widths.
+
+    Returns:
+        Number of floats.
+    """
+    return int(_to_vectors(nothing).shape[1])
 
 
 def _to_vectors(outputs: Outputs) -> Floats:

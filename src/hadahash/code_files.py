@@ -52,15 +52,19 @@ def load_codes(path: Path) -> Codes:
 
 def _header(codes: Codes) -> dict[str, Any]:
     skipped = [list(row) for row in codes.skipped]
-    header = {"format": 2, "bits": codes.bits, "skipped": skipped}
+    header: dict[str, Any] = {"format": 2, "bits": codes.bits, "skipped": skipped}
     if codes.content is not None:
         header |= {"format": _FORMAT, "content_bits": codes.content_bits}
+    if codes.content_fingerprint is not None:
+        header["content_fingerprint"] = codes.content_fingerprint
     return header
 
 
 def _codes(header: dict[str, Any], packed: Any, ids: Any, content: Any) -> Codes:
-    bits = header.get("content_bits", 0)
-    return Codes(packed, header["bits"], ids, header["skipped"], content, bits)
+    bits, made_by = header.get("content_bits", 0), header.get("content_fingerprint")
+    if not isinstance(made_by, str | None):
+        raise ValueError(f"content_fingerprint must be a text, got {made_by!r}")
+    return Codes(packed, header["bits"], ids, header["skipped"], content, bits, made_by)
 
 
 def _ids_to_arrays(ids: NDArray[Any]) -> dict[str, NDArray[Any]]:

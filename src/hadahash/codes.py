@@ -40,6 +40,7 @@ class Codes:
         content: Content bits of the same images, packed uint8 (n, ceil(content_bits / 8)), or None.
             Class bits (`packed`) tell classes apart, content bits tell images apart.
         content_bits: Number of content bits; 0 without content.
+        content_fingerprint: Identifies the projection that made the content bits; None: unknown.
 
     >>> codes = Codes.from_signs([[1, -1], [-1, -1]], ids=["a.jpg", "b.jpg"])
     >>> len(codes), codes[[1]].ids.tolist()
@@ -52,6 +53,7 @@ class Codes:
     skipped: tuple[Skipped, ...] = ()
     content: NDArray[np.uint8] | None = None
     content_bits: int = 0
+    content_fingerprint: str | None = None
 
     def __post_init__(self) -> None:
         bits = check_bits(self.bits)
@@ -63,6 +65,8 @@ class Codes:
         object.__setattr__(self, "skipped", tuple(Skipped(*row) for row in self.skipped))
         object.__setattr__(self, "content", content)
         object.__setattr__(self, "content_bits", content_bits)
+        if content is None:
+            object.__setattr__(self, "content_fingerprint", None)
 
     @classmethod
     def from_values(cls, values: ArrayLike, ids: Any = None) -> Codes:
@@ -133,7 +137,9 @@ class Codes:
         if isinstance(rows, (int, np.integer)):
             rows = [rows]
         content = None if self.content is None else self.content[rows]
-        return Codes(self.packed[rows], self.bits, self.ids[rows], (), content, self.content_bits)
+        return replace(
+            self, packed=self.packed[rows], ids=self.ids[rows], skipped=(), content=content
+        )
 
     def signs(self) -> NDArray[np.int8]:
         """The codes as int8 (n, bits) of +1 and -1, without content bits."""
@@ -218,7 +224,7 @@ class Codes:
             All rows and all skipped images.
 
         Raises:
-            UsageError: The parts have different lengths.
+            UsageError: The parts have different lengths, or content bits of two projections.
         """
         lengths = sorted({part.bits for part in parts})
         if len(lengths) != 1:
@@ -227,6 +233,9 @@ class Codes:
         if len(lengths) != 1:
             raise UsageError(f"Cannot concatenate codes with {lengths} content bits.")
         contents = [part.content for part in parts if part.content is not None]
+        made_by = {part.content_fingerprint for part in parts}
+        if len(made_by - {None}) > 1:
+            raise UsageError("Cannot concatenate content bits of two projections. Encode again.")
         return Codes(
             packed=np.concatenate([part.packed for part in parts]),
             bits=parts[0].bits,
@@ -234,6 +243,7 @@ class Codes:
             skipped=tuple(row for part in parts for row in part.skipped),
             content=np.concatenate(contents) if contents else None,
             content_bits=parts[0].content_bits,
+            content_fingerprint=made_by.pop() if len(made_by) == 1 else None,
         )
 
     def save(self, path: str | Path) -> None:

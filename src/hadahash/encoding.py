@@ -7,8 +7,6 @@ and it can take the i-th of n equal shards of the images.
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .cached_outputs import cached_outputs
+from .cached_outputs import cached_outputs, known_vectors, vector_width
 from .codes import Codes
 from .config import EMBEDDINGS
 from .data.base import Images
-from .data.contents import has_digests
+from .data.contents import content_digest, has_digests
 from .data.decode import decode, to_skipped
 from .data.embeddings import Embeddings
 from .data.preprocess import Preprocess
@@ -30,8 +28,9 @@ from .data.sources import ImageSource
 from .data.spool import allocate
 from .errors import DataError, StorageError, UsageError
 from .feature_cache import FeatureStore, default_store, group_key
-from .files import read_json, write_json
 from .outputs import Outputs, fill_outputs, join_outputs, to_codes
+from .pace import network_time, total_time
+from .parts import begin_job, end_job
 from .runtime.base import Runtime, runtime_of
 
 PART = 8192  # images per part of a long job
@@ -104,7 +103,12 @@ class Encoder:
             parts.append(self._packed(self.head(features)))
             failed += features.failed
         codes = Codes.concatenate(parts)
-        return replace(codes, ids=source.ids[codes.ids], skipped=to_skipped(failed, source.ids))
+        return replace(
+            codes,
+            ids=source.ids[codes.ids],
+            skipped=to_skipped(failed, source.ids),
+            content_fingerprint=self.runtime.fingerprint,
+        )
 
     @staticmethod
     def _packed(values: Outputs) -> Codes:
@@ -120,17 +124,19 @@ class Encoder:
     def _stream(self, images: Images, progress: Progress | None) -> Iterator[Outputs]:
         """The features of all images, batch by batch."""
         check_input(self.runtime, images)
-        for part in self._read(images):
-            yield part
-            if progress is not None:
-                progress(len(part.rows) + len(part.failed))
+        with total_time() as pace:
+            for part in self._read(images):
+                pace.images += len(part.rows)
+                yield part
+                if progress is not None:
+                    progress(len(part.rows) + len(part.failed))
 
     def _read(self, images: Images) -> Iterator[Outputs]:
         if isinstance(images, Embeddings):
             return self._given(images)
         if self.store is None or not has_digests(images):
             return self._computed(images)
-        return cached_outputs(images, self.store, self._group, self._computed, self._no_features())
+        return cached_outputs(images, self.store, self._groups, self._computed, self._no_features())
 
     @cached_property
     def runtime(self) -> Runtime:
@@ -138,19 +144,41 @@ class Encoder:
         return runtime_of(self.network, self.preprocess, self.precision)
 
     @cached_property
-    def _group(self) -> bytes:
-        """Identifies the features of this network and preprocessing in the cache."""
-        facts = self.runtime.feature_facts()
-        return group_key(_VERSION, *facts, *([] if self.original else ["own"]))
+    def _groups(self) -> tuple[bytes, ...]:
+        """Keys of the features of this network and preprocessing in the cache, its own first."""
+        known = (self.runtime.feature_facts(), self.runtime.equal_facts())
+        part = [] if self.original else ["own"]
+        return tuple(group_key(_VERSION, *facts, *part) for facts in known if facts is not None)
 
     def _computed(self, images: Images) -> Iterator[Outputs]:
         batch_size = self.batch_size or (500 if self.runtime.device == "cuda" else 64)
         for part in decode(images, self.preprocess, batch_size=batch_size):
             features = self._no_features()
             if len(part.rows):
-                own, original = self.runtime.features(part.pixels, original=self.original)
+                with network_time(len(part.rows)):
+                    own, original = self.runtime.features(part.pixels, original=self.original)
                 features = features._replace(values=own, content=original)
             yield features._replace(rows=part.rows, failed=part.failed)
+
+    def count_unknown(self, images: Images, sample: int = 32) -> int:
+        """Estimate how many images have to go through the network.
+
+        Args:
+            images: The images.
+            sample: How many of them are looked up in the cache.
+
+        Returns:
+            Their number: 0 for embeddings, all without a cache.
+        """
+        if isinstance(images, Embeddings):
+            return 0
+        if self.store is None or not has_digests(images) or not len(images):
+            return len(images)
+        rows = np.unique(np.linspace(0, len(images) - 1, sample).astype(np.int64))
+        digests = {content_digest(images, int(row)) for row in rows} - {b""}
+        width = vector_width(self._no_features())
+        known = known_vectors(self.store, self._groups, list(digests), width)
+        return round(len(images) * (1 - len(known) / max(len(digests), 1)))
 
     def _given(self, embeddings: Embeddings) -> Iterator[Outputs]:
         for part in embeddings.batches(self.batch_size):
@@ -283,7 +311,8 @@ def encode_to_file(
     """Encode (a shard of) the images into a file, in parts that survive an interruption.
 
     The job is identified by the model, the shard and the fingerprint of the images (names, sizes
-    and times of the files, or the pixels). Finished parts of another job are discarded.
+    and times of the files, or the pixels). The parts are in a folder beside the file, where those
+    of another job are discarded.
 
     Args:
         encoder: The encoder.
@@ -298,6 +327,7 @@ def encode_to_file(
         The codes, as written.
 
     Raises:
+        UsageError: The folder of the parts has files that are not of a job.
         DataError: None of the images can be read; no file is written.
         StorageError: A file cannot be written.
     """
@@ -305,7 +335,7 @@ def encode_to_file(
     images = source if shard == (1, 1) else source.take(rows)
     folder = out.with_name(f"{out.name}.parts")
     job = {"model": model_id, "shard": list(shard), "part": part, "source": images.fingerprint()}
-    resume_or_reset(folder, job)
+    begin_job(folder, job)
     done = []
     for number, start in enumerate(range(0, len(rows), part)):
         path = folder / f"{number:06d}.npz"
@@ -320,7 +350,7 @@ def encode_to_file(
     codes = Codes.concatenate(done) if done else encoder.encode(images)
     if len(codes) or not codes.skipped:
         codes.save(out)
-    shutil.rmtree(folder, ignore_errors=True)
+    end_job(folder)
     _check_some(codes)
     return codes
 
@@ -340,15 +370,3 @@ def _load_part(path: Path) -> Codes | None:
         return Codes.load(path) if path.exists() else None
     except StorageError:
         return None
-
-
-def resume_or_reset(folder: Path, job: dict[str, Any]) -> None:
-    """Keep the finished parts of the same job; remove those of another one."""
-    path = folder / "job.json"
-    try:
-        same = path.exists() and read_json(path) == json.loads(json.dumps(job))
-    except StorageError:  # damaged
-        same = False
-    if folder.exists() and not same:
-        shutil.rmtree(folder)
-    write_json(path, job)

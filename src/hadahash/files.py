@@ -237,6 +237,50 @@ def read_json(path: str | Path) -> Any:
         ) from error
 
 
+def read_checked(
+    path: str | Path, shape: Any, remedy: str = "Restore it or create it again."
+) -> Any:
+    """The content of a JSON file whose values must be of certain kinds.
+
+    Args:
+        path: The file.
+        shape: A type, a tuple of types, [shape] for a list, or {name: shape} for an object with
+            at least these values.
+        remedy: Last sentence of the error.
+
+    Raises:
+        StorageError: The file cannot be read, is not valid JSON, or has other values.
+    """
+    content = read_json(path)
+    problem = _misfit(content, shape, "it")
+    if problem is not None:
+        raise StorageError(f"{path} is damaged ({problem}). {remedy}")
+    return content
+
+
+def _misfit(value: Any, shape: Any, name: str) -> str | None:
+    """What is wrong with a value; None if it has the shape.
+
+    >>> _misfit({"ids": ["a", 2.5]}, {"ids": [(int, str)]}, "it")
+    "a value of 'ids' is not int or str"
+    """
+    if isinstance(shape, dict):
+        if type(value) is not dict:
+            return f"{name} is not an object"
+        missing = [f"'{key}' is missing" for key in shape if key not in value]
+        found = (_misfit(value[key], shape[key], f"'{key}'") for key in shape if key in value)
+        return next(iter(missing), None) or next(filter(None, found), None)
+    if isinstance(shape, list):
+        if type(value) is not list:
+            return f"{name} is not a list"
+        return next(
+            filter(None, (_misfit(each, shape[0], f"a value of {name}") for each in value)), None
+        )
+    kinds = shape if isinstance(shape, tuple) else (shape,)
+    names = " or ".join(kind.__name__ for kind in kinds)
+    return None if type(value) in kinds else f"{name} is not {names}"
+
+
 def read_toml(path: Any) -> dict[str, Any]:
     """The content of a TOML file (a path or a packaged resource).
 

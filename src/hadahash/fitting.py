@@ -24,7 +24,7 @@ from .data.sources import as_images
 from .encoding import Encoder, FeatureCache, Progress
 from .environment import hardware
 from .errors import DataError
-from .messages import counts_text, reading_bar
+from .messages import counts_text, is_terminal, reading_bar
 from .methods import DeepMethod, ShallowMethod
 from .model import HashModel
 from .model_files import CHECKPOINT
@@ -107,7 +107,7 @@ def fit_model(
     writes = folder if processes.rank == 0 else None
     checkpoint = _checkpoint(writes, resume, config, data, config_train.checkpoint_seconds)
     labels = data.labels.take(inputs.rows)
-    with Log(writes / LOG if writes else None, progress=shown) as log:
+    with Log(writes / LOG if writes else None, progress=shown and is_terminal()) as log:
         result = _learn(network, inputs, labels, config, preprocess, log, checkpoint)
     trained = Calibration(network, preprocess, inputs, config)
     ranking = trained.calibrate(labels, data.classes, original, info)

@@ -11,8 +11,8 @@ import safetensors.numpy
 from . import files
 from .config import EMBEDDINGS
 from .data.preprocess import Preprocess
-from .errors import StorageError, UsageError
-from .model_files import StoredModel
+from .errors import HadaHashError, StorageError, UsageError
+from .model_files import FORMAT, StoredModel
 from .runtime.files import HEAD, GraphFacts, read_facts, write_facts
 from .runtime.onnx import LinearHead, OnnxNetwork
 from .settings import from_mapping
@@ -31,6 +31,24 @@ def has_graphs(stored: StoredModel) -> bool:
         True if it was exported, or projects embeddings.
     """
     return read_facts(stored.path.parent) is not None or _projects_embeddings(stored)
+
+
+def is_exported(stored: StoredModel) -> bool:
+    """Whether a saved model can be run without torch, by graphs that were made of this model.
+
+    Args:
+        stored: The saved model.
+
+    Returns:
+        False also if onnx.json is damaged, or of another model.
+    """
+    try:
+        facts = read_facts(stored.path.parent)
+        if facts is None:
+            return has_graphs(stored)  # a projection of embeddings needs none
+    except HadaHashError:
+        return False
+    return stored.format == FORMAT and facts.model_id == stored.manifest.get("id")
 
 
 def light_network(stored: StoredModel, device: str) -> OnnxNetwork:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from .data.preprocess import Preprocess
 from .errors import HadaHashError
-from .light import has_graphs, light_network, save_graphs
+from .lazy import is_installed
+from .light import has_graphs, is_exported, light_network, save_graphs
 from .model import OLD_ID, HashModel
 from .model_files import (
     DamagedModelError,
@@ -20,7 +22,7 @@ from .model_files import (
     write_model,
 )
 from .ranking import Ranking
-from .runtime.choice import prefers_torch
+from .runtime.choice import prefers_torch, requested
 from .settings import from_mapping, require
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ def load_model(folder: Path, device: str, runtime: str | None = None) -> HashMod
     Args:
         folder: The folder.
         device: "auto", "cpu" or "cuda".
-        runtime: "torch" or "onnx"; None: torch, if it is installed and the weights are there.
+        runtime: "torch" or "onnx"; None: see `hadahash.runtime.choice.prefers_torch`.
 
     Returns:
         The model.
@@ -102,13 +104,31 @@ def load_model(folder: Path, device: str, runtime: str | None = None) -> HashMod
         MissingExtraError: The runtime is not installed.
     """
     stored = read_model(folder)
-    weights, graphs = stored.weights.exists(), has_graphs(stored)
-    if prefers_torch(runtime, weights=weights or not graphs, graphs=graphs):
-        from .building import choose_device
+    weights = stored.weights.exists()
+    for_torch = weights and is_installed("torch")
+    graphs = is_exported(stored) if for_torch else has_graphs(stored)
+    if prefers_torch(runtime, device, weights=weights or not graphs, graphs=graphs):
+        return _load_weights(stored, device)
+    if not for_torch or requested(runtime) is not None:
+        return _load_graphs(stored, device)
+    try:
+        model = _load_graphs(stored, device)
+        model.network.open()
+    except HadaHashError as error:
+        warnings.warn(f"torch runs the model: {error}", RuntimeWarning, stacklevel=3)
+        return _load_weights(stored, device)
+    return model
 
-        where = choose_device(device)
-        _ = stored.tensors  # damaged weights are reported as such
-        return _checked(stored, lambda: _from_weights(stored, where))
+
+def _load_weights(stored: StoredModel, device: str) -> HashModel:
+    from .building import choose_device
+
+    where = choose_device(device)
+    _ = stored.tensors  # damaged weights are reported as such
+    return _checked(stored, lambda: _from_weights(stored, where))
+
+
+def _load_graphs(stored: StoredModel, device: str) -> HashModel:
     network = light_network(stored, device)
     return _checked(stored, lambda: _with_facts(stored, network, stored.light_config()))
 

@@ -20,6 +20,7 @@ from .data.preprocess import Preprocess
 from .data.sources import as_images
 from .encoding import Encoder, FeatureCache, Progress, encode_to_file
 from .outputs import Outputs, check_single, to_codes, to_queries
+from .projections import Projection
 from .queries import Queries
 from .ranking import Ranking
 from .runtime.base import Runtime, bounded_relaxed
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     import torch
 
     from .methods import Method
-    from .networks.content import ContentProjection
+
+OLD_ID = "id_of_version_0_1"  # key of `info`: the digest of the weights, which was the id
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,16 +94,15 @@ class HashModel:
         """Number of content bits; 0: codes have one part."""
         return self.config.content_bits
 
-    @property
-    def content(self) -> ContentProjection | None:
-        """The projection to content bits (torch only); None without content bits."""
-        part = self.network.content
-        return None if part is None else part.projection
-
-    @property
+    @cached_property
     def fingerprint(self) -> str | None:
         """Identifies the projection to content bits; None without content bits."""
         return self.runtime.fingerprint
+
+    @property
+    def content_projection(self) -> Projection | None:
+        """The projection to content bits; None without content bits, or if no file has it."""
+        return self.runtime.projection
 
     @property
     def method(self) -> Method:
@@ -292,7 +293,8 @@ class HashModel:
         Returns:
             The codes; images without values are in `.skipped`.
         """
-        return to_codes(values, ids[values.rows], to_skipped(values.failed, ids))
+        own, skipped = ids[values.rows], to_skipped(values.failed, ids)
+        return to_codes(values, own, skipped, self.fingerprint)
 
     def to_queries(self, values: Outputs, ids: NDArray[Any]) -> Queries:
         """Make real-valued queries of known values.
@@ -305,8 +307,9 @@ class HashModel:
             The queries; images without values are in `.skipped`.
         """
         relaxed = bounded_relaxed(self.runtime, values.values)
-        skipped, softmax = to_skipped(values.failed, ids), not self.multilabel
-        return to_queries(values, relaxed, ids[values.rows], skipped, softmax=softmax)
+        own, skipped = ids[values.rows], to_skipped(values.failed, ids)
+        facts: Any = {"softmax": not self.multilabel, "fingerprint": self.fingerprint}
+        return to_queries(values, relaxed, own, skipped, **facts)
 
     def encode_to_file(
         self,
@@ -375,7 +378,7 @@ class HashModel:
             folder: The folder that `save`, `hadahash train` or `hadahash export` wrote.
             device: "auto", "cpu" or "cuda".
             runtime: "torch", or "onnx" for an exported model; by default HADAHASH_RUNTIME, else
-                torch if it is installed and the folder has the weights.
+                onnx if the model was exported, onnxruntime is installed and no GPU is used.
 
         Returns:
             The model.
@@ -394,6 +397,3 @@ class HashModel:
         from .pretrained import load_pretrained
 
         return load_pretrained(name, device=device)
-
-
-OLD_ID = "id_of_version_0_1"  # key of `info`: the digest of the weights, which was the id

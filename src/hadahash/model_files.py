@@ -19,7 +19,7 @@ from . import files
 from ._version import __version__
 from .config import Config
 from .errors import HadaHashError, NewerFileError, StorageError
-from .runtime.files import graph_file_names
+from .runtime.files import FACTS, graph_file_names, is_graph_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,6 +138,12 @@ def model_file_names(folder: Path) -> list[str]:
     weights, manifest = _current_weights(folder), _find_manifest(folder)
     names = [path.name for path in (weights, manifest) if path is not None and path.exists()]
     return [*names[:-1], *graph_file_names(folder), *names[-1:]]
+
+
+def is_model_file(name: str) -> bool:
+    """Return whether a name is one that a file of a saved model can have, without a folder."""
+    known = name in (MANIFEST, _MANIFEST_V1, FACTS)
+    return known or _WEIGHTS.fullmatch(name) is not None or is_graph_file(name)
 
 
 def read_model(folder: Path) -> StoredModel:

@@ -84,13 +84,19 @@ def fill_outputs(
     return Outputs(own, np.concatenate(rows), failed, original[0] if original else None)
 
 
-def to_codes(values: Outputs, ids: NDArray[Any], skipped: Sequence[Skipped] = ()) -> Codes:
+def to_codes(
+    values: Outputs,
+    ids: NDArray[Any],
+    skipped: Sequence[Skipped] = (),
+    fingerprint: str | None = None,
+) -> Codes:
     """Binarize values.
 
     Args:
         values: Real values, with those of the content bits if there are any.
         ids: One id per row of values.
         skipped: Images that have no values.
+        fingerprint: Identifies the projection to content bits.
 
     Returns:
         The codes.
@@ -99,7 +105,8 @@ def to_codes(values: Outputs, ids: NDArray[Any], skipped: Sequence[Skipped] = ()
     if values.content is None:
         return Codes(packed, bits, ids, tuple(skipped))
     content = pack(values.content)
-    return Codes(packed, bits, ids, tuple(skipped), content, values.content.shape[1])
+    length = values.content.shape[1]
+    return Codes(packed, bits, ids, tuple(skipped), content, length, fingerprint)
 
 
 def to_queries(
@@ -109,6 +116,7 @@ def to_queries(
     skipped: Sequence[Skipped] = (),
     *,
     softmax: bool = False,
+    fingerprint: str | None = None,
 ) -> Queries:
     """Make real-valued queries.
 
@@ -119,6 +127,7 @@ def to_queries(
         skipped: Images that have no values.
         softmax: Whether the scores are logits of a softmax; other scores are not calibrated and
             left out.
+        fingerprint: Identifies the projection to content bits.
 
     Returns:
         The queries. Their codes are those of `to_codes`.
@@ -126,7 +135,7 @@ def to_queries(
     probabilities = None
     if softmax and values.scores is not None:
         probabilities = softmax_of(values.scores.astype(np.float64)).astype(np.float32)
-    return Queries(relaxed, ids, tuple(skipped), values.content, probabilities)
+    return Queries(relaxed, ids, tuple(skipped), values.content, probabilities, fingerprint)
 
 
 def relaxed_values(values: Floats, relaxed: Floats, *, clamp: bool) -> Floats:

@@ -31,6 +31,7 @@ class Queries:
         content: float32 (q, content bits), about unit variance; the sign is the content bit. None
             without content bits.
         probabilities: float32 (q, C): class probabilities of the model's classifier, or None.
+        content_fingerprint: Identifies the projection of the content; None: unknown.
 
     >>> queries = Queries([[0.9, -0.2, 0.0]])
     >>> queries.codes().signs().tolist()
@@ -42,6 +43,7 @@ class Queries:
     skipped: tuple[Skipped, ...] = ()
     content: Floats | None = None
     probabilities: Floats | None = None
+    content_fingerprint: str | None = None
 
     def __post_init__(self) -> None:
         values = _floats("values", self.values)
@@ -79,7 +81,8 @@ class Queries:
         content = None
         if codes.content is not None:
             content = unpack(codes.content, codes.content_bits).astype(np.float32)
-        return cls(codes.signs().astype(np.float32), codes.ids, codes.skipped, content)
+        values, made_by = codes.signs().astype(np.float32), codes.content_fingerprint
+        return cls(values, codes.ids, codes.skipped, content, content_fingerprint=made_by)
 
     @property
     def bits(self) -> int:
@@ -98,9 +101,11 @@ class Queries:
         """The queries selected by a slice, mask, row or list of rows, without `skipped`."""
         if isinstance(rows, (int, np.integer)):
             rows = [rows]
-        return Queries(
-            self.values[rows],
-            self.ids[rows],
+        return replace(
+            self,
+            values=self.values[rows],
+            ids=self.ids[rows],
+            skipped=(),
             content=None if self.content is None else self.content[rows],
             probabilities=None if self.probabilities is None else self.probabilities[rows],
         )
@@ -124,8 +129,15 @@ class Queries:
     def codes(self) -> Codes:
         """The codes: the signs of values and content."""
         content = None if self.content is None else pack_bits(is_one(self.content))
-        packed = pack_bits(is_one(self.values))
-        return Codes(packed, self.bits, self.ids, self.skipped, content, self.content_bits)
+        return Codes(
+            pack_bits(is_one(self.values)),
+            self.bits,
+            self.ids,
+            self.skipped,
+            content,
+            self.content_bits,
+            self.content_fingerprint,
+        )
 
 
 def _floats(name: str, array: ArrayLike | Any) -> Floats:

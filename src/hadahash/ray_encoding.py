@@ -13,10 +13,12 @@ import logging
 import os
 import re
 import signal
+import socket
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,8 +28,8 @@ from numpy.typing import NDArray
 
 from .codes import Codes, Skipped
 from .data.base import FileImages, ImageSource
-from .encoding import resume_or_reset
 from .errors import DataError, HadaHashError, MissingExtraError, StorageError, UsageError
+from .parts import begin_job, is_same_job
 from .photos.models import no_codes
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 PIECE = 512  # images; a multiple of the batch, so that the codes are those of one process
 _SMALLER = (PIECE, 16, 1)  # sizes of the pieces, after a worker died
 _RETRIES = 3  # of a piece whose worker dies, before it is cut
+_CONNECT_SECONDS = 10.0  # for the first connection to a cluster
 _NAME = re.compile(r"part-(\d+)-(\d+)\.(npz|parquet)")
 
 Progress = Callable[[int], object]
@@ -72,6 +75,7 @@ def encode_on_ray(
     *,
     options: RayOptions | None = None,
     suffix: str = ".npz",
+    overwrite: bool = False,
     progress: Progress | None = None,
 ) -> list[Path]:
     """Encode images into files of codes, one for each piece.
@@ -79,9 +83,10 @@ def encode_on_ray(
     Args:
         model: The model.
         source: The images. The workers must be able to read them: a shared folder or an address.
-        folder: Where the files are written. Those of the same job are kept, others removed.
+        folder: Where the files are written. Those of the same job are kept.
         options: Where the job runs.
         suffix: ".npz" or ".parquet".
+        overwrite: Whether to replace the files of another job, once Ray is reached.
         progress: Called with the number of images of each finished piece.
 
     Returns:
@@ -89,18 +94,22 @@ def encode_on_ray(
 
     Raises:
         MissingExtraError: Ray is not installed.
-        UsageError: The cluster cannot be reached, or has too few processors.
+        UsageError: The folder has another job, or files of no job. The cluster cannot be reached,
+            or has too few processors.
         DataError: The images cannot be read at all.
         StorageError: A file cannot be written.
     """
     folder, options = Path(folder), options or RayOptions()
     source = replace(source, images=_absolute(source.images))
-    resume_or_reset(folder, {"model": model.id, "ray": True, "source": source.fingerprint()})
+    job = {"model": model.id, "ray": True, "source": source.fingerprint()}
     report = progress or (lambda count: None)
-    done = _finished(folder, suffix)
+    same = is_same_job(folder, job, overwrite=overwrite)
+    done = _finished(folder, suffix) if same else set[Piece]()
     report(sum(piece.stop - piece.start for piece in done))
-    if _missing(done, len(source), PIECE):
-        with _cluster(options):
+    missing = _missing(done, len(source), PIECE)
+    with _cluster(options) if missing else nullcontext():
+        begin_job(folder, job)
+        if missing:
             _encode_missing(model, source, folder, done, options, suffix, report)
     return [_path(folder, piece, suffix) for piece in sorted(done)]
 
@@ -190,6 +199,8 @@ class _Worker:
             for name, content in _ray().get(model).items():
                 (Path(folder) / name).write_bytes(content)
             self._model = HashModel.load(folder, device=device)
+            if self._model.runtime.name == "onnx":
+                self._model.network.open()  # before the folder is removed
         self._source: ImageSource = _ray().get(source)
         self._batch_size, self._attempts = batch_size, attempts
 
@@ -227,6 +238,7 @@ class _cluster:  # noqa: N801 (a context)
 
     def _start(self) -> None:
         address = self._options.address or os.environ.get("RAY_ADDRESS")
+        _check_reachable(address)
         local = {"num_cpus": self._options.workers, "include_dashboard": False}
         try:
             self._ray.init(
@@ -236,16 +248,31 @@ class _cluster:  # noqa: N801 (a context)
                 **({} if address else local),
             )
         except Exception as error:
-            raise UsageError(
-                f"Cannot reach Ray at {address or 'this machine'}: {_last_line(error)}. "
-                "Check the address, or leave it out."
-            ) from error
+            raise _not_reached(address, error) from error
 
     def __exit__(self, *error: object) -> None:
         if self._own:
             self._ray.shutdown()
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, self._terminate)
+
+
+def _check_reachable(address: str | None) -> None:
+    """Refuse host:port where nothing answers: Ray itself tries for minutes and prints each time."""
+    host, _, port = (address or "").rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():  # such as "auto"
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise _not_reached(address, error) from error
+
+
+def _not_reached(address: str | None, error: BaseException) -> UsageError:
+    return UsageError(
+        f"Cannot reach Ray at {address or 'this machine'}: {_last_line(error)}. "
+        "Check the address, or leave it out."
+    )
 
 
 def _ray() -> Any:

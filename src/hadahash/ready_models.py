@@ -32,7 +32,7 @@ from .model_files import MANIFEST, read_model
 from .native import usable_cores
 from .projections import ITQSettings, fit_itq
 from .ranking import Ranking
-from .runtime.choice import requested
+from .runtime.choice import requested, suits_onnx
 from .runtime.files import GraphFacts, read_facts
 from .runtime.onnx import LinearHead, OnnxNetwork, with_linear_head
 
@@ -45,9 +45,26 @@ Floats = NDArray[np.float32]
 
 
 def without_torch() -> bool:
-    """Whether models without labels are fitted without torch: it is missing, or not asked for."""
+    """Whether torch is not to be used at all: it is missing, or onnxruntime was asked for."""
     name = requested()
     return name == "onnx" or (name is None and not is_installed("torch"))
+
+
+def prefers_ready(device: str) -> bool:
+    """Whether photos without labels are encoded without torch.
+
+    Args:
+        device: "auto", "cpu" or "cuda".
+
+    Returns:
+        True without torch, and where onnxruntime is faster and the ready-made model was exported.
+    """
+    return without_torch() or (suits_onnx(device) and is_ready())
+
+
+def is_ready() -> bool:
+    """Whether the ready-made model was exported."""
+    return (ready_folder() / MANIFEST).exists()
 
 
 def ready_folder() -> Path:
@@ -70,7 +87,7 @@ def load_ready(device: str = "auto") -> HashModel:
         DataError: The set-up has not exported it.
     """
     folder = ready_folder()
-    if not (folder / MANIFEST).exists():
+    if not is_ready():
         raise DataError(
             f"The ready-made model is not in {folder}. Where torch is installed, run: "
             "hadahash export lite0 --onnx; then copy the folder that it names"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
+from hadahash.cli import bench_scale
 from hadahash.cli.bench_scale import Step, _measure, steps
-from hadahash.cli.scale_steps import Options, Place, main, random_codes
+from hadahash.cli.scale_steps import Options, Place, main, random_photos
+from hadahash.codes import Codes
 from hadahash.errors import StorageError
 from hadahash.index import Index
 from hadahash.index.duplicates import find_duplicates
@@ -24,6 +27,8 @@ def test_all_steps_are_measured(run, tmp_path):
     assert all(each["seconds"] > 0 and each["peak_megabytes"] > 10 for each in found.values())
     assert found["scan the folder"]["found"] == found["read the table"]["rows"] == 120
     assert found["open the index, first search"]["items"] == 121  # with the photo that was added
+    rule = {name: found["duplicates"][name] for name in ("threshold", "bits")}
+    assert rule == {"threshold": 30, "bits": 192}  # the default: content bits and looks
 
 
 def test_photos_and_table_are_those_of_the_options(tmp_path, capsys):
@@ -50,15 +55,55 @@ def test_the_build_and_the_training_are_those_of_the_commands(tmp_path):
     assert found["index build"].whole and not found["scan the folder"].whole
 
 
-def test_random_codes_have_known_duplicates():
-    codes = random_codes(3000, 0)
-    groups = find_duplicates(Index.build(codes), 12)
-    assert 25 <= groups.surplus <= 30
+def test_random_photos_have_known_duplicates():
+    codes, looks = random_photos(3000, 0)
+    both = np.concatenate([codes.content, looks], axis=1)
+    for content in (codes.content, both):
+        bits = 8 * content.shape[1]
+        compared = Codes(codes.packed, codes.bits, content=content, content_bits=bits)
+        assert 25 <= find_duplicates(Index.build(compared), bits * 5 // 32).surplus <= 30
 
 
 def test_a_step_that_fails_is_named():
     with pytest.raises(StorageError, match="The step 'x' failed: ValueError: 7"):
         _measure(Step("x", ["-c", "raise ValueError(7)"]))
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Options of the measurements, which are not done."""
+    found = []
+    monkeypatch.setattr(
+        bench_scale, "_measure_all", lambda folder, asked, train, json: found.append(asked) or {}
+    )
+    return found
+
+
+def test_a_folder_of_the_user_is_refused(run, measured, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "mine.jpg").write_text("mine")
+    code, _, err = run("bench", "scale", "--photos", "100", "--folder", tmp_path, "--train")
+    assert code == 2 and not measured
+    assert "has other files (photos). Give an empty or a new --folder." in " ".join(err.split())
+    assert [path.name for path in tmp_path.rglob("*")] == ["photos", "mine.jpg"]
+
+
+def test_a_folder_is_used_again_with_the_same_options_only(run, measured, tmp_path):
+    folder = tmp_path / "new"
+    for more in ((), (), ("--threshold", "3")):
+        assert run("bench", "scale", "--photos", "100", "--folder", folder, *more)[0] == 0
+    code, _, err = run("bench", "scale", "--photos", "200", "--folder", folder)
+    assert code == 2 and "(photos: 100 before, 200 now)" in " ".join(err.split())
+    assert len(measured) == 3
+    (folder / "scale.json").write_text("[]")
+    code, _, err = run("bench", "scale", "--photos", "100", "--folder", folder)
+    assert code == 1 and "scale.json is damaged" in " ".join(err.split()) and len(measured) == 3
+
+
+def test_a_run_that_does_not_exist_is_refused(run, measured, tmp_path):
+    code, _, err = run("bench", "scale", "--run", tmp_path / "typo")
+    assert code == 2 and "--run must be the folder of a run, got" in " ".join(err.split())
+    assert not measured and not (tmp_path / "typo").exists()
 
 
 def test_wrong_options_are_refused(run):

@@ -169,6 +169,22 @@ def test_doctor_and_data_list(run: Run) -> None:
     assert "cifar10" in run("data", "list")[1]
 
 
+def test_doctor_says_which_runtime_and_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+
+    def runtime() -> str:
+        found: str = json.loads(run("doctor", "--json")[1])["runtime"]
+        return found
+
+    monkeypatch.delenv("HADAHASH_RUNTIME", raising=False)
+    monkeypatch.setattr("hadahash.runtime.choice.has_gpu", lambda: False)
+    assert runtime().startswith("onnx for exported models, which is faster without a GPU")
+    monkeypatch.setattr("hadahash.runtime.choice.has_gpu", lambda: True)
+    assert runtime().startswith("torch, for the GPU")
+    monkeypatch.setenv("HADAHASH_RUNTIME", "torch")
+    assert runtime() == "torch (asked for)"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

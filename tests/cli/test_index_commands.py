@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,7 +58,17 @@ def test_building_again_and_adding_and_removing(run, saved, toy_folder, built, t
     assert code == 0 and "1 removed, 51 left" in out and len(Index.open(built)) == 51
 
 
+def test_encoding_says_how_fast_it_was(run, saved, toy_folder, tmp_path):
+    _, _, err = run("index", "build", saved, toy_folder, "--out", tmp_path / "i")
+    assert re.search(r"^48 images went through the network in \S+ s: \S+ images/s", err, re.M)
+    _, _, err = run("index", "build", saved, toy_folder, "--out", tmp_path / "i")
+    assert "images/s" not in err, "nothing was encoded"
+    _, _, err = run("encode", saved, toy_folder, "--out", tmp_path / "codes.npz")
+    assert re.search(r"^48 images went through the network in \S+ s: \S+ images/s", err, re.M)
+
+
 def test_missing_photos_are_reported(run, saved, toy_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HADAHASH_RUNTIME", "torch")  # serve would export the shared model
     photos, index = toy_folder, tmp_path / "i"
     run("index", "build", saved, photos, "--out", index)
     served: list[object] = []

@@ -14,13 +14,15 @@ from toys import make_toy, one_line, tiny_hasher, write_folder
 
 from hadahash import Codes, Hasher, Index
 from hadahash.data.embedding_files import open_embeddings
-from hadahash.errors import DataError, UsageError
+from hadahash.errors import DataError, StorageError, UsageError
 from hadahash.index import revisions
 from hadahash.model import HashModel
 from hadahash.photos import (
     BuildOptions,
     PhotoIndex,
     build_or_update,
+    kept,
+    late,
     load_model_of,
     scan_folder,
     staging,
@@ -344,3 +346,50 @@ def test_photos_at_an_address(run, saved, better, toy_folder, tmp_path):
         expected = local.encode([toy_folder / str(each) for each in index.ids.tolist()]).packed
         assert (index.codes(index.ids).packed == expected).all()
         assert rollback(out, options=CPU).encoded == 0
+
+
+# ------------------------------------------------------------------ damaged and foreign files
+
+
+@pytest.fixture
+def two_revisions(tmp_path):
+    """An index folder with a current and a previous revision, and what belongs to that one."""
+    folder = tmp_path / "index"
+    index = Index.build(Codes.from_bits(np.eye(8, 16, dtype=int)))
+    index.save(folder, name=revisions.PREVIOUS)
+    index.save(folder)
+    (folder / "previous" / "000001").mkdir(parents=True)
+    (folder / "upgrade").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("text", ["null", "[[1]]", "5", '{"a": 1}', "[1.5]"])
+def test_a_damaged_list_of_dropped_items_is_a_one_line_error(two_revisions, text):
+    (two_revisions / "previous" / "000001" / "dropped.json").write_text(text)
+    with pytest.raises(StorageError, match=r"dropped.json is damaged .*remove it") as caught:
+        kept.dropped(two_revisions)
+    one_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["null", "{}", '{"generation": "1", "ids": []}', '{"generation": 1, "ids": [1, "a"]}']
+)
+def test_a_damaged_list_of_compared_items_is_a_one_line_error(two_revisions, text):
+    (two_revisions / "upgrade" / "compared.json").write_text(text)
+    with pytest.raises(StorageError, match=r"compared.json is damaged .*remove it") as caught:
+        late.unfinished(two_revisions)
+    one_line(caught.value)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_only_folders_of_earlier_revisions_are_removed(two_revisions, tmp_path, linked):
+    place = two_revisions / "previous"
+    if linked:  # by the one whose index this is
+        shutil.rmtree(place)
+        place.symlink_to(tmp_path / "mine", target_is_directory=True)
+        (tmp_path / "mine").mkdir()
+    for name in ("000000", "thesis", "000001"):
+        (place / name).mkdir(exist_ok=True)
+    kept.clean(two_revisions)
+    left = {"thesis", "000001"} | ({"000000"} if linked else set())
+    assert {path.name for path in place.iterdir()} == left

@@ -17,7 +17,8 @@ from hadahash.serve.core.collection import Collection, resolve_config
 
 @pytest.fixture
 def small(monkeypatch):
-    """Fits from 20 photos on, on a small network."""
+    """Fits from 20 photos on, on a small network of torch."""
+    monkeypatch.setenv("HADAHASH_RUNTIME", "torch")
     monkeypatch.setattr(ready, "LEAST_PHOTOS", 20)
     monkeypatch.setattr(
         "hadahash.hasher.Hasher", lambda method, bits, device: tiny_hasher(method, bits=16)
@@ -117,6 +118,18 @@ def test_an_interrupted_build_begins_again(small, build, toy_folder, tmp_path, m
     shutil.rmtree(tmp_path / "i" / "model")
     code, out, err = build(toy_folder)
     assert (code, out) == (2, "") and "is missing" in err and len(Index.open(tmp_path / "i")) == 48
+
+
+def test_beginning_again_keeps_the_files_of_the_user(
+    small, build, toy_folder, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(HashModel, "save", lambda self, folder: 1 / 0)
+        build(toy_folder)
+    (tmp_path / "i" / "notes.txt").write_text("mine")
+    code, _, err = build(toy_folder)
+    assert code == 1 and "contains other files (notes.txt)" in " ".join(err.split())
+    assert (tmp_path / "i" / "notes.txt").read_text() == "mine"
 
 
 def test_codes_of_equal_photos_are_equal(small, build, toy_folder, tmp_path):

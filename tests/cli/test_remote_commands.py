@@ -152,6 +152,7 @@ def test_errors_have_one_line(command, run, saved, build, toy_folder, tmp_path):
     [
         (("--engine", "spark"), "Unknown engine of encode 'spark'. Known: ray."),
         (("--workers", "2"), "--address and --workers need --engine ray."),
+        (("--overwrite",), "--overwrite needs --engine ray: a code file is always replaced."),
         (("--engine", "ray", "--shard", "1/2"), "--engine ray takes images and no --shard."),
         (
             ("--engine", "ray", "--out", "x.csv"),

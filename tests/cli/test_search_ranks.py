@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from toys import make_toy, tiny_hasher, write_folder
 
-from hadahash import Index
+from hadahash import HashModel, Index
+from hadahash.data.sources import as_images
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +114,24 @@ def test_an_index_without_content_says_what_is_possible(run, built, tmp_path):
     Index.build(index.codes().class_codes()).save(tmp_path / "old.index")
     code, _, err = run("search", tmp_path / "old.index", "--id", NAME, "--rank", "photo")
     assert code == 2 and "Use hamming, or build the index again" in err
+
+
+def test_features_search_photos_without_the_model(run, built, tmp_path):
+    model = HashModel.load(built / "run")
+    index = Index.open(built / "photos.index")
+    kept = Index.build(index.codes(), model=model)
+    kept.save(tmp_path / "i")
+    encoded = model.encoder().features(as_images(built / IMAGE).images)
+    features = encoded.values if encoded.content is None else encoded.content
+    np.save(tmp_path / "f.npy", features[0])
+    code, out, err = run("search", tmp_path / "i", "--vector", tmp_path / "f.npy", "--json")
+    assert code == 0, err
+    hits = json.loads(out)["hits"]
+    assert hits[0]["content_distance"] == 0 and hits[0]["same_photo"]
+    refused = [
+        (tmp_path / "i", ["--weight", 3], "compares the content alone"),
+        (built / "photos.index", [], "keeps no projection to content bits"),
+    ]
+    for folder, more, message in refused:
+        code, _, err = run("search", folder, "--vector", tmp_path / "f.npy", *more)
+        assert code == 2 and message in err

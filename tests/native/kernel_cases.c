@@ -19,6 +19,8 @@ int hadahash_probe(const table_t *, const uint8_t *, int64_t, uint64_t *, int64_
                    uint16_t *, int64_t *, uint64_t *, int);
 void hadahash_scan_remaining(const table_t *, const uint8_t *, int64_t, uint64_t *, int64_t,
                              const uint16_t *, int64_t, int64_t, uint64_t *, int);
+int64_t hadahash_near_pairs(const uint64_t *, int64_t, const uint8_t *, int64_t, const uint32_t *,
+                            uint32_t, int64_t *, int64_t *, int64_t, int);
 
 int level = -1;
 
@@ -289,6 +291,39 @@ static void routed_case(int64_t width, int64_t size, int fine)
     check_keys(fine ? "routed" : "shells", &table, query, heap, k, limit, 0, size);
 }
 
+/* ---- pairs of nearly equal codes --------------------------------------------------------------- */
+
+static void pairs_case(int64_t width, int64_t size)
+{
+    uint8_t *codes = make_codes(size, width);
+    uint64_t *keys = memory(8 * size, 8);
+    uint32_t *components = memory(4 * size, 4), radius = (uint32_t)below(12);
+    int64_t *links = memory(24 * size, 8), state[2] = {0, 0}, compared = 0, count = 0, found = 0;
+    for (int64_t i = 0; i < size; i++) {
+        components[i] = (uint32_t)(i ? components[i - 1] + (below(3) > 0) : 0);
+        keys[i] = (draw() % 5) << 32 | (uint64_t)i;
+    }
+    qsort(keys, (size_t)size, 8, compare_keys);
+    for (int64_t i = 0; i < size; i++)
+        for (int64_t j = i + 1; j < size && keys[j] >> 32 == keys[i] >> 32; j++) {
+            uint32_t a = (uint32_t)keys[i], b = (uint32_t)keys[j];
+            if (components[a] == components[b])
+                continue;
+            compared++;
+            count += count_bits(codes + a * width, codes + b * width, 0, width) <= radius;
+        }
+    while (state[0] < size) {
+        int64_t part = hadahash_near_pairs(keys, size, codes, width, components, radius, state,
+                                           links, size, level);
+        for (int64_t i = 0; i < part; i++)
+            require(count_bits(codes + links[3 * i] * width, codes + links[3 * i + 1] * width, 0,
+                               width) == links[3 * i + 2], "distance", width, size);
+        found += part;
+    }
+    require(found == count && state[1] == compared, "pairs", width, size);
+    report("pairs", found, compared, links, 24);
+}
+
 int main(int count, char **arguments)
 {
     static const int64_t widths[] = {4, 8, 16, 24, 32, 40, 64, 72, 104, 4096, 4104};
@@ -309,5 +344,8 @@ int main(int count, char **arguments)
             ranked_case(widths[w], i % 3 ? widths[below(7)] : 0, i % 2);
     for (int i = 0; i < 12; i++)
         resize_case();
+    for (int w = 1; w < 7; w++)
+        for (int i = 0; i < 4; i++)
+            pairs_case(widths[w], 20 + below(150));
     return 0;
 }

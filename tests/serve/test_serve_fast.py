@@ -16,12 +16,11 @@ import pytest
 from serving import opened, wait_for
 
 from hadahash import HashModel, Index
-from hadahash.cli import serve as command
 from hadahash.codes import Codes
 from hadahash.errors import StorageError
 from hadahash.index import Item
 from hadahash.photos import CATALOG, StoredLooks
-from hadahash.serve.core import light_model
+from hadahash.runtime import choice
 from hadahash.serve.core.batcher import Batcher
 from hadahash.serve.core.collection import Collection
 from hadahash.serve.core.decode_pool import DecodedImage, DecodePool
@@ -39,76 +38,17 @@ OPTIONS = Options(5, None, None, "hamming", None)
 
 @pytest.fixture(scope="module")
 def exported(toy_collection, tmp_path_factory):
-    """The run, exported; beside it, in "plain", before it was exported."""
+    """The run, exported."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
     folder, run = tmp_path_factory.mktemp("exported"), toy_collection.root / "run"
-    shutil.copytree(run, folder / "plain", ignore=shutil.ignore_patterns("*onnx*"))
     return shutil.copytree(run, folder / "run")
 
 
 @pytest.fixture
 def without_gpu(monkeypatch):
-    monkeypatch.setattr(light_model, "has_gpu", lambda: False)
+    monkeypatch.setattr(choice, "has_gpu", lambda: False)
     monkeypatch.delenv("HADAHASH_RUNTIME", raising=False)
-
-
-def test_an_exported_model_runs_with_onnxruntime(exported, without_gpu, monkeypatch):
-    plain = exported.with_name("plain")
-    assert light_model.runtime_for(exported, "auto") == "onnx"
-    assert light_model.runtime_for(exported, "cpu") == "onnx"
-    assert light_model.runtime_for(exported, "cuda") is None
-    assert light_model.runtime_for(plain, "auto") is None
-    assert light_model.can_export(plain, "cpu") and not light_model.can_export(exported, "cpu")
-    monkeypatch.setattr(light_model, "has_gpu", lambda: True)
-    assert light_model.runtime_for(exported, "auto") is None
-    assert not light_model.can_export(plain, "auto") and light_model.can_export(plain, "cpu")
-    monkeypatch.setenv("HADAHASH_RUNTIME", "torch")
-    assert light_model.runtime_for(exported, "cpu") is None
-    assert not light_model.can_export(plain, "cpu")
-
-
-def test_graphs_of_another_model_are_not_used(exported, without_gpu, tmp_path):
-    text = (exported / "onnx.json").read_text()
-    mixed = tmp_path / "mixed"
-    shutil.copytree(exported, mixed)
-    other = HashModel.load(exported, runtime="torch")
-    for name, content in (("damaged", text.replace('"bits"', '"bit"')), ("missing", None)):
-        (mixed / "onnx.json").unlink(missing_ok=True)
-        if content is not None:
-            (mixed / "onnx.json").write_text(content)
-        assert light_model.runtime_for(mixed, "cpu") is None, name
-        assert light_model.can_export(mixed, "cpu"), name
-    assert light_model.runtime_for(tmp_path / "no-run", "cpu") is None
-    assert HashModel.load(mixed).id == other.id
-
-
-def test_what_cannot_be_exported_is_left_to_torch(exported, without_gpu, monkeypatch):
-    plain = exported.with_name("plain")
-    for name in ("torch", "onnxruntime", "onnx"):
-        with monkeypatch.context() as patch:
-            patch.setattr(light_model, "is_installed", lambda each, name=name: each != name)
-            assert not light_model.can_export(plain, "cpu")
-    with monkeypatch.context() as patch:
-        patch.setattr(light_model.os, "access", lambda *_: False)
-        assert not light_model.can_export(plain, "cpu")
-
-
-def test_the_model_is_exported_before_the_first_start(exported, without_gpu, monkeypatch, capsys):
-    ran = []
-
-    def run(arguments, **options):
-        ran.append(arguments[1:])
-        return subprocess.CompletedProcess(arguments, int(len(ran) > 1), "", "first\nno space\n")
-
-    monkeypatch.setattr(light_model.subprocess, "run", run)
-    plain = exported.with_name("plain")
-    command._export_once(exported, "cpu")
-    assert not ran
-    command._export_once(plain, "cpu")
-    assert ran == [["-m", "hadahash", "export", str(plain), "--onnx"]]
-    command._export_once(plain, "cpu")
-    assert "runs with torch: no space" in capsys.readouterr().err
 
 
 def test_the_exported_model_answers_as_torch_does(toy_collection, exported, without_gpu, tmp_path):
@@ -123,28 +63,6 @@ def test_the_exported_model_answers_as_torch_does(toy_collection, exported, with
     assert model.runtime.name == "onnx"
     assert found["hits"][0]["distance"] <= 1
     assert found["query"]["model"] == HashModel.load(exported, runtime="torch").id
-
-
-def test_the_driver_tells_whether_there_is_a_gpu(monkeypatch):
-    def missing(name):
-        raise OSError(name)
-
-    class Driver:
-        def __init__(self, found):
-            self._found = found
-
-        def cuInit(self, flags):
-            return 0 if self._found else 100
-
-        def cuDeviceGetCount(self, count):
-            count._obj.value = self._found
-            return 0
-
-    monkeypatch.setattr(light_model.ctypes, "CDLL", missing)
-    assert not light_model.has_gpu()
-    for found in (0, 1, 2):
-        monkeypatch.setattr(light_model.ctypes, "CDLL", lambda name, found=found: Driver(found))
-        assert light_model.has_gpu() == (found > 0)
 
 
 def test_images_are_encoded_in_small_batches_on_a_cpu():
@@ -307,10 +225,9 @@ def test_the_service_starts_without_torch(exported):
     code = (
         "import sys; from pathlib import Path\n"
         "import hadahash.serve.server\n"
-        "from hadahash.serve.core.light_model import runtime_for\n"
         "from hadahash import HashModel\n"
         f"run = Path({str(exported)!r})\n"
-        "HashModel.load(run, device='cpu', runtime=runtime_for(run, 'cpu'))\n"
+        "HashModel.load(run, device='cpu').encode([])\n"
         "print([name for name in ('torch', 'timm', 'scipy', 'sklearn') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,10 +13,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src" / "hadahash" / "native"
-SOURCES = ("hamming", "search", "route", "ranked", "resize")
+SOURCES = ("hamming", "search", "route", "pairs", "ranked", "resize")
 LEFT_OUT = "not compiler and not installation and not faster and not a_fork and not speed"
 TESTS = {
     "tests/native/test_native_counts.py": LEFT_OUT,
+    "tests/native/test_near_pairs.py": LEFT_OUT,
     "tests/index/test_search_kernel.py": LEFT_OUT,
     "tests/ranking/test_ranked_kernel.py": LEFT_OUT,
     "tests/data/test_reduced.py": "shrinking",

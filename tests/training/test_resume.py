@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import safetensors
+import safetensors.torch
 import torch
 from toys import (
     fit_in,
@@ -308,6 +308,34 @@ def test_a_damaged_checkpoint_is_refused(small, stopped):
             small(stopped)
         one_line(caught.value)
     path.write_bytes(good)
+    small(stopped)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": 5},
+        {"seconds": 1e6},
+        {"seconds": None},
+        {"fingerprint": {}},
+        {"more": 1},
+        [],
+        5,
+    ],
+)
+def test_a_changed_header_of_a_checkpoint_is_refused(small, stopped, change):
+    path = stopped / "checkpoint.safetensors"
+    with safetensors.safe_open(path, "pt") as file:
+        header = json.loads(file.metadata()["hadahash"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    changed = header | change if isinstance(change, dict) else change
+    safetensors.torch.save_file(tensors, path, {"hadahash": json.dumps(changed)})
+    with pytest.raises(
+        StorageError, match=r"checkpoint.safetensors is damaged .*--overwrite"
+    ) as caught:
+        small(stopped)
+    one_line(caught.value)
+    safetensors.torch.save_file(tensors, path, {"hadahash": json.dumps(header)})
     small(stopped)
 
 

@@ -17,6 +17,7 @@ def main() -> None:
     """
     # Threads that spin while they wait slow down every other process on the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # read when numpy is imported
     _prepare_streams()
     warnings.formatwarning = _format_warning
     sys.exit(_run(sys.argv[1:]))

@@ -99,8 +99,8 @@ def _runtime_option() -> Any:
     return TyperOption(
         param_decls=["--runtime"],
         metavar="torch|onnx",
-        help="What runs the model. Default: torch, if it is installed and the model has weights; "
-        "for serve onnx, without a GPU.",
+        help="What runs the model. Default: onnx, if the model was exported and there is no GPU; "
+        "otherwise torch.",
         expose_value=False,
         callback=_choose_runtime,
     )

@@ -10,15 +10,20 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Optional
 
 import typer
 
+from .. import files
+from ..config import differences
 from ..errors import StorageError, UsageError
 from ..settings import require
 from . import options, output
 from .scale_steps import SIDE, Options, Place
+
+_MARKER = "scale.json"  # in a folder of measurements: their options
 
 Photos = Annotated[int, typer.Option(help="Number of photos.")]
 Run = Annotated[
@@ -31,7 +36,10 @@ Codes = Annotated[
 ]
 Folder = Annotated[
     Optional[Path],  # noqa: UP045
-    typer.Option(help="Where the photos are written: about 5 kB each. Default: a temporary one."),
+    typer.Option(
+        help="Where the photos are written, about 5 kB each: an empty folder, or one of an earlier "
+        "measurement with the same options. Default: a temporary one."
+    ),
 ]
 Train = Annotated[bool, typer.Option("--train", help="Also train one epoch on all photos.")]
 Threshold = Annotated[
@@ -74,21 +82,39 @@ def scale(
     require(photos >= 100, f"--photos must be >= 100, got {photos}.")
     if codes not in ("network", "random"):
         raise UsageError(f"--codes must be network or random, got '{codes}'.")
+    require(run is None or run.is_dir(), f"--run must be the folder of a run, got {run}.")
     asked = Options(photos, seed, str(run.resolve()) if run else "", codes, threshold)
-    with _workplace(folder) as place:
+    with _workplace(folder, asked) as place:
         figures = _measure_all(place, asked, train, json)
     if json:
         output.as_json(figures)
 
 
 @contextmanager
-def _workplace(folder: Path | None) -> Iterator[Path]:
+def _workplace(folder: Path | None, asked: Options) -> Iterator[Path]:
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        _claim(folder, asked)
         yield folder.resolve()
         return
     with tempfile.TemporaryDirectory(prefix="hadahash-scale-") as name:
         yield Path(name)
+
+
+def _claim(folder: Path, asked: Options) -> None:
+    """Mark a new or empty folder as that of a measurement; refuse one with anything else."""
+    marker = folder / _MARKER
+    options = asdict(asked) | {"threshold": None}  # which may change: the files are the same
+    try:
+        if marker.exists():
+            changed = differences(files.read_checked(marker, {}, "Give another folder."), options)
+            problem = f"a measurement with other options ({'; '.join(changed)})"
+        else:
+            changed = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+            problem = f"other files ({', '.join(changed[:1])})"
+    except OSError as error:
+        raise files.storage_error("read", folder, error) from error
+    require(not changed, f"{folder} has {problem}. Give an empty or a new --folder.")
+    files.write_json(marker, options)
 
 
 def _measure_all(folder: Path, asked: Options, train: bool, json: bool) -> dict[str, Any]:

@@ -66,26 +66,25 @@ def _gpu() -> str:
 
 
 def _runtime() -> str:
-    """What runs models, by default or as HADAHASH_RUNTIME says."""
-    from ..runtime.choice import PACKAGES, RUNTIMES, requested
+    """What runs models, and why."""
+    from ..runtime.choice import PACKAGES, RUNTIMES, has_gpu, requested
 
     name = requested()
     installed = [each for each in RUNTIMES if is_installed(PACKAGES[each][0])]
     if name is not None:
         return f"{name} (asked for)"
+    if len(installed) == len(RUNTIMES) and has_gpu():
+        return "torch, for the GPU; onnx for models without weights, and with --device cpu"
     if len(installed) == len(RUNTIMES):
-        return "torch; onnx for models without weights, and with --runtime onnx"
+        return "onnx for exported models, which is faster without a GPU; torch for others"
     return installed[0] if installed else f"none: {install_command('onnx')}"
 
 
 def _ready() -> str:
     """Where the model is that photos without labels are encoded with, without torch."""
-    from ..model_files import MANIFEST
-    from ..ready_models import ready_folder
+    from ..ready_models import is_ready, ready_folder
 
-    folder = ready_folder()
-    there = (folder / MANIFEST).exists()
-    return str(folder) if there else "not there: hadahash export lite0 --onnx"
+    return str(ready_folder()) if is_ready() else "not there: hadahash export lite0 --onnx"
 
 
 def _packages() -> dict[str, str]:

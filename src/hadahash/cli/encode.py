@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..codes import Codes
     from ..data.base import ImageSource
     from ..model import HashModel
-    from ..ray_encoding import RayOptions
+    from .encode_ray import Job
 
 
 Images = Annotated[
@@ -55,6 +55,12 @@ Workers = Annotated[
         min=1,
     ),
 ]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite", help="With --engine ray and a folder: replace the parts of another job."
+    ),
+]
 BatchSize = Annotated[Optional[int], typer.Option(help="Images per batch.", min=1)]  # noqa: UP045
 
 
@@ -73,6 +79,7 @@ def encode(
     engine: Engine = None,
     address: Address = None,
     workers: Workers = None,
+    overwrite: Overwrite = False,
     batch_size: BatchSize = None,
     device: options.Device = "auto",
 ) -> None:
@@ -85,9 +92,10 @@ def encode(
     Example: hadahash encode runs/photos photos/ --out photos.npz
     """
     from ..data.sources import open_embeddings
-    from ..encoding import parse_shard, shard_rows
+    from ..encoding import parse_shard
     from ..model import HashModel
     from ..ray_encoding import RayOptions
+    from .encode_ray import Job
 
     part = parse_shard(shard)
     if (images is None) == (embeddings is None) or (run is None and embeddings is None):
@@ -95,8 +103,10 @@ def encode(
     if engine is not None:
         require(shard == "1/1" and embeddings is None, "--engine ray takes images and no --shard.")
         plan = RayOptions(address, workers, device, batch_size)
-        _on_ray(engine, cast(Path, run), cast(str, images), out, exclude, plan)
+        job = Job(cast(Path, run), cast(str, images), out, exclude or [], plan, overwrite)
+        _on_ray(engine, job)
         return
+    require(not overwrite, "--overwrite needs --engine ray: a code file is always replaced.")
     _check_without_ray(out, address, workers)
     if embeddings is not None:
         require(not exclude, "--exclude applies to a folder of images, not to --embeddings.")
@@ -106,11 +116,33 @@ def encode(
         _check_exclude(cast(str, images), exclude)
         model = HashModel.load(cast(Path, run), device=device)
         source = _images(cast(str, images), exclude)
-    with output.progress("encoding", len(shard_rows(len(source.images), part))) as advance:
-        codes = model.encode_to_file(
-            source, out, shard=part, batch_size=batch_size, progress=advance
-        )
+    codes = _encode(model, source, out, part, batch_size=batch_size, device=device)
     _report(codes, out, "skipped.csv" if shard == "1/1" else f"{out.stem}-skipped.csv")
+
+
+def _encode(
+    model: HashModel,
+    source: ImageSource,
+    out: Path,
+    shard: tuple[int, int],
+    *,
+    batch_size: int | None,
+    device: str,
+) -> Codes:
+    """Encode a shard of images or embeddings into a file."""
+    from ..encoding import shard_rows
+    from ..light_export import for_long_job
+    from ..pace import measured
+
+    rows = shard_rows(len(source), shard)
+    own = source if len(rows) == len(source) else source.take(rows)
+    model = for_long_job(model, own.images, device=device, info=output.info)
+    with measured() as pace, output.progress("encoding", len(rows)) as advance:
+        codes = model.encode_to_file(
+            source, out, shard=shard, batch_size=batch_size, progress=advance
+        )
+    output.show_pace(pace)
+    return codes
 
 
 def _report(codes: Codes, out: Path, name: str) -> None:
@@ -134,16 +166,14 @@ def _check_without_ray(out: Path, address: str | None, workers: int | None) -> N
     )
 
 
-def _on_ray(
-    engine: str, run: Path, images: str, out: Path, exclude: list[str] | None, plan: RayOptions
-) -> None:
-    from .encode_ray import Job, encode_job, goes_to_index
+def _on_ray(engine: str, job: Job) -> None:
+    from .encode_ray import encode_job, goes_to_index
 
     if engine != "ray":
         raise unknown("engine of encode", engine, ("ray",))
-    _check_exclude(images, exclude)
-    source = None if goes_to_index(out) else _images(images, exclude)
-    encode_job(Job(run, images, out, exclude or [], plan), source)
+    _check_exclude(job.images, job.exclude)
+    source = None if goes_to_index(job.out) else _images(job.images, job.exclude)
+    encode_job(job, source)
 
 
 def _check_exclude(given: str, exclude: list[str] | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 _MILVUS = "milvus:"
 _FILES = (".npz", ".parquet")
+_SKIPPED = "skipped.csv"
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Job:
             parquet parts.
         exclude: Patterns of files to leave out.
         options: How the job runs on Ray.
+        overwrite: Replace the parquet parts of another job.
     """
 
     run: Path
@@ -40,6 +41,7 @@ class Job:
     out: Path
     exclude: list[str]
     options: RayOptions
+    overwrite: bool = False
 
 
 def encode_job(job: Job, source: ImageSource | None = None) -> None:
@@ -74,45 +76,45 @@ def goes_to_index(out: Path) -> bool:
     return out.suffix == ".index" or str(out).startswith(_MILVUS)
 
 
-def _parts(
-    job: Job, model: HashModel, source: ImageSource, folder: Path, suffix: str = ".npz"
-) -> list[Path]:
+def _parts(job: Job, model: HashModel, source: ImageSource, folder: Path, **how: Any) -> list[Path]:
     from ..ray_encoding import encode_on_ray
 
     with output.progress("encoding", len(source)) as advance:
-        return encode_on_ray(
-            model, source, folder, options=job.options, suffix=suffix, progress=advance
-        )
+        return encode_on_ray(model, source, folder, options=job.options, progress=advance, **how)
 
 
 def _into_file(job: Job, model: HashModel, source: ImageSource) -> None:
     from ..codes import Codes
+    from ..parts import end_job
 
     folder = job.out.with_name(f"{job.out.name}.parts")
-    parts = [Codes.load(path) for path in _parts(job, model, source, folder)]
+    parts = [Codes.load(path) for path in _parts(job, model, source, folder, overwrite=True)]
     codes = Codes.concatenate(parts) if parts else model.encode(source)
-    _report(len(codes), codes.skipped, job.out.with_name("skipped.csv"))
+    _report(len(codes), codes.skipped, job.out.with_name(_SKIPPED))
     codes.save(job.out)
-    shutil.rmtree(folder, ignore_errors=True)
+    end_job(folder)
     output.result(f"{len(codes):,} codes of {codes.bits} bits in {job.out}")
 
 
 def _into_folder(job: Job, model: HashModel, source: ImageSource) -> None:
     from ..codes import Codes
+    from ..parts import other_files
 
-    if job.out.exists() and not (job.out / "job.json").exists():
-        raise UsageError(f"{job.out} exists, and is no job of encode. Choose another --out.")
     count, skipped = 0, list[Any]()
-    parts = _parts(job, model, source, job.out, ".parquet")
+    parts = _parts(job, model, source, job.out, suffix=".parquet", overwrite=job.overwrite)
     for path in parts:
         codes = Codes.load(path)
         count += len(codes)
         skipped += codes.skipped
-    _report(count, skipped, job.out / "skipped.csv")
+    _report(count, skipped, job.out / _SKIPPED)
+    others = [name for name in other_files(job.out) if name != _SKIPPED]
+    if others:
+        output.info(f"{job.out} also has {len(others):,} files of no job, such as {others[0]}.")
     output.result(f"{count:,} codes of {model.bits} bits in {len(parts):,} files of {job.out}")
 
 
 def _into_index(job: Job, model: HashModel) -> None:
+    from ..parts import end_job
     from ..photos.received import Receiver
     from ..photos.scan import ScanOptions, scan_source, source_of
 
@@ -125,11 +127,11 @@ def _into_index(job: Job, model: HashModel) -> None:
         raise DataError(f"{job.images} contains no images.")
     receiver = Receiver(_open_index(job, model, folder, scan, name), scan)
     waiting = folder.with_name(f"{folder.name}.parts")
-    parts = _parts(job, model, source_of(scan.photos), waiting)
+    parts = _parts(job, model, source_of(scan.photos), waiting, overwrite=True)
     count = receiver.receive(parts)
     skipped = receiver.index.catalog.skipped()
-    _report(count, skipped, folder / "skipped.csv")
-    shutil.rmtree(waiting, ignore_errors=True)
+    _report(count, skipped, folder / _SKIPPED)
+    end_job(waiting)
     output.result(f"{count:,} codes of {model.bits} bits in {folder}")
 
 

@@ -68,6 +68,7 @@ def evaluate(
     labels: LabelTable = None,
     depth: Depth = None,
     rank: Rank = None,
+    weight: options.Weight = None,
     known_item: KnownItems = None,
     data: Data = None,
     data_root: options.Root = None,
@@ -78,19 +79,29 @@ def evaluate(
 
     With RUN: encodes the held-out queries and the database, then scores them, and searches altered
     copies of database images. With --queries and --database: scores two code files by Hamming
-    distance.
+    distance, and with --rank photo also by their content bits.
 
     Example: hadahash evaluate runs/photos
     """
     if rank is not None and rank not in _RANKS:
         raise unknown("ranking", rank, _RANKS)
+    if weight is not None and rank in ("hamming", "class"):
+        raise UsageError(f"--weight is for --rank photo, got --rank {rank}.")
     if run is not None and queries is None and database is None and labels is None:
-        report = _of_run(run, data, data_root, depth, device, rank, known_item)
+        report = _of_run(run, data, data_root, depth, device, rank, weight, known_item)
     elif run is None and queries is not None and database is not None:
-        _check_for_files(rank, known_item)
+        _check_for_files(rank, weight, known_item)
         from ..runs import evaluate_files
 
-        report = evaluate_files(queries, database, labels=labels, depth=_parse_depth(depth))
+        ranks = () if rank in (None, "hamming") else (rank,)
+        report = evaluate_files(
+            queries,
+            database,
+            labels=labels,
+            depth=_parse_depth(depth),
+            ranks=ranks,
+            weight=weight,
+        )
     else:
         raise UsageError(
             "Give a run, or both --queries and --database. Example: hadahash evaluate runs/photos"
@@ -121,20 +132,23 @@ def _show(report: Report, rank: str | None) -> None:
         first = next(iter(next(iter(report.known_item.values())).values()))
         output.result(
             f"copy: {first.queries} database images, altered in {_alterations(report)} ways and "
-            "searched; expected over ties."
+            "searched; expected over ties. Of each way, first / in ten:"
         )
+        output.result(f"\n{report.copies_table()}")
 
 
 def _alterations(report: Report) -> int:
     return sum(name != "none" for name in next(iter(report.known_item.values())))
 
 
-def _check_for_files(rank: str | None, known_item: int | None) -> None:
-    if rank not in (None, "hamming") or known_item:
+def _check_for_files(rank: str | None, weight: float | None, known_item: int | None) -> None:
+    if rank not in (None, "hamming", "photo") or known_item:
         raise UsageError(
-            "Code files are ranked by Hamming distance only. "
-            "Give a run for --rank and --known-item."
+            "Code files are ranked by Hamming distance only, or by photo if they have content "
+            "bits. Give a run for other rankings and --known-item."
         )
+    if weight is not None and rank != "photo":
+        raise UsageError("--weight for code files needs --rank photo.")
 
 
 def _of_run(
@@ -144,10 +158,12 @@ def _of_run(
     depth: str | None,
     device: str,
     rank: str | None,
+    weight: float | None,
     known_item: int | None,
 ) -> Report:
     from ..data.alterations import ALTERATIONS
-    from ..runs import RunDir, evaluate_run, usual_sample
+    from ..light_export import for_long_job
+    from ..runs import RunDir, evaluate_run, open_run_data, usual_sample
 
     folder = RunDir(run)
     record = folder.record()
@@ -155,15 +171,18 @@ def _of_run(
     total = record["queries"] + record["database"]
     count = usual_sample(model.runtime.device) if known_item is None else known_item
     copies = min(count, record["database"]) * len(ALTERATIONS)
+    dataset = open_run_data(folder, record, data=data, root=str(root) if root else None)
+    model = for_long_job(model, dataset.images, device=device, info=output.info, more=copies)
     with output.progress("encoding", total + copies) as advance:
         report = evaluate_run(
             run,
             data=data,
-            root=str(root) if root else None,
             depth=_parse_depth(depth),
             model=model,
+            dataset=dataset,
             progress=advance,
             ranks=None if rank in (None, "all") else [rank],
+            weight=weight,
             known_items=count,
         )
     if report.skipped:

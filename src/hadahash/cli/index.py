@@ -126,8 +126,11 @@ def _run_build(prepared: Build, sources: list[str], out: Path, dry_run: bool) ->
     if dry_run:
         _show_plan(out, prepared.plan())
         return
-    progress = output.is_interactive()
-    summary = prepared.apply(bar=output.progress, progress=progress, info=output.info)
+    from ..pace import measured
+
+    with measured() as pace:
+        summary = prepared.apply(bar=output.progress, progress=True, info=output.info)
+    output.show_pace(pace)
     _show_summary(out, summary)
     _show_next(out, sources, prepared)
 
@@ -193,7 +196,7 @@ def add(
     if dry_run:
         _show_plan(index, plan)
         return
-    _apply(photos, plan, load_model_of(photos.index, index, run, device=device))
+    _apply(photos, plan, load_model_of(photos.index, index, run, device=device), device)
 
 
 def _show_notice(scan: Scan) -> None:
@@ -213,9 +216,14 @@ def _show_plan(index: Path, plan: SyncPlan) -> None:
     output.info(f"{index}: {plan} (dry run, nothing was changed)")
 
 
-def _apply(photos: PhotoIndex, plan: SyncPlan, model: HashModel) -> None:
-    with output.progress("encoding", len(plan.encode)) as progress:
+def _apply(photos: PhotoIndex, plan: SyncPlan, model: HashModel, device: str) -> None:
+    from ..pace import measured
+    from ..photos import model_for
+
+    model = model_for(plan, model, device=device, info=output.info)
+    with measured() as pace, output.progress("encoding", len(plan.encode)) as progress:
         summary = photos.apply(plan, model, progress=progress)
+    output.show_pace(pace)
     _show_summary(photos.folder, summary)
 
 

@@ -203,3 +203,11 @@ EmbeddingLabels = Annotated[
         "itq and lsh need none."
     ),
 ]
+
+Weight = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option(
+        help="Weight of the content for --rank photo: 0 looks at the kind only, large values "
+        "at the photo only. Default: that of the model."
+    ),
+]

@@ -6,9 +6,14 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+from ..messages import ProgressLines, is_terminal, speed_text
+
+if TYPE_CHECKING:
+    from ..pace import Pace
 
 Advance = Callable[[int], object]
 
@@ -40,16 +45,9 @@ def as_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
-def is_interactive() -> bool:
-    """Return whether stderr is a terminal."""
-    from rich.console import Console
-
-    return Console(stderr=True).is_terminal
-
-
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
-    """Show a progress bar with the speed and the time left, on a terminal only.
+    """Show done, total, speed and time left: a bar on a terminal, a line every 30 s elsewhere.
 
     Args:
         title: The text before the bar.
@@ -58,6 +56,9 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
     Yields:
         A function that advances the bar by a number of steps.
     """
+    if not is_terminal():
+        yield ProgressLines(title, total, info)
+        return
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -84,29 +85,20 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        disable=not is_interactive(),
     )
     with bar:
         task = bar.add_task(title, total=total)
         yield lambda count: bar.advance(task, count)
 
 
-def speed_text(speed: float | None) -> str:
-    """Describe a number of steps per second.
+def show_pace(pace: Pace) -> None:
+    """Print how fast images were encoded, on stderr; nothing if there were none.
 
     Args:
-        speed: Steps per second; None if it is not known yet.
-
-    Returns:
-        The text; empty if the speed is not known.
-
-    Example:
-        >>> speed_text(1234.5), speed_text(3.21), speed_text(None)
-        ('1,234/s', '3.2/s', '')
+        pace: The measurement.
     """
-    if speed is None:
-        return ""
-    return f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.1f}/s"
+    if pace.images:
+        info(str(pace))
 
 
 def _printable(text: str) -> str:

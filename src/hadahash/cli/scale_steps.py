@@ -146,7 +146,7 @@ def index_random_codes(place: Place) -> Result:
     found = scan_source(place.photos)
     model = HashModel.load(place.run, device="cpu")
     photos = PhotoIndex.create(place.index, model, place.run, place.photos)
-    codes = random_codes(len(found.photos), place.options.seed)
+    codes, looks = random_photos(len(found.photos), place.options.seed)
     for start in range(0, len(codes), _PART):
         part = found.photos[start : start + _PART]
         ids = np.array([photo.id for photo in part], object)
@@ -158,6 +158,10 @@ def index_random_codes(place: Place) -> Result:
         photos.index.save(place.index)
         rows = {p.id: CatalogRow(p.root, file_stat(p.path), _digest(p.id), None) for p in part}
         photos.catalog.write(rows)
+        seen = looks[start : start + _PART]
+        photos.catalog.write_looks(
+            {_digest(photo.id): row.tobytes() for photo, row in zip(part, seen, strict=True)}
+        )
     return {"items": len(photos.index)}
 
 
@@ -166,7 +170,7 @@ def open_the_index(place: Place) -> Result:
     from ..index import Index
 
     index = Index.open(place.index)
-    index.search(random_codes(1, 1), k=10)
+    index.search(random_photos(1, 1)[0], k=10)
     return {"items": len(index)}
 
 
@@ -174,7 +178,7 @@ def search_the_index(place: Place) -> Result:
     """Search: one query, and 64 at once."""
     from ..index import Index
 
-    index, queries = Index.open(place.index), random_codes(_QUERIES, 1)
+    index, queries = Index.open(place.index), random_photos(_QUERIES, 1)[0]
     index.search(queries, k=10)
     times = {}
     for name, asked in (("one query", queries[:1]), (f"{_QUERIES} queries", queries)):
@@ -206,30 +210,33 @@ STEPS: dict[str, Callable[[Place], Result]] = {
 }
 
 
-def random_codes(count: int, seed: int) -> Codes:
-    """Uniformly random codes; some are copies of others with a few other bits.
+def random_photos(count: int, seed: int) -> tuple[Codes, NDArray[np.uint8]]:
+    """Uniformly random codes and looks; some are copies of others with a few other bits.
 
     Args:
-        count: Number of codes.
+        count: Number of photos.
         seed: Seed.
 
     Returns:
-        The codes, with content bits.
+        The codes, with content bits, and the looks, uint8 (count, 8).
     """
     from ..codes import Codes
+    from ..photos.same_photo import LOOKS_BITS
 
     rng = np.random.default_rng(seed)
-    packed, content = (
-        rng.integers(0, 256, (count, bits // 8), dtype=np.uint8) for bits in (BITS, CONTENT_BITS)
+    packed, content, looks = (
+        rng.integers(0, 256, (count, bits // 8), dtype=np.uint8)
+        for bits in (BITS, CONTENT_BITS, LOOKS_BITS)
     )
     copies = rng.choice(count, int(_COPIES * count), replace=False)
     sources = rng.integers(0, count, len(copies))
-    content[copies] = content[sources] ^ _few_bits(len(copies), rng)
-    return Codes(packed, BITS, content=content, content_bits=CONTENT_BITS)
+    for each in (content, looks):
+        each[copies] = each[sources] ^ _few_bits(len(copies), 8 * each.shape[1], rng)
+    return Codes(packed, BITS, content=content, content_bits=CONTENT_BITS), looks
 
 
-def _few_bits(count: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    return np.packbits(rng.random((count, CONTENT_BITS)) < 3 / CONTENT_BITS, axis=1)
+def _few_bits(count: int, bits: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    return np.packbits(rng.random((count, bits)) < 3 / bits, axis=1)
 
 
 def _named(codes: Codes, ids: NDArray[Any]) -> Codes:

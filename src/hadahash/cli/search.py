@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional, cast
 
 import typer
 
@@ -11,6 +11,7 @@ from ..errors import UsageError
 from . import options, output
 
 if TYPE_CHECKING:
+    from ..data.embeddings import Embeddings
     from ..index import Index
     from ..photos import SearchHit
 
@@ -20,7 +21,10 @@ ItemId = Annotated[
 ]
 Vector = Annotated[
     Optional[Path],  # noqa: UP045
-    typer.Option(help="Search from this vector (.npy) in an index of embeddings instead."),
+    typer.Option(
+        help="Search from this vector (.npy) instead: an embedding in an index of embeddings, "
+        "features of the original backbone in an index of photos with content bits."
+    ),
 ]
 Rank = Annotated[
     Optional[str],  # noqa: UP045
@@ -28,13 +32,6 @@ Rank = Annotated[
         help="Order: hamming (distance of the class bits), class (probability of sharing a "
         "class), photo (class and content). Default: photo if the index has content bits, "
         "class if its codes were made without labels, else hamming."
-    ),
-]
-Weight = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(
-        help="Weight of the content for --rank photo: 0 looks at the kind only, large values "
-        "at the photo only. Default: that of the model."
     ),
 ]
 Radius = Annotated[
@@ -58,7 +55,7 @@ def search(
     vector: Vector = None,
     k: Annotated[int, typer.Option("-k", help="Number of results.")] = 10,
     rank: Rank = None,
-    weight: Weight = None,
+    weight: options.Weight = None,
     radius: Radius = None,
     label: Label = None,
     page: Sheet = None,
@@ -76,6 +73,7 @@ def search(
     from ..index import Index
     from ..photos import check_rank, default_rank, find_similar, find_similar_to, load_model_of
 
+    given = rank, weight, radius
     if sum(each is not None for each in (image, id_, vector)) != 1:
         raise UsageError("Give either an image file, --vector FILE or --id ID.")
     image = image if vector is None else vector
@@ -93,6 +91,8 @@ def search(
     }
     if id_ is not None:
         found = find_similar_to(opened, id_, **settings)
+    elif vector is not None and "embeddings" not in opened.meta:
+        found = _by_features(opened, vector, given, k=k, labels=label or ())
     else:
         model = load_model_of(opened, index, run, device=device)
         found = find_similar(opened, model, image, **settings)
@@ -105,6 +105,23 @@ def search(
         _print(found, content=bool(opened.content_bits))
     if page is not None:
         output.info(f"wrote {page}")
+
+
+def _by_features(
+    opened: Index, vector: Path, given: tuple[str | None, Any, Any], **options: Any
+) -> list[SearchHit]:
+    """The photos whose content is most similar to a file of features."""
+    from ..data.embedding_files import open_embeddings
+    from ..photos import find_by_features
+
+    rank, weight, radius = given
+    if rank not in (None, "photo") or weight is not None or radius is not None:
+        raise UsageError(
+            "--vector in an index of photos compares the content alone. "
+            "Leave out --rank, --weight and --radius, or give an image file."
+        )
+    features = cast("Embeddings", open_embeddings(vector).images)
+    return find_by_features(opened, features.array, **options)
 
 
 def _print(found: list[SearchHit], *, content: bool) -> None:

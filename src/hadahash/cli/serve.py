@@ -9,6 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from ..errors import MissingExtraError
+from ..messages import is_terminal
 from ..settings import from_mapping, parse_assignments
 from . import options, output
 from .folders import as_index
@@ -81,6 +82,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "serve") from None
     from ..index import Index
+    from ..light_export import export_once
     from ..photos import missing_photos, run_of
 
     values = {
@@ -97,21 +99,9 @@ def serve(
     problem = missing_photos(opened, config.index, config.images)
     if problem is not None:
         output.info(problem)
-    _export_once(run_of(opened, config.index, config.run), settings.device)
-    opens = output.is_interactive() and config.index != index if open_ is None else open_
+    export_once(run_of(opened, config.index, config.run), settings.device, output.info)
+    opens = is_terminal() and config.index != index if open_ is None else open_
     run_server(config, settings, partial(_announce, opens))
-
-
-def _export_once(run: Path, device: str) -> None:
-    """Export the model before the first start, so that onnxruntime runs it instead of torch."""
-    from ..serve.core.light_model import can_export, export_model
-
-    if not can_export(run, device):
-        return
-    output.info(f"Exporting the model in {run} for onnxruntime. This is done once.")
-    problem = export_model(run)
-    if problem is not None:
-        output.info(f"The model cannot be exported, and runs with torch: {problem}")
 
 
 def _announce(opens: bool, line: str) -> None:

@@ -144,7 +144,7 @@ def _fit(
         resume=resume,
         overwrite=overwrite,
         device=device,
-        progress=output.is_interactive(),
+        progress=True,
         dataset=data,
         info=partial(_info, notes),
     )

@@ -87,13 +87,14 @@ def center_array(pixels: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[n
     Returns:
         float32 (n, 3, size, size) in [0, 255].
     """
-    matrix = view_matrix(preprocess).astype(np.float32)
-    chosen = matrix.argmax(1)
-    if np.allclose(matrix.max(1), 1, atol=1e-4):  # a plain crop
-        inner = slice(int(chosen[0]), int(chosen[-1]) + 1)
+    low, high, weight = _samples(preprocess)
+    if np.allclose(weight, weight.round(), atol=1e-4):  # a plain crop
+        rows = low + weight.round().astype(np.int64)
+        inner = slice(int(rows[0]), int(rows[-1]) + 1)
         return pixels[:, :, inner, inner].astype(np.float32)
-    view: NDArray[np.float32] = matrix @ pixels.astype(np.float32) @ matrix.T
-    return view
+    view, w = pixels.astype(np.float32), weight.astype(np.float32)
+    view = view.take(low, 2) * (1 - w[:, None]) + view.take(high, 2) * w[:, None]
+    return view.take(low, 3) * (1 - w) + view.take(high, 3) * w
 
 
 def view_matrix(preprocess: Preprocess) -> NDArray[np.float64]:
@@ -105,16 +106,24 @@ def view_matrix(preprocess: Preprocess) -> NDArray[np.float64]:
     Returns:
         float64 (size, side). Rows sum to 1.
     """
+    low, high, weight = _samples(preprocess)
+    matrix = np.zeros((preprocess.size, preprocess.side))
+    rows = np.arange(preprocess.size)
+    matrix[rows, low] = 1 - weight
+    matrix[rows, high] += weight
+    return matrix
+
+
+def _samples(
+    preprocess: Preprocess,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """The two pixels of the square for each pixel of the view, and the weight of the second."""
     side, size, crop = preprocess.side, preprocess.size, preprocess.crop
     places = ((2 * np.arange(size) + 1) / size - 1) * crop  # in [-1, 1], centers of pixels
     places = ((places + 1) * side - 1) / 2
     places = np.clip(places, 0, side - 1)  # reflected at the border, which is between two pixels
     low = np.minimum(np.floor(places).astype(np.int64), max(side - 2, 0))
-    matrix = np.zeros((size, side))
-    rows = np.arange(size)
-    matrix[rows, low] = 1 - (places - low)
-    matrix[rows, np.minimum(low + 1, side - 1)] += places - low
-    return matrix
+    return low, np.minimum(low + 1, side - 1), places - low
 
 
 def _typical_side(images: Images) -> int:

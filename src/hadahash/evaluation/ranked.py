@@ -101,6 +101,12 @@ def score_database(
             f"The queries have {prepared.content_bits} content bits and the database has "
             f"{database.content_bits}. Encode both with the same model."
         )
+    made_by = {queries.content_fingerprint, database.content_fingerprint} - {None}
+    if prepared.content_bits and len(made_by) > 1:
+        raise UsageError(
+            "The content bits of queries and database were made by two projections. "
+            "Encode both with the same model."
+        )
     used = database if prepared.content_bits else database.class_codes()
     first, member, sizes = distinct(used)
     return Scored(queries, used[first], member, sizes, ranking, rank, weight)

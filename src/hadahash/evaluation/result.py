@@ -15,6 +15,7 @@ from .. import files
 from ..errors import StorageError
 from .known_item import KnownItem
 from .metrics import Denominator, PrecisionRecall, Reals
+from .text_tables import alteration_table, ranking_table
 
 EmptyQueries = Literal["zero", "skip", "error"]
 
@@ -27,7 +28,6 @@ _REALS = (
     "first_ten_tie",
     "agreement",
 )
-_TOP = (1, 10)  # precisions in the table of rankings
 _NOT_REAL = ("radius", "by")  # of a curve
 _RENAMED = {"ap": "average_precision", "empty": "empty_queries"}  # names of version 0.1
 
@@ -218,30 +218,21 @@ class Report:
         return "\n".join(line for line in lines if line)
 
     def table(self) -> str:
-        """One line per ranking: mAP, precision, ties, and known-item search if it was run.
+        """One line per ranking: mAP, precision, ties, distinct codes, and what else was measured.
 
         Returns:
-            A table of plain text.
+            A table of plain text. Known-item search has the columns `copy first`, `copy in ten` and
+            `micro AP`; `agreement` is with the order of the original features.
         """
-        depth = "all" if self.depth is None else f"{self.depth:,}"
-        searched = bool(self.known_item)
-        head = ["ranking", f"mAP@{depth}", "P@1", "P@10", "first ten tie"]
-        head += ["copy first", "copy in ten"] if searched else []
-        rows = [head]
-        for report in (self, *self.rankings.values()):
-            row = [report.rank, f"{report.map:.4f}"]
-            row += [
-                f"{report.precision_at[k]:.4f}" if k in report.precision_at else "" for k in _TOP
-            ]
-            row.append(f"{report.first_ten_tie:.1%}")
-            if searched:
-                row += [f"{value:.3f}" for value in self.known_item_recall(report.rank)]
-            rows.append(row)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        )
+        return ranking_table(self)
+
+    def copies_table(self) -> str:
+        """One line per alteration: known-item recall@1 / recall@10 under each ranking.
+
+        Returns:
+            A table of plain text; empty if the search was not run.
+        """
+        return alteration_table(self)
 
     def known_item_recall(self, rank: str) -> tuple[float, float]:
         """Known-item recall@1 and @10, the mean over all alterations except "none".
@@ -252,13 +243,20 @@ class Report:
         Returns:
             Both recalls; NaN if the search was not run.
         """
+        return self.known_item_mean(rank, "recall_1"), self.known_item_mean(rank, "recall_10")
+
+    def known_item_mean(self, rank: str, measure: str) -> float:
+        """A measure of known-item search, the mean over all alterations except "none".
+
+        Args:
+            rank: Name of the ranking.
+            measure: An attribute of `KnownItem`.
+
+        Returns:
+            The mean; NaN if the search was not run.
+        """
         found = [own for name, own in self.known_item.get(rank, {}).items() if name != "none"]
-        if not found:
-            return _NAN, _NAN
-        return (
-            float(np.mean([own.recall_1 for own in found])),
-            float(np.mean([own.recall_10 for own in found])),
-        )
+        return float(np.mean([getattr(own, measure) for own in found])) if found else _NAN
 
     def _precision_text(self, k: int) -> str:
         """Precision at k; with what is possible where queries have fewer than k relevant items."""

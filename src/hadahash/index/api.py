@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,7 @@ from ..registry import Registry
 from .checks import (
     check_lengths,
     check_ranking,
+    keep_projection,
     model_meta,
     packed_content,
     packed_queries,
@@ -34,7 +35,7 @@ from .items import (
     parse_labels,
     quote_ids,
 )
-from .query import Filter, Hit, Hits, Neighbor, SearchRequest, pad_hits
+from .query import Filter, Hit, Hits, Neighbor, SearchOptions, SearchRequest, pad_hits
 
 if TYPE_CHECKING:
     from ..model import HashModel
@@ -53,18 +54,6 @@ __all__ = [
 ]
 
 _WITHIN_COLUMNS = 64  # columns of the first search of `within`
-
-
-class _Options(NamedTuple):
-    """The options of `search`, as they were passed."""
-
-    rank: str
-    weight: float | None
-    radius: int | None
-    labels: Any
-    ids: ArrayLike | None
-    probes: int | None
-    threads: int | None
 
 
 class Index(Engine):
@@ -117,7 +106,8 @@ class Index(Engine):
             ranking: The ranking of the model that made the codes (`HashModel.ranking`), for
                 `rank="class"` and `rank="photo"`. It is stored. Default: that of `model`.
             model: The model that made the codes. Its id and the folder it was loaded from are
-                stored in `meta`, so that `hadahash search` and `serve` find it.
+                stored in `meta`, so that `hadahash search` and `serve` find it. Its projection to
+                content bits is kept too.
             **options: Options of the engine.
 
         Returns:
@@ -140,6 +130,7 @@ class Index(Engine):
                 "Use codes.class_codes(), or another engine."
             )
         index.content_bits, index.ranking = codes.content_bits, ranking
+        keep_projection(index, model, codes.content_fingerprint)
         index.meta |= about
         index.add(codes, labels, paths)
         return index
@@ -257,7 +248,7 @@ class Index(Engine):
         Raises:
             UsageError: An argument is invalid.
         """
-        options = _Options(rank, weight, radius, labels, ids, probes, threads)
+        options = SearchOptions(rank, weight, radius, labels, ids, probes, threads)
         request = self._request(query, k, options)
         hits = self._search(request) if request.ranked is None else self._ranked(request)
         if hits.distances.shape[1] < request.k:
@@ -303,7 +294,7 @@ class Index(Engine):
             >>> [(n.id, n.distance, n.path, n.labels) for n in index.neighbors(codes[[1]], 1)[0]]
             [('b', 0, 'b.jpg', ('dog',))]
         """
-        options = _Options(rank, weight, radius, labels, ids, probes, threads)
+        options = SearchOptions(rank, weight, radius, labels, ids, probes, threads)
         return self._neighbors(self._request(query, k, options))
 
     def within(
@@ -340,7 +331,7 @@ class Index(Engine):
 
     # ---- checks ----------------------------------------------------------------------------------
 
-    def _request(self, query: Any, k: int, chosen: _Options) -> SearchRequest:
+    def _request(self, query: Any, k: int, chosen: SearchOptions) -> SearchRequest:
         k, radius, probes = whole_number("k", k, 0), self.bits, chosen.probes
         if chosen.radius is not None:
             radius = min(whole_number("radius", chosen.radius, 0), self.bits)
@@ -359,12 +350,12 @@ class Index(Engine):
             Filter(label_filter, id_filter),
             probes,
             chosen.threads,
-            packed_content(query, self.content_bits),
+            packed_content(query, self),
             ranked,
         )
 
     def _write(self, codes: Any, labels: Any, paths: Any, *, replace: bool) -> None:
-        sorted_codes, table = sorted_items(codes, labels, paths, self.bits, self.content_bits)
+        sorted_codes, table = sorted_items(codes, labels, paths, self)
         with self._writing:  # no other writer may come between the checks and the change
             self._check_id_type(table.ids)
             if not replace:

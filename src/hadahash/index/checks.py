@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,17 +42,16 @@ def packed_queries(codes: Any, bits: int) -> NDArray[np.uint8]:
     return checked.packed
 
 
-def sorted_items(
-    codes: Any, labels: Any, paths: Any, bits: int, content_bits: int
-) -> tuple[Codes, ItemTable]:
+def sorted_items(codes: Any, labels: Any, paths: Any, index: Engine) -> tuple[Codes, ItemTable]:
     """Codes and items in the order of ids.
 
     Raises:
         UsageError: The codes, ids, labels or paths are invalid, or an id is repeated.
     """
     codes = as_codes(codes)
-    packed_queries(codes, bits)
-    _check_content_bits(codes.content_bits, content_bits)
+    packed_queries(codes, index.bits)
+    _check_content_bits(codes.content_bits, index.content_bits)
+    check_fingerprint(index, codes.content_fingerprint)
     table = item_table(codes.ids, paths=paths, labels=labels)
     if len(codes) > 1 and not (codes.ids[:-1] < codes.ids[1:]).all():
         order = np.argsort(codes.ids, kind="stable")
@@ -74,6 +74,46 @@ def _check_content_bits(got: int, stored: int) -> None:
         f"This index contains codes with {stored} content bits, got codes with {got or 'none'}. "
         "Encode with the model of the index."
     )
+
+
+def check_fingerprint(index: Engine, made_by: str | None) -> None:
+    """Refuse content bits of another projection than that of an index.
+
+    Args:
+        index: The index.
+        made_by: Fingerprint of the projection; None: unknown.
+
+    Raises:
+        UsageError: The projections differ.
+    """
+    stored = index.content_fingerprint
+    if index.content_bits and None not in (stored, made_by) and stored != made_by:
+        raise UsageError(
+            f"The content bits of this index were made by the projection {str(stored)[:12]}, got "
+            f"those of {str(made_by)[:12]}: they cannot be compared. Encode with the model of the "
+            "index."
+        )
+
+
+def keep_projection(index: Engine, model: HashModel | None, made_by: str | None) -> None:
+    """Let a new index keep the projection of its content bits, and its fingerprint.
+
+    Args:
+        index: The index, without items.
+        model: The model that made its codes, or None.
+        made_by: Fingerprint of the projection that the codes name; None: unknown.
+
+    Raises:
+        UsageError: The codes were made by another projection.
+    """
+    from .storage.projection_file import KeptProjection
+
+    projection = None if model is None else model.content_projection
+    if index.content_bits and projection is not None:
+        index._projection, made_by = KeptProjection(projection), projection.fingerprint
+    if index.content_bits and made_by is not None and index.content_fingerprint is None:
+        index.ranking = replace(ranking_of(index), content_fingerprint=made_by)
+    check_fingerprint(index, made_by)
 
 
 # ---- queries -------------------------------------------------------------------------------------
@@ -117,12 +157,18 @@ def _content_weight(weight: Any) -> float:
     return check_weight(float(weight))
 
 
-def packed_content(query: Any, content_bits: int) -> NDArray[np.uint8] | None:
-    """Packed content bits of queries, for distances; None if query or index has none."""
-    if content_bits == 0 or not isinstance(query, (Codes, Queries)):
+def packed_content(query: Any, index: Engine) -> NDArray[np.uint8] | None:
+    """Packed content bits of queries, for distances; None if query or index has none.
+
+    Raises:
+        UsageError: They were made by another projection.
+    """
+    if index.content_bits == 0 or not isinstance(query, (Codes, Queries)):
         return None
-    codes = query if isinstance(query, Codes) else query.codes()
-    return codes.content if codes.content_bits == content_bits else None
+    if query.content_bits != index.content_bits:
+        return None
+    check_fingerprint(index, query.content_fingerprint)
+    return query.content if isinstance(query, Codes) else query.codes().content
 
 
 def ranking_of(index: Engine) -> Ranking:

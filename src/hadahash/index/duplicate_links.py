@@ -1,7 +1,7 @@
 """The links that join nearly equal codes: a minimum spanning forest of all pairs up to a distance.
 
 With it, the groups at every smaller distance are known without another search. Pairs are found by
-parts of their bits (`duplicate_parts`). Where the codes are too few or too dense for that, each one
+keys of their bits (`duplicate_parts`). Where the codes are too few or too dense for that, each one
 is compared with its nearest neighbors, and where these are too many to be complete, with the codes
 outside of its group; pairs are never listed.
 """

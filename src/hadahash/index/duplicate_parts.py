@@ -1,34 +1,28 @@
-"""Pairs of nearly equal codes by parts of their bits, without comparing all pairs.
+"""Pairs of nearly equal codes by keys of their bits, without comparing all pairs.
 
-Two codes that differ in at most r of their bits agree in one of any r + 1 disjoint parts. So all
-pairs are among those that agree in a part, which sorting by that part brings together. Where these
-are too many, the codes are divided into r + 2 parts and must agree in two of them, and so on.
+All pairs up to a distance share one of some keys (`duplicate_keys`), and sorting by a key brings
+them together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import combinations, pairwise
-from math import comb
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..codes import hamming
+from ..native.pairs import near_pairs
 from ..native.tables import Rows
+from .duplicate_keys import Block, Words, choose_blocks, most_work
 from .forest import Links, find, join
 
-Words = NDArray[np.uint64]
-
-_MORE_PARTS = 3  # parts beyond r + 1 that are tried
-_MOST_TABLES = 128
-_SAMPLE = 1 << 15  # pairs whose agreement is estimated
-_TABLE_COST = 25  # sorting a code costs as much as comparing so many pairs
-_SCAN_COST = 0.1  # of the search for neighbors, per pair of codes
-_PAIRS_PER_STEP = 1 << 16
+_STAGES = 4  # of the links, by distance; each may take this part of the allowed work
+_SMALLEST_STEP = 12  # of a stage, as a part of the radius
+_SAMPLE = 1500  # codes whose distances are taken to estimate the work
+_CODES_PER_STEP = 1 << 14  # whose bits are permuted together
 _LINKS_PER_STEP = 1 << 21  # that are kept before they are reduced to a forest
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd; spreads the bits of a part over a key
-_HALF = np.uint64(32)
 
 
 class PartialForest(NamedTuple):
@@ -48,7 +42,7 @@ class PartialForest(NamedTuple):
 def links_by_parts(
     rows: Rows, bits: int, radius: int, report: Callable[[float], object]
 ) -> PartialForest:
-    """The minimum spanning forest of distinct codes, as far as parts find it at little cost.
+    """The minimum spanning forest of distinct codes, as far as keys find it at little cost.
 
     Small distances come first: codes that they connect need not be compared again.
 
@@ -61,60 +55,107 @@ def links_by_parts(
     Returns:
         The forest. Its radius is smaller than asked for where comparing all codes costs less.
     """
-    words = np.ascontiguousarray(rows, np.uint64)
+    words = _permuted(rows, bits)
     parent, kept, reached = np.arange(len(words)), list[Links](), 0
-    for low, high in pairwise(_stages(radius)):
-        masks = _choose_masks(words, bits, high)
-        if masks is None:
+    left = most = most_work(len(words))
+    while reached < radius:
+        stage = _Stage(words, parent)
+        high, blocks = _next_stage(stage.sample_distances(bits), len(words), reached, radius, most)
+        for done in stage.compare(blocks, high, left):
+            report((reached + done * (high - reached)) / radius)
+        left -= stage.compared
+        if not blocks or left < 0:
             break
-        found = _Stage(words, parent, high)
-        for number, mask in enumerate(masks):
-            if not found.compare(mask):
-                return PartialForest(_joined(kept), parent, low)
-            report((number + 1) / len(masks) * high / radius)
-        kept.append(join(parent, found.forest()))
+        kept.append(join(parent, stage.forest()))
         reached = high
     return PartialForest(_joined(kept), parent, reached)
 
 
-def _stages(radius: int) -> list[int]:
-    """Distances, from 0 to the radius, up to which links are found together."""
-    return sorted({0, radius // 4, radius // 2, radius})
+def _next_stage(
+    distances: NDArray[np.float64], size: int, reached: int, radius: int, most: float
+) -> tuple[int, list[Block]]:
+    """The distance up to which links are found next, and the blocks; none if that is too much work.
+
+    The distances are quarters of the radius. In dense groups the steps are smaller: each one
+    connects codes that the next one need not compare.
+    """
+    quarters = [radius * number // 4 for number in (1, 2, 3, 4)]
+    high, found = next(each for each in quarters if each > reached), (reached, list[Block]())
+    while high > reached:
+        plan = choose_blocks(distances, size, high, most / _STAGES)
+        if plan is not None:
+            found = high, plan.blocks
+            if plan.is_balanced or high - reached <= radius // _SMALLEST_STEP:
+                break
+        high = (reached + high) // 2
+    return found
 
 
 def _joined(links: list[Links]) -> Links:
     return np.concatenate([*links, np.zeros((0, 3), np.int64)])
 
 
+def _permuted(rows: Rows, bits: int) -> Words:
+    """The codes with their bits in a random order: distances are the same, and all blocks alike."""
+    order, words = np.random.default_rng(0).permutation(bits), -(-bits // 64)
+    permuted = np.zeros((len(rows), 8 * words), np.uint8)
+    for start in range(0, len(rows), _CODES_PER_STEP):
+        part = slice(start, start + _CODES_PER_STEP)
+        unpacked = np.unpackbits(rows[part].view(np.uint8), axis=1)[:, order]
+        permuted[part, : -(-bits // 8)] = np.packbits(unpacked, axis=1, bitorder="little")
+    return permuted.view(np.uint64)
+
+
 class _Stage:
-    """The links up to a distance between components that are not connected yet."""
+    """The links up to a distance between components that are not connected yet.
 
-    def __init__(self, words: Words, parent: NDArray[np.int64], radius: int) -> None:
-        self._words, self._radius = words, radius
+    Attributes:
+        compared: Number of comparisons.
+    """
+
+    def __init__(self, words: Words, parent: NDArray[np.int64]) -> None:
         self._parent = parent
-        self._roots = find(parent, np.arange(len(parent)))
-        self._links: list[Links] = []
-        self._count, self._left = 0, _SCAN_COST * len(words) ** 2 + 1e8
+        roots = find(parent, np.arange(len(parent)))
+        self._order = np.argsort(roots, kind="stable")  # those of a component are adjacent
+        self._components = roots[self._order].astype(np.uint32)
+        self._words = words[self._order]
+        self._links, self._count = list[Links](), 0
+        self.compared = 0
 
-    def compare(self, mask: Words) -> bool:
-        """Compare all codes that agree in the bits of a mask; False if they are too many."""
-        order, begin, end = _candidates(self._words, mask, self._roots)
-        sizes = end - begin
-        self._left -= int(sizes.sum())
-        if self._left < 0:
-            return False
-        words = self._words[order]
-        for left, right in _ranges(begin, sizes):
-            distances = np.bitwise_count(words[left, 0] ^ words[right, 0]).astype(np.int64)
-            for word in range(1, words.shape[1]):
-                distances += np.bitwise_count(words[left, word] ^ words[right, word])
-            near = np.flatnonzero(distances <= self._radius)
-            if len(near):
-                pairs = order[left[near]], order[right[near]], distances[near]
-                self._add(np.stack(pairs, axis=1))
-        return True
+    def sample_distances(self, bits: int) -> NDArray[np.float64]:
+        """The fraction of pairs at each distance, of those that are not connected."""
+        rng, size = np.random.default_rng(0), len(self._words)
+        rows = np.sort(rng.choice(size, min(size, _SAMPLE), replace=False))
+        sample = self._words[rows].view(np.uint8)
+        distances, component = hamming(sample, sample), self._components[rows]
+        counts = np.bincount(distances[component[:, None] != component], minlength=bits + 1)
+        return counts / distances.size
+
+    def compare(self, blocks: list[Block], radius: int, most: float) -> Iterator[float]:
+        """Compare all codes that share a key, or stop when they are too many.
+
+        Args:
+            blocks: The keys.
+            radius: Maximum distance of two linked codes.
+            most: Number of comparisons that are allowed.
+
+        Yields:
+            The finished fraction.
+        """
+        total = sum(len(block.masks) for block in blocks)
+        tables = (keys for block in blocks for keys in block.sorted_keys(self._words))
+        for done, keys in enumerate(tables, 1):
+            for links, compared in near_pairs(keys, self._words, self._components, radius):
+                self.compared += compared
+                if self.compared > most:
+                    return
+                self._add(links)
+            yield done / total
 
     def _add(self, links: Links) -> None:
+        if not len(links):
+            return
+        links[:, :2] = self._order[links[:, :2]]
         self._links.append(links)
         self._count += len(links)
         if self._count > _LINKS_PER_STEP:
@@ -123,100 +164,3 @@ class _Stage:
     def forest(self) -> Links:
         """The shortest of the links that connect the components."""
         return join(self._parent.copy(), _joined(self._links))
-
-
-def _candidates(
-    words: Words, mask: Words, roots: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Codes that agree with others of other components in the bits of a mask.
-
-    Returns:
-        The codes in an order, and for each place in it the range of places to compare it with.
-    """
-    keys = _keys(words, mask)
-    order = np.argsort(keys)
-    keys = keys[order]
-    equal = keys[1:] == keys[:-1]
-    shared = np.concatenate([[False], equal]) | np.concatenate([equal, [False]])
-    order, keys = order[shared], keys[shared]
-    order = order[np.lexsort((roots[order], keys))]
-    group = _run_ends(keys)
-    component = _run_ends(keys, roots[order])
-    return order, np.minimum(component, group), group
-
-
-def _run_ends(*columns: NDArray[np.generic]) -> NDArray[np.int64]:
-    """For each place of sorted columns the end of the run of equal values."""
-    size = len(columns[0])
-    if not size:
-        return np.zeros(0, np.int64)
-    new = np.zeros(size, bool)
-    for column in columns:
-        new[1:] |= column[1:] != column[:-1]
-    starts = np.flatnonzero(np.concatenate([[True], new[1:]]))
-    ends = np.append(starts[1:], size)
-    return np.repeat(ends, ends - starts)
-
-
-def _ranges(
-    begin: NDArray[np.int64], sizes: NDArray[np.int64]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Each place beside each place of its range, in steps of bounded size."""
-    before = np.concatenate([[0], np.cumsum(sizes)])
-    for start in range(0, int(before[-1]), _PAIRS_PER_STEP):
-        stop = min(start + _PAIRS_PER_STEP, int(before[-1]))
-        first = int(np.searchsorted(before, start, side="right")) - 1
-        last = int(np.searchsorted(before, stop, side="left"))
-        places = np.arange(first, last)
-        counts = np.minimum(before[first + 1 : last + 1], stop) - np.maximum(
-            before[first:last], start
-        )
-        left = np.repeat(places, counts)
-        right = begin[left] + np.arange(start, stop) - before[left]
-        yield left, right
-
-
-def _keys(words: Words, mask: Words) -> NDArray[np.uint64]:
-    """A number per code that depends on the bits of a mask alone."""
-    keys = np.zeros(len(words), np.uint64)
-    for word in np.flatnonzero(mask).tolist():
-        keys ^= words[:, word] & mask[word]
-        keys *= _MIX
-        keys ^= keys >> _HALF
-    return keys
-
-
-def _choose_masks(words: Words, bits: int, radius: int) -> list[Words] | None:
-    """Masks such that codes within the radius agree in one: those of the least work.
-
-    Returns:
-        The masks; None if the search for neighbors is less work.
-    """
-    size = len(words)
-    rng = np.random.default_rng(0)
-    sample = words[rng.integers(0, size, _SAMPLE)] ^ words[rng.integers(0, size, _SAMPLE)]
-    best, least = None, _SCAN_COST * size**2 + 1e8
-    for more in range(_MORE_PARTS):
-        parts = radius + 1 + more
-        tables = comb(parts, 1 + more)
-        if parts > bits or tables > _MOST_TABLES:
-            break
-        masks = _masks(words.shape[1], bits, parts, 1 + more, rng)
-        agree = np.mean([~(sample & mask).any(axis=1) for mask in masks[:16]])
-        work = float(tables * size * (_TABLE_COST + agree * size / 2))
-        if work < least:
-            best, least = masks, work
-    return best
-
-
-def _masks(
-    width: int, bits: int, parts: int, agreeing: int, rng: np.random.Generator
-) -> list[Words]:
-    """Masks of every choice of `agreeing` of the parts of a random division of the bits."""
-    division = np.zeros((parts, 8 * 8 * width), bool)
-    for number, bit in enumerate(rng.permutation(bits)):
-        division[number % parts, bit] = True
-    single = np.packbits(division, axis=1).view(np.uint64)
-    return [
-        np.bitwise_or.reduce(single[list(each)]) for each in combinations(range(parts), agreeing)
-    ]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..codes import Codes
+from ..projections import Projection
 from ..ranking import Ranking
 from .items import Id, Ids, Item, ItemTable, Label, Mask
 from .query import Hits, Neighbor, SearchRequest, look_up_neighbors
@@ -25,6 +26,7 @@ from .walk import walk_ranked
 if TYPE_CHECKING:
     from .api import Index
     from .storage.folder import LoadedIndex
+    from .storage.projection_file import KeptProjection
 
 
 class Engine(ABC):
@@ -46,6 +48,7 @@ class Engine(ABC):
     content_bits: int = 0
     ranking: Ranking | None = None
     meta: dict[str, Any]
+    _projection: KeptProjection | None = None
 
     def __init__(self) -> None:
         """Create the writer lock."""
@@ -76,6 +79,20 @@ class Engine(ABC):
             StorageError: The folder cannot be written, contains other files, or was changed by
                 another process since it was opened.
         """
+
+    @property
+    def content_fingerprint(self) -> str | None:
+        """Identifies the projection that made the content bits; None: unknown, or no bits."""
+        return None if self.ranking is None else self.ranking.content_fingerprint
+
+    @property
+    def content_projection(self) -> Projection | None:
+        """The projection to content bits, stored by `save`; None if it is not known.
+
+        It computes the content of features of the original backbone without the model:
+        `index.search(index.content_projection.queries(features, index.bits), rank="photo")`.
+        """
+        return None if self._projection is None else self._projection.projection
 
     @property
     def location(self) -> str | None:

@@ -66,7 +66,7 @@ class LocalIndex(Index):
         index = cls(loaded.manifest.bits, loaded.manifest.codewords)
         index._segments, index._revision = loaded.segments, loaded.revision
         index.meta, index.ranking = loaded.manifest.meta, loaded.manifest.ranking
-        index.content_bits = loaded.manifest.content_bits
+        index.content_bits, index._projection = loaded.manifest.content_bits, loaded.projection
         _warn_if_slow(len(index))
         return index
 
@@ -147,7 +147,8 @@ class LocalIndex(Index):
             content = np.concatenate([each for each in contents if each is not None])[order]
             content = packed_of(content, self.content_bits)
         packed = packed_of(rows[order], self.bits)
-        return Codes(packed, self.bits, known[order], (), content, self.content_bits)
+        made_by = self.content_fingerprint
+        return Codes(packed, self.bits, known[order], (), content, self.content_bits, made_by)
 
     def _codes_of(self, segments: tuple[Segment, ...], requested: Ids) -> Codes:
         widths = -(-self.bits // 8), -(-self.content_bits // 8)
@@ -163,7 +164,8 @@ class LocalIndex(Index):
             found |= here
         check_ids_exist(requested, found)
         kept = content if self.content_bits else None
-        return Codes(packed, self.bits, requested, (), kept, self.content_bits)
+        made_by = self.content_fingerprint
+        return Codes(packed, self.bits, requested, (), kept, self.content_bits, made_by)
 
     def has(self, ids: ArrayLike) -> Mask:
         """Which of the ids are in the index, bool (n,)."""
@@ -220,14 +222,19 @@ class LocalIndex(Index):
                 self._segments,
                 self.content_bits,
                 self.ranking,
+                self._projection,
             )
-            self._segments, self._revision = IndexFolder(folder, name).commit(state, self._revision)
+            saved = IndexFolder(folder, name).commit(state, self._revision)
+            self._segments, self._revision = saved.segments, saved.revision
+            self._projection = saved.projection
 
     def verify(self) -> None:
         """Verify the checksums of all stored files; see `Engine.verify`."""
         for segment in self._segments:
             if segment.saved is not None:
                 segment.saved.verify()
+        if self._projection is not None:
+            self._projection.verify()
 
 
 def _warn_if_slow(size: int) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..queries import Queries
 from ..ranking import Prepared, Ranking, prepare, similarities
@@ -42,6 +42,18 @@ class Ranked(NamedTuple):
     queries: Queries
     ranking: Ranking
     weight: float
+
+
+class SearchOptions(NamedTuple):
+    """The options of `Index.search`, as they were passed."""
+
+    rank: str
+    weight: float | None
+    radius: int | None
+    labels: Any
+    ids: ArrayLike | None
+    probes: int | None
+    threads: int | None
 
 
 class SearchRequest(NamedTuple):

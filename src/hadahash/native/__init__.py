@@ -1,6 +1,7 @@
 """Histograms of Hamming distances in compiled code (hamming.c) or in numpy, with equal results.
 
-`hadahash.native.search` finds nearest neighbors with the same library (search.c, route.c).
+`hadahash.native.search` finds nearest neighbors with the same library (search.c, route.c), and
+`hadahash.native.pairs` nearly equal codes (pairs.c).
 
 The library is built when hadahash is installed, or by `python setup.py build_ext --inplace` in a
 checkout. The environment variable HADAHASH_NATIVE=0 disables it; with the name of an instruction
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from ..codes import hamming
 from ..errors import UsageError
 
-_INTERFACE = 7  # as INTERFACE of hamming.c
+_INTERFACE = 8  # as INTERFACE of hamming.c
 _MAX_BINS = 32_768  # the compiled code keeps the bin numbers of two sets in 16 bits
 _QUERIES_PER_CALL = 64  # of the compiled code: the unit of work of a thread
 _PAIRS_PER_STEP = 1 << 19  # of the numpy implementation, about 20 MB
@@ -304,6 +305,12 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     # centroid_distances, first, last, unvisited_bounds
     library.hadahash_scan_remaining.argtypes = [*heaps, pointer, number, number, pointer, level]
     library.hadahash_scan.restype = library.hadahash_scan_remaining.restype = None
+    library.hadahash_near_pairs.argtypes = [
+        *(pointer, number),  # keys, size
+        *(pointer, number, pointer, ctypes.c_uint32),  # codes, width, components, radius
+        *(pointer, pointer, number, level),  # state, links, capacity
+    ]
+    library.hadahash_near_pairs.restype = number
     library.hadahash_ranked.argtypes = [
         *(pointer, pointer, number),  # table, content, its width
         *(pointer, number, pointer, number, pointer),  # queries, n_queries, heaps, k, caches

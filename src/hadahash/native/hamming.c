@@ -12,7 +12,7 @@
 
 /* Increase it whenever a function of the library changes: Python ignores a library of another
  * version. */
-#define INTERFACE 7
+#define INTERFACE 8
 
 #define TABLES 4             /* histograms filled in turn: equal neighbors do not wait */
 #define BATCH 2048           /* codes whose bins are computed before counting; multiple of TABLES */

@@ -7,11 +7,10 @@ alike.
 
 from __future__ import annotations
 
-import hashlib
-
 import torch
 from torch import Tensor, nn
 
+from ..projections import Projection
 from .backbones import Backbone
 
 
@@ -47,10 +46,12 @@ class ContentProjection(nn.Module):
     @property
     def fingerprint(self) -> str:
         """sha256 of mean, matrix and scale: content bits of equal fingerprints can be compared."""
-        digest = hashlib.sha256()
-        for each in (self.mean, self.matrix, self.scale):
-            digest.update(each.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return self.arrays().fingerprint
+
+    def arrays(self) -> Projection:
+        """The same projection in numpy."""
+        parts = (self.mean, self.matrix, self.scale)
+        return Projection(*(each.detach().cpu().numpy() for each in parts))
 
     def values(self, features: Tensor) -> Tensor:
         """Project features, always in float32.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .duplicates import PhotoDuplicates
     from .looks import StoredLooks, image_looks
     from .meta import image_folders, missing_photos, recorded_meta, scan_options
-    from .models import check_model, load_model_of, run_of, shorten_for, unknown_run
+    from .models import check_model, load_model_of, model_for, run_of, shorten_for, unknown_run
     from .plan import SyncPlan, SyncSummary
     from .same_photo import Sameness, default_threshold, judge_same, same_photo_threshold
     from .scan import Photo, Scan, ScanOptions, scan_folder, scan_paths, scan_source
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         check_rank,
         content_weight,
         default_rank,
+        find_by_features,
         find_similar,
         find_similar_to,
     )
@@ -56,6 +57,7 @@ _EXPORTS = {
     "content_weight": "search",
     "default_rank": "search",
     "default_threshold": "same_photo",
+    "find_by_features": "search",
     "find_similar": "search",
     "find_similar_to": "search",
     "image_folders": "meta",
@@ -63,6 +65,7 @@ _EXPORTS = {
     "judge_same": "same_photo",
     "load_model_of": "models",
     "missing_photos": "meta",
+    "model_for": "models",
     "recorded_meta": "meta",
     "run_of": "models",
     "same_photo_threshold": "same_photo",
@@ -98,6 +101,7 @@ __all__ = [
     "content_weight",
     "default_rank",
     "default_threshold",
+    "find_by_features",
     "find_similar",
     "find_similar_to",
     "image_folders",
@@ -105,6 +109,7 @@ __all__ = [
     "judge_same",
     "load_model_of",
     "missing_photos",
+    "model_for",
     "recorded_meta",
     "run_of",
     "same_photo_threshold",

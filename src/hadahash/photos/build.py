@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, UsageError
 from ..index.storage.manifest import MANIFEST
+from .catalog import CATALOG
 from .meta import home_path, recorded_meta, scan_options
-from .models import load_model_of, shorten_for
+from .models import load_model_of, model_for, shorten_for
 from .plan import SyncPlan, SyncSummary
 from .ready import MODEL, fit_ready_model
 from .scan import Scan, scan_source
-from .sync import PhotoIndex, Progress
+from .sync import SKIPPED, PhotoIndex, Progress
 
 if TYPE_CHECKING:
     from ..model import HashModel
@@ -152,6 +152,7 @@ class Build:
         plan.check_deletions(
             allow_empty=self.options.allow_empty, allow_deletions=self.options.allow_deletions
         )
+        model = model_for(plan, model, device=self.options.device, info=info)
         with bar("encoding", len(plan.encode)) as advance:
             return photos.apply(plan, model, progress=advance)
 
@@ -196,7 +197,8 @@ class Build:
                 f"The model of {self.out} is missing: {self.out / MODEL}. Restore it, or build "
                 "another index."
             )
-        shutil.rmtree(self.out)
+        for name in (CATALOG, SKIPPED, MANIFEST):  # files of the user are left
+            (self.out / name).unlink(missing_ok=True)
 
     def _fit(self, progress: bool, info: Info) -> HashModel:
         device = self.options.device

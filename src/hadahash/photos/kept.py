@@ -6,6 +6,7 @@ generation, and dropped.json, the items that the upgrade had to leave out.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StorageError
-from ..files import read_json, write_json
+from ..files import read_checked, write_json
 from ..index import Index, revisions
 from ..index.items import Id
 from ..index.revisions import NEXT, PREVIOUS
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 KEPT = "previous"  # folder in the folder of the index
 _DROPPED = "dropped.json"
+_GENERATION = re.compile(r"\d{6,}")  # name of a folder in it
 
 
 def _kept(folder: Path) -> Path:
@@ -37,9 +39,14 @@ def kept_catalog(folder: Path) -> Catalog:
 
 
 def dropped(folder: Path) -> list[Any]:
-    """Return the ids of the items of the previous revision that the upgrade left out."""
+    """Return the ids of the items of the previous revision that the upgrade left out.
+
+    Raises:
+        StorageError: The list is damaged.
+    """
     path = _kept(folder) / _DROPPED
-    return list(read_json(path)) if path.exists() else []
+    remedy = "Restore it, or remove it: items that were left out are then removed."
+    return list(read_checked(path, [(int, str)], remedy)) if path.exists() else []
 
 
 def keep(folder: Path, live: Index, stage: Staging) -> None:
@@ -70,10 +77,10 @@ def add_dropped(folder: Path, ids: Iterable[Id]) -> None:
 
 
 def clean(folder: Path) -> None:
-    """Remove what belongs to revisions before the previous one."""
-    kept = _kept(folder).name
-    for path in (folder / KEPT).iterdir():
-        if path.name != kept:
+    """Remove what belongs to revisions before the previous one; a linked folder is left alone."""
+    kept, place = _kept(folder).name, folder / KEPT
+    for path in () if place.is_symlink() else place.iterdir():
+        if _GENERATION.fullmatch(path.name) and path.name != kept:
             shutil.rmtree(path, ignore_errors=True)
 
 

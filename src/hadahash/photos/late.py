@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import DataError
-from ..files import locked, read_json, write_json
+from ..errors import DataError, StorageError, UsageError
+from ..files import locked, read_checked, write_json
 from ..index import Index, revisions
 from ..index.items import Id, Ids, id_array
 from ..index.revisions import PREVIOUS
@@ -61,13 +61,21 @@ def unfinished(folder: Path) -> Ids | None:
 
     Returns:
         The ids; None if there was no such switch.
+
+    Raises:
+        StorageError: The file of the ids is damaged.
     """
     path = folder / STAGE / _FILE
     if not path.exists() or not revisions.exists(folder, PREVIOUS):
         return None
-    compared = read_json(path)
-    switched = revisions.generation(folder, PREVIOUS) == compared["generation"]
-    return id_array(compared["ids"]) if switched else None
+    remedy = "Restore it, or remove it and bring the index up to date: hadahash index build"
+    compared = read_checked(path, {"generation": int, "ids": [(int, str)]}, remedy)
+    if revisions.generation(folder, PREVIOUS) != compared["generation"]:
+        return None
+    try:
+        return id_array(compared["ids"])
+    except UsageError as error:  # of two kinds, or too large
+        raise StorageError(f"{path} is damaged ({str(error).rstrip('.')}). {remedy}") from error
 
 
 def compare(folder: Path, known: Ids) -> Late:

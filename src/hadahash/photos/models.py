@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,15 @@ import numpy as np
 
 from ..codes import Codes
 from ..errors import UsageError
+from ..index.checks import check_fingerprint
 from ..index.storage.manifest import MANIFEST
 
 if TYPE_CHECKING:
     from ..index import Index
     from ..model import HashModel
+    from .plan import SyncPlan
+
+Info = Callable[[str], object]
 
 
 def load_model_of(
@@ -22,7 +27,6 @@ def load_model_of(
     run: str | Path | None = None,
     *,
     device: str = "auto",
-    runtime: str | None = None,
 ) -> HashModel:
     """Load the model that made the codes of an index.
 
@@ -31,7 +35,6 @@ def load_model_of(
         folder: Its folder, for error messages.
         run: Folder of the run; by default the one that the index recorded.
         device: "auto", "cpu" or "cuda".
-        runtime: "torch" or "onnx"; None: see `HashModel.load`.
 
     Returns:
         The model.
@@ -43,11 +46,31 @@ def load_model_of(
     from ..model import HashModel
 
     run_folder = run_of(index, folder, run)
-    model = HashModel.load(run_folder, device=device, runtime=runtime)
+    model = HashModel.load(run_folder, device=device)
     if index.bits < model.bits:
         model = model.prefix(index.bits)
     check_model(index, model, folder)
     return model
+
+
+def model_for(plan: SyncPlan, model: HashModel, *, device: str, info: Info) -> HashModel:
+    """Return what carries out a plan: the model, exported first if many photos are encoded.
+
+    Args:
+        plan: The plan.
+        model: The model of the index.
+        device: "auto", "cpu" or "cuda".
+        info: Receives messages for the user.
+
+    Returns:
+        The model; see `hadahash.light_export.for_long_job`.
+    """
+    from ..light_export import LEAST_IMAGES, for_long_job
+    from .scan import source_of
+
+    if len(plan.encode) < LEAST_IMAGES:
+        return model
+    return for_long_job(model, source_of(plan.encode).images, device=device, info=info)
 
 
 def run_of(index: Index, folder: str | Path, run: str | Path | None = None) -> Path:
@@ -105,7 +128,7 @@ def check_model(index: Index, model: HashModel, folder: str | Path) -> None:
         folder: The folder of the index, for error messages.
 
     Raises:
-        UsageError: The codes were made by a different model.
+        UsageError: The codes, or the content bits, were made by a different model.
     """
     recorded = index.meta.get("model")
     if model.bits != index.bits or not model.made(recorded):
@@ -115,6 +138,8 @@ def check_model(index: Index, model: HashModel, folder: str | Path) -> None:
             f"Use the run that made it. Change the model with: hadahash index upgrade {folder} "
             "--run RUN"
         )
+    if model.content_bits == index.content_bits:
+        check_fingerprint(index, model.fingerprint)
 
 
 def shorten_for(model: HashModel, folder: str | Path, bits: int | None) -> HashModel:

@@ -45,9 +45,12 @@ def fit_ready_model(
     Raises:
         DataError: The photos cannot be read.
     """
-    from ..ready_models import load_ready, without_torch
+    from ..light_export import LEAST_IMAGES, export_ready
+    from ..ready_models import load_ready, prefers_ready
 
-    light = without_torch()
+    if len(scan.photos) >= LEAST_IMAGES:
+        export_ready(device, info)
+    light = prefers_ready(device)
     if len(scan.photos) < LEAST_PHOTOS:
         info(f"Fewer than {LEAST_PHOTOS:,} photos: using the projection of the package.")
         if light:

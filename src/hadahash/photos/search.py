@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import UsageError, unknown
 from ..ranking import Rank
+from ..ranking.model import MAX_WEIGHT
 from ..ranking.model import check_rank as known_rank
 
 if TYPE_CHECKING:
@@ -205,6 +206,46 @@ def find_similar_to(
     )
     looks = None if folder is None else StoredLooks(folder).of(index.get([own])).get(own)
     return _marked(index, [_hit(each) for each in hits if each.id != own][:k], looks, folder)
+
+
+def find_by_features(
+    index: Index,
+    features: Any,
+    *,
+    k: int = 10,
+    labels: Sequence[str] = (),
+) -> list[SearchHit]:
+    """Find the photos whose content is most similar to features. No model is needed.
+
+    Args:
+        index: An index of photos that keeps the projection to content bits.
+        features: Features of one image by the original backbone of its model, (d,) or (1, d).
+        k: As for `find_similar`.
+        labels: As for `find_similar`.
+
+    Returns:
+        The photos, most similar first. Only their content is compared, so `distance` is 0.
+
+    Raises:
+        UsageError: The index has no projection, or the features have another width.
+    """
+    projection = index.content_projection
+    if projection is None:
+        raise UsageError(
+            "This index of photos keeps no projection to content bits, so it cannot be searched "
+            "by features. Give an image file, or build the index again with content bits."
+        )
+    rows = np.atleast_2d(np.asarray(features, np.float32))
+    if rows.shape != (1, projection.features):
+        raise UsageError(f"features must be {projection.features:,} numbers, got {rows.shape}.")
+    (hits,) = index.neighbors(
+        projection.queries(rows, index.bits),
+        k,
+        labels=check_labels(index, labels) or None,
+        rank="photo",
+        weight=MAX_WEIGHT,  # the content alone
+    )
+    return _marked(index, [_hit(each)._replace(distance=0) for each in hits], None, None)
 
 
 def check_rank(index: Index, rank: str) -> str:

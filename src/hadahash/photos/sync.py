@@ -138,7 +138,7 @@ class PhotoIndex:
             no_codes(model),
             engine=engine,
             codewords=model.codewords(),
-            ranking=model.ranking,
+            model=model,
             **options,
         )
         index.meta |= {

@@ -290,7 +290,7 @@ class _Upgrade:
             no_codes(model),
             engine=options.engine or live.engine,
             codewords=model.codewords(),
-            ranking=model.ranking,
+            model=model,
             **self._engine_settings(live),
         )
         run = self._run

@@ -97,7 +97,7 @@ def build_vector_index(
         codes,
         _labels_of(codes, source, labels),
         engine=engine,
-        ranking=model.ranking,
+        model=model,
         **options,
     )
     index.meta |= {

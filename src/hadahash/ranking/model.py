@@ -19,6 +19,7 @@ SHARPNESS = 8.0  # where none was fitted
 MIN_SHARPNESS, MAX_SHARPNESS = 4.0, 16.0  # quality is flat in between
 CONTENT_WEIGHT = 2.0  # with codewords
 CLASS_WEIGHT = 2
+MAX_WEIGHT = 1e4  # of the content; then the class breaks ties only
 VALUE_GRID = 1 << 20  # values of queries are rounded to multiples of 1 / VALUE_GRID
 
 Doubles = NDArray[np.float64]
@@ -255,8 +256,8 @@ def check_rank(rank: str) -> str:
 
 def check_weight(weight: float) -> float:
     """Return a weight of the content that scores can hold; refuse others."""
-    if not 0 <= weight <= 1e4:
-        raise UsageError(f"weight must be 0 to 10000, got {weight}.")
+    if not 0 <= weight <= MAX_WEIGHT:
+        raise UsageError(f"weight must be 0 to {MAX_WEIGHT:.0f}, got {weight}.")
     return float(weight)
 
 

@@ -11,13 +11,13 @@ from . import seed_tables
 from .cells import RunContext, run_recipes
 from .claims import write_claims
 from .collected import Collected
-from .content_tables import NAME as CONTENT
 from .content_tables import write_content
 from .drawings import FIGURES
 from .figures import draw_figure, list_figures
 from .forms import write_csv
 from .leaderboard import write_leaderboard
 from .page import write_page
+from .plans import CONTENT
 from .recipes import Cell, Recipe, list_recipes, read_recipe
 from .smoke import shrink
 from .tables import write_tables
@@ -114,8 +114,8 @@ def write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Path
     if tried:
         grids = read_tuning()
         written += write_tuning(choose(grids, tried), grids.content["bits"], docs)
-    measured = Collected(results / CONTENT).records()
-    written += write_content(measured, docs) if measured else []
+    for plan in CONTENT:
+        written += write_content(Collected(results / plan).records(), docs, plan)
     return written + write_csv(records, docs / "tables" / "factorial.csv")
 
 

@@ -1,4 +1,4 @@
-"""Tables of the plan "content": class mAP and known-item search under every ranking."""
+"""Tables of the plans "content" and "content-frozen": mAP and known-item search by ranking."""
 
 from __future__ import annotations
 
@@ -13,14 +13,23 @@ from .. import files
 from ..data.alterations import ALTERATIONS
 from .collected import Record
 from .content import WEIGHTS
-from .forms import summary
+from .forms import counted, summary
 from .intervals import short
 from .names import display_name
 
-NAME = "content"
+TITLES = {"content": "Content bits", "content-frozen": "Content bits, frozen backbone"}
 LOSS = 0.005  # of class mAP that a weight may cost on the validation part
 _ALTERATIONS = tuple(name for name in ALTERATIONS if name != "none")
-_FIXED = ("hamming", "class", "content-128", "weighted-64-2", "weighted-128-2", "features")
+_FIXED = (
+    "hamming",
+    "class",
+    "content-128",
+    "content-real-64",
+    "content-real-128",
+    "weighted-64-2",
+    "weighted-128-2",
+    "features",
+)
 
 _RECALLS = ("recall_1", "recall_10")
 
@@ -43,10 +52,11 @@ def choose_weight(trials: Sequence[Record], content_bits: int) -> float | None:
     if not found:
         return None
     least = mean(own["class"]["map"] for own in found) - LOSS
+    names = {weight: f"photo-{content_bits}-{weight:g}" for weight in WEIGHTS}
     good = [
         weight
-        for weight in WEIGHTS
-        if mean(own[f"photo-{content_bits}-{weight:g}"]["map"] for own in found) >= least
+        for weight, name in names.items()
+        if all(name in own for own in found) and mean(own[name]["map"] for own in found) >= least
     ]
     return max(good, default=min(WEIGHTS))
 
@@ -69,29 +79,33 @@ def choices(records: Sequence[Record], content_bits: int) -> dict[tuple[str, str
     return {key: weight for key, weight in found.items() if weight is not None}
 
 
-def write_content(records: Sequence[Record], docs: Path) -> list[Path]:
-    """Write docs/tables/content.md and content.csv.
+def write_content(records: Sequence[Record], docs: Path, plan: str = "content") -> list[Path]:
+    """Write docs/tables/PLAN.md and PLAN.csv.
 
     Args:
         records: Records of the plan.
         docs: Folder of the documents.
+        plan: A name of `TITLES`.
 
     Returns:
-        The files that were written.
+        The files that were written; none without records.
     """
+    if not records:
+        return []
     weights = {bits: choices(records, bits) for bits in (64, 128)}
     groups: dict[tuple[str, Key], list[Record]] = {}
     for record in records:
         if "content" in record and not record.get("validation"):
             key = (record["dataset"], record["method"], record["bits"])
             groups.setdefault((record["protocol"], key), []).append(record)
-    lines = ["# Content bits", "", "`hadahash reproduce content`", "", *_NOTES, ""]
+    lines = [f"# {TITLES[plan]}", "", f"`hadahash reproduce {plan}`", "", *_NOTES, ""]
+    lines += [*_FROZEN, ""] if plan == "content-frozen" else []
     for (protocol, key), own in groups.items():
         dataset, method, bits = key
         title = f"{display_name(dataset)}, {display_name(method)}, {bits} bits"
         lines += [f"## {title}{', unseen classes' if protocol == 'unseen' else ''}", ""]
-        lines += [*_table(_rows(own, _shown(weights, dataset, method))), ""]
-    text, table = docs / "tables" / "content.md", docs / "tables" / "content.csv"
+        lines += [*_table(_rows(own, _shown(weights, dataset, method))), "", *_distinct(own)]
+    text, table = (docs / "tables" / f"{plan}.{kind}" for kind in ("md", "csv"))
     files.write_text(text, "\n".join(lines))
     files.write_text(table, _csv(records))
     return [text, table]
@@ -99,8 +113,13 @@ def write_content(records: Sequence[Record], docs: Path) -> list[Path]:
 
 _NOTES = (
     "Mean ± standard deviation (seeds). `photo-K2-w`: K2 content bits, weight w, chosen on the",
-    "validation part. Copies: 500 database images, altered and searched; recall@1 / recall@10,",
+    "validation part; `content-real-K2`: its limit for large weights, the content alone with a",
+    "real-valued query. Copies: 500 database images, altered and searched; recall@1 / recall@10,",
     "expected over ties; the mean is over six alterations.",
+)
+_FROZEN = (
+    "The backbone was frozen: it has its initial weights, and only the hash layer was trained. The",
+    "numbers are not those of the fine-tuned models elsewhere.",
 )
 
 
@@ -113,6 +132,15 @@ def _shown(weights: Mapping[int, Mapping[tuple[str, str], float]], *key: str) ->
         if (dataset, method) in own
     ]
     return [*_FIXED[:2], *chosen, *_FIXED[2:]]
+
+
+def _distinct(records: Sequence[Record]) -> list[str]:
+    """How many codes of the class bits there are in the database."""
+    found = [record["distinct_codes"] for record in records if "distinct_codes" in record]
+    if not found:
+        return []
+    images = f" of {records[0]['database']:,} images" if "database" in records[0] else ""
+    return [f"Distinct class codes: {counted(found)}{images}.", ""]
 
 
 def _rows(records: Sequence[Record], shown: Sequence[str]) -> Iterator[list[str]]:
@@ -154,7 +182,9 @@ def _csv(records: Sequence[Record]) -> str:
     columns = ("dataset", "protocol", "method", "bits", "seed")
     measures = ("map", "map_1000", "precision_1", "precision_10", "first_ten_tie", "agreement_10")
     copies = [f"{kind}_{place}" for kind in _ALTERATIONS for place in ("recall_1", "recall_10")]
-    writer.writerow([*columns, "validation", "ranking", *measures, *copies, "micro_ap"])
+    writer.writerow(
+        [*columns, "validation", "ranking", *measures, *copies, "micro_ap", "distinct_codes"]
+    )
     measured = [record for record in records if "content" in record]
     for record in sorted(measured, key=lambda own: (own["dataset"], own["seed"], own["name"])):
         for name, own in record["content"]["rankings"].items():
@@ -167,6 +197,7 @@ def _csv(records: Sequence[Record]) -> str:
                     *(own[key] for key in measures),
                     *recalls,
                     round(_over(own, _ALTERATIONS, "micro_ap"), 5),
+                    record.get("distinct_codes", ""),
                 ]
             )
     return text.getvalue()

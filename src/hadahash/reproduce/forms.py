@@ -32,7 +32,29 @@ FORMS: dict[str, Measure] = {
     "precision within radius 2": lambda r: r["precision_radius_2"],
     "queries with an item within radius 2": lambda r: r["nonempty_radius_2"],
     "queries whose first ten tie": lambda r: r["first_ten_tie"],
+    # Records of cells that measured content bits:
+    "photo, 128 content bits": lambda r: _under(r, _photo(r))["map"],
+    "copies found first": lambda r: _copies(r, "hamming", "recall_1"),
+    "copies found first, photo": lambda r: _copies(r, _photo(r), "recall_1"),
+    "micro AP of copies": lambda r: _copies(r, "hamming", "micro_ap"),
+    "micro AP of copies, photo": lambda r: _copies(r, _photo(r), "micro_ap"),
 }
+
+
+def _photo(record: Record) -> str:
+    """The ranking "photo" with the default weight of the content."""
+    return f"photo-128-{record['content']['content_weight']:g}"
+
+
+def _under(record: Record, ranking: str) -> dict[str, Any]:
+    found: dict[str, Any] = record["content"]["rankings"][ranking]
+    return found
+
+
+def _copies(record: Record, ranking: str, measure: str) -> float:
+    """Known-item search, the mean over all alterations except "none"."""
+    found = _under(record, ranking)["known_item"]
+    return float(statistics.mean(own[measure] for name, own in found.items() if name != "none"))
 
 
 def measured(record: Record, measure: Measure) -> float | None:
@@ -62,6 +84,16 @@ def summary(values: Sequence[float]) -> str:
         return "not run"
     spread = f" ±{short(statistics.stdev(values))}" if len(values) > 1 else ""
     return f"{short(statistics.mean(values))}{spread} ({len(values)})"
+
+
+def counted(values: Sequence[float]) -> str:
+    """The mean of counts, and how many there are.
+
+    Example:
+        >>> counted([1500, 1601]), counted([])
+        ('1,550 (2)', '')
+    """
+    return f"{statistics.mean(values):,.0f} ({len(values)})" if values else ""
 
 
 def with_interval(values: Sequence[float]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,19 @@ from torch import Tensor, nn
 
 from ..building import initial_backbone
 from ..config import backbone_key
+from ..content import MOST_IMAGES, ContentProjection, fit_content
 from ..data import LabelledImages, Split
 from ..data.alterations import ALTERATIONS, AlteredImages
 from ..data.decode import decode
+from ..data.embeddings import sample_rows
+from ..data.sources import as_images
 from ..data.views import center_view
+from ..encoding import FeatureCache
 from ..model import HashModel
+from ..networks import Backbone
+from ..networks.hash_network import HashNetwork
 from ..runtime.torch import backbone_kernels
-from .content import BITS, SAMPLE, Projection, fit_projection
+from .content import BITS, SAMPLE
 
 _BATCH = 1000
 
@@ -45,13 +51,18 @@ class Original:
     items: NDArray[np.int64]
     pixels: Mapping[str, Tensor]
     altered: Mapping[str, Tensor]
-    projections: tuple[Projection, ...]
+    projections: tuple[ContentProjection, ...]
 
 
 class Originals:
-    """Keeps the features of one data set, and what belongs to one split of it."""
+    """Keeps the features of one data set, and what belongs to one split of it.
 
-    def __init__(self) -> None:
+    Args:
+        cache: Features that cells with one backbone share; used on the CPU.
+    """
+
+    def __init__(self, cache: FeatureCache) -> None:
+        self._cache = cache
         self._features: tuple[Any, Tensor, Tensor] | None = None
         self._kept: tuple[Any, Original] | None = None
 
@@ -70,11 +81,20 @@ class Originals:
         key = (backbone_key(model.config), model.preprocess)
         known = self._features
         if known is None or known[0] != key or known[1] is not pixels:
-            self._features = known = key, pixels, _features(model, pixels)
+            self._features = known = key, pixels, self._compute(model, data, pixels)
             self._kept = None
         if self._kept is None or self._kept[0] != split.sha256:
             self._kept = split.sha256, _prepare(model, data, split, known[2])
         return self._kept[1]
+
+    def _compute(self, model: HashModel, data: LabelledImages, pixels: Tensor) -> Tensor:
+        backbone = _original_backbone(model)
+        if model.device.type != "cpu":
+            return features_of(backbone, pixels, model)
+        network = HashNetwork(backbone, model.method, model.bits).eval()
+        encoder = replace(model.encoder(), network=network)
+        found = self._cache.get(encoder, as_images(data), backbone_key(model.config))
+        return torch.from_numpy(found.values)
 
 
 def _prepare(model: HashModel, data: LabelledImages, split: Split, features: Tensor) -> Original:
@@ -88,9 +108,10 @@ def _prepare(model: HashModel, data: LabelledImages, split: Split, features: Ten
     }
     backbone = _original_backbone(model)
     altered = {name: features_of(backbone, own, model) for name, own in pixels.items()}
-    train = features[torch.from_numpy(split.train).to(features.device)]
+    rows = split.train[sample_rows(len(split.train), MOST_IMAGES, split.seed)]
+    train = features[torch.from_numpy(rows).to(features.device)]
     projections = [
-        fit_projection(train, bits, split.seed)
+        fit_content(train, bits, split.seed).to(features.device)
         for bits in BITS
         if bits <= min(train.shape[1], len(train) - 1)
     ]
@@ -102,11 +123,7 @@ def _squares(images: AlteredImages, model: HashModel) -> NDArray[np.uint8]:
     return np.concatenate([part.pixels for part in parts])
 
 
-def _features(model: HashModel, pixels: Tensor) -> Tensor:
-    return features_of(_original_backbone(model), pixels, model)
-
-
-def _original_backbone(model: HashModel) -> nn.Module:
+def _original_backbone(model: HashModel) -> Backbone:
     backbone = initial_backbone(model.config).eval()
     return backbone.to(memory_format=torch.channels_last).to(model.device)
 

@@ -25,7 +25,8 @@ from .recipes import Cell, mark_of, read_recipe
 
 # The plans of experiments.toml. Their cells take the settings that tuning chose.
 EXPERIMENTS = ("seeds", "lengths", "unseen", "halves", "lambda-seeds", "alexnet-seeds")
-PLANS = ("factorial", tuning.NAME, "content", *EXPERIMENTS, *recipe_trials.STAGES)
+CONTENT = ("content", "content-frozen")  # content bits beside class bits
+PLANS = ("factorial", tuning.NAME, *CONTENT, *EXPERIMENTS, *recipe_trials.STAGES)
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ def read_plan(source: str | Path, results: Path) -> Plan:
     if source in recipe_trials.STAGES:
         cells = recipe_trials.read_trials(results).stage(str(source))
         return Plan(recipe_trials.NAME, cells)
-    built_in = {"factorial": _factorial, tuning.NAME: _tuning, "content": _content}
+    if source in CONTENT:
+        return _content(str(source), results)
+    built_in = {"factorial": _factorial, tuning.NAME: _tuning}
     if source in PLANS:
         return built_in[str(source)](results)
     path = Path(source)
@@ -183,15 +186,19 @@ def _group_cells(
                 varied=varied,
                 choose=False,
                 recipe=name,
+                content=group.get("content", False),
             )
 
 
-def _content(results: Path) -> Plan:
+def _content(name: str, results: Path) -> Plan:
     """The trials that choose the weights, then all cells of a data set, seed by seed."""
-    content = files.read_toml(resources.files(__package__) / "content.toml")
+    content = files.read_toml(resources.files(__package__) / f"{name}.toml")
     common = files.read_toml(resources.files(__package__) / "factorial.toml")
     keys = list(product(content["datasets"], content["methods"]))
-    chosen = {key: _chosen(common, key[0], content["settings_of"], results) for key in keys}
+    chosen = {key: content.get("settings", {}) for key in keys}
+    if "settings_of" in content:
+        chosen = {key: _chosen(common, key[0], content["settings_of"], results) for key in keys}
+    marks = (common["mark"], content.get("mark", ""))
 
     def cell(dataset: str, method: str, bits: int, seed: int, **others: Any) -> Cell:
         entry = {"protocol": find_dataset(dataset).protocol, **others}
@@ -201,10 +208,10 @@ def _content(results: Path) -> Plan:
             bits=bits,
             backbone=common["backbone"],
             seed=seed,
-            mark=common["mark"],
+            mark="-".join(filter(None, marks)),
             settings={**common["settings"], **chosen[dataset, method]},
             choose=False,
-            recipe="content",
+            recipe=name,
             content=True,
             **entry,
         )
@@ -217,13 +224,13 @@ def _content(results: Path) -> Plan:
     ]
     order = product(content["datasets"], content["seeds"], methods, lengths)
     cells += [cell(dataset, method, bits, seed) for dataset, seed, method, bits in order]
-    own = content["unseen"]
+    own = content.get("unseen", {"datasets": (), "seeds": (), "bits": ()})
     order = product(own["datasets"], own["seeds"], methods, own["bits"])
     cells += [
         cell(dataset, method, bits, seed, protocol="unseen")
         for dataset, seed, method, bits in order
     ]
-    return Plan("content", cells)
+    return Plan(name, cells)
 
 
 def _note(choice: tuning.Choice) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .collected import Collected, Record
-from .forms import FORMS, Measure, markdown_table, measured, provenance, with_interval
+from .forms import FORMS, Measure, counted, markdown_table, measured, provenance, with_interval
 from .names import display_name
 
 PLANS = ("seeds", "lengths")
@@ -16,6 +16,7 @@ _RANKINGS = {
     "real-valued query": "real-valued query",
     "P(same class)": "P(same class), real-valued query",
     "P(same class), classifier": "P(same class), classifier",
+    "photo": "photo, 128 content bits",
 }
 _OTHERS = (
     "Hamming, second database",
@@ -26,6 +27,16 @@ _OTHERS = (
     "precision within radius 2",
     "queries with an item within radius 2",
     "queries whose first ten tie",
+    "copies found first",
+    "copies found first, photo",
+    "micro AP of copies",
+    "micro AP of copies, photo",
+)
+
+
+_NOTE = (
+    "`photo`: class bits and 128 content bits with the default weight; "
+    "cells that did not measure it have an empty field.",
 )
 
 
@@ -95,17 +106,19 @@ def _by_ranking(records: Sequence[Record]) -> list[str]:
         ]
         for method in _best_first(records)
     ]
-    return ["The same codes under every ranking, mAP@all:", "", *markdown_table(head, rows), ""]
+    lines = ["The same codes under every ranking, mAP@all:", "", *markdown_table(head, rows), ""]
+    return [*lines, *_NOTE, ""] if any("content" in record for record in records) else lines
 
 
 def _others(records: Sequence[Record]) -> list[str]:
     """Further measures of the longest codes that most methods have."""
     bits = 64 if 64 in _lengths(records) else _lengths(records)[-1]
-    head = ["method", *_OTHERS]
+    head = ["method", *_OTHERS, "distinct codes"]
     rows = [
         [
             display_name(method),
             *(_entry(records, method, bits, FORMS[name], "") for name in _OTHERS),
+            counted(_values(records, method, bits, _distinct)),
         ]
         for method in _best_first(records)
     ]
@@ -115,6 +128,10 @@ def _others(records: Sequence[Record]) -> list[str]:
 
 def _map(record: Record) -> float:
     return float(record["map"])
+
+
+def _distinct(record: Record) -> float:
+    return float(record["distinct_codes"])
 
 
 def _lengths(records: Sequence[Record]) -> list[int]:

@@ -63,7 +63,7 @@ class Trainer:
         self._datasets = DatasetCache(context)
         self._resident: dict[str, _Resident] = {}
         self._features = FeatureCache()  # of trials with a fixed backbone
-        self._originals = Originals()
+        self._originals = Originals(self._features)
 
     def run(self, cell: Cell) -> tuple[Record, Coded | None]:
         """Train and encode a cell. Errors are recorded, not raised.
@@ -358,12 +358,21 @@ def _content_inputs(
         query=whole[split.query],
         database=whole[split.database],
         altered={
-            name: encoded(encode_all(model, own), original.altered[name])
-            for name, own in original.pixels.items()
+            name: encoded(_altered_values(model, original, name), own)
+            for name, own in original.altered.items()
         },
         items=torch.from_numpy(original.items).to(values.device),
         projections=original.projections,
     )
+
+
+@torch.no_grad()
+def _altered_values(model: HashModel, original: Original, name: str) -> Tensor:
+    """Values of altered copies; a fixed backbone has made their features already."""
+    if not has_fixed_backbone(model.config, model.method):
+        return encode_all(model, original.pixels[name])
+    values: Tensor = model.network.eval().values(original.altered[name])
+    return values
 
 
 @torch.no_grad()

@@ -13,7 +13,13 @@ from ..lazy import lazy_names
 if TYPE_CHECKING:
     from .code_files import evaluate_files
     from .encoded import labels_of
-    from .evaluation import EvaluatedRun, evaluate_run, find_run_data, read_evaluated_run
+    from .evaluation import (
+        EvaluatedRun,
+        evaluate_run,
+        find_run_data,
+        open_run_data,
+        read_evaluated_run,
+    )
     from .known_item import search_copies, usual_sample
     from .record import DataSpec, data_digests, ids_digest
     from .run_dir import RunDir
@@ -32,6 +38,7 @@ _EXPORTS = {
     "fit_unlabelled": "unlabelled",
     "ids_digest": "record",
     "labels_of": "encoded",
+    "open_run_data": "evaluation",
     "read_evaluated_run": "evaluation",
     "search_copies": "known_item",
     "train_run": "training",
@@ -50,6 +57,7 @@ __all__ = [
     "fit_unlabelled",
     "ids_digest",
     "labels_of",
+    "open_run_data",
     "read_evaluated_run",
     "search_copies",
     "train_run",

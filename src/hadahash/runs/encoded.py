@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from ..codes import Codes
 from ..config import backbone_key
 from ..data.base import LabelledImages
-from ..data.decode import to_skipped
 from ..data.sources import ImageSource
 from ..encoding import FeatureCache, Progress
 from ..model import HashModel
-from ..outputs import Outputs, join_outputs, to_codes
+from ..outputs import Outputs, join_outputs
 
 _PART = 4096  # images whose features are in memory at once
 
@@ -76,7 +75,7 @@ def encode_images(
     kept, places, done = list[Any](), [np.empty(0, np.int64)], 0
     for features in _features(model, source, progress, cache):
         part = encoder.head(features, scores=values)
-        codes.append(to_codes(part, source.ids[part.rows], to_skipped(part.failed, source.ids)))
+        codes.append(model.to_codes(part, source.ids))
         outputs += [part] if values else []
         original = features.content
         if original is None and model.fixed_backbone:

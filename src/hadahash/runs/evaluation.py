@@ -27,7 +27,7 @@ from ..outputs import Outputs
 from ..settings import require
 from .encoded import EncodedImages, encode_images, labels_of
 from .known_item import available_ranks, search_copies, usual_sample
-from .rankings import measure_rankings
+from .rankings import check_content_weight, measure_rankings
 from .record import DataSpec, data_digests
 from .run_dir import RunDir
 
@@ -48,6 +48,7 @@ def evaluate_run(
     dataset: LabelledImages | None = None,
     cache: FeatureCache | None = None,
     ranks: Sequence[str] | None = None,
+    weight: float | None = None,
     known_items: int | None = 0,
 ) -> Report:
     """Encode the queries and the database of a run and measure retrieval.
@@ -63,6 +64,7 @@ def evaluate_run(
         dataset: The data set, if it is open already.
         cache: Features that several models with one fixed backbone share.
         ranks: Rankings beside "hamming" that are measured; None: all that the model allows.
+        weight: Weight of the content in "photo"; None: that of the model.
         known_items: Number of database images that are altered and searched again, see
             `search_copies`; 0: none; None: 500 on a GPU, 50 on a CPU. None of embeddings.
 
@@ -73,7 +75,7 @@ def evaluate_run(
     Raises:
         StorageError: The folder has no finished run, or files of several runs.
         DataError: The data differ from the training data; the message lists the differences.
-        UsageError: The model does not allow a ranking.
+        UsageError: The model does not allow a ranking, or the weight belongs to none.
     """
     folder = RunDir(run)
     record = folder.record()
@@ -85,9 +87,9 @@ def evaluate_run(
     depth = check_depth(depth)
     model = model or HashModel.load(folder.path, device=device)
     folder.check_model(record, model)
-    ranks = _check_ranks(model, ranks)
+    ranks = _check_ranks(model, ranks, weight)
     split = folder.split(record)
-    dataset = dataset or _open(spec, root, record)
+    dataset = dataset or open_run_data(folder, record, data=spec, root=root)
     digests = _check_data(folder, record, dataset)
     parts = {"query": dataset.take(split.query), "database": dataset.take(split.database)}
     encoded = _encode(model, parts, progress, cache)
@@ -96,11 +98,12 @@ def evaluate_run(
     _check_classes(parts, labels, codes)
     values = cast(Outputs, encoded["query"].values)
     queries = model.to_queries(values, parts["query"].ids)
-    report = measure_rankings(model.ranking, queries, encoded, labels, ranks=ranks, depth=depth)
+    ranked: dict[str, Any] = {"ranks": ranks, "weight": weight}
+    report = measure_rankings(model.ranking, queries, encoded, labels, depth=depth, **ranked)
     images = parts["database"].source
     report = replace(
         report,
-        known_item=_search(model, images, codes["database"], known_items, ranks, progress),
+        known_item=_search(model, images, codes["database"], known_items, ranked, progress),
         skipped=sum(len(part.skipped) for part in codes.values()),
         map_by_training=_by_training(report, labels["query"], dataset.labels.take(split.train)),
     )
@@ -113,10 +116,29 @@ def evaluate_run(
     return report
 
 
-def _open(spec: str, root: str | None, record: dict[str, Any]) -> LabelledImages:
-    """Open the data set of a run."""
+def open_run_data(
+    folder: RunDir,
+    record: dict[str, Any],
+    *,
+    data: str | Path | None = None,
+    root: str | None = None,
+) -> LabelledImages:
+    """Open the data set of a run.
+
+    Args:
+        folder: The run.
+        record: Content of its run.json.
+        data: Location of the data; None: as in training.
+        root: Folder with the files of a named data set; None: as in training.
+
+    Returns:
+        The data set.
+
+    Raises:
+        DataError: The data have moved, or cannot be read.
+    """
     return DataSpec(
-        spec,
+        str(data) if data is not None else find_run_data(folder, record),
         root or record.get("root"),
         labels=record.get("labels"),
         array=record.get("array"),
@@ -150,13 +172,13 @@ def _search(
     images: ImageSource,
     database: Codes,
     count: int | None,
-    ranks: Sequence[str],
+    ranked: dict[str, Any],
     progress: Progress | None,
 ) -> dict[str, dict[str, KnownItem]]:
     count = usual_sample(model.runtime.device) if count is None else count
     if not count or isinstance(images.images, Embeddings):  # embeddings cannot be cropped
         return {}
-    options: dict[str, Any] = {"ranks": ["hamming", *ranks], "progress": progress}
+    options = ranked | {"ranks": ["hamming", *ranked["ranks"]], "progress": progress}
     return search_copies(model, images, database, count=count, **options)
 
 
@@ -171,7 +193,7 @@ def _by_training(report: Report, query_labels: NDArray[Any], trained: Labels) ->
     return {name: float(own.mean()) for name, own in groups.items() if len(own)}
 
 
-def _check_ranks(model: HashModel, ranks: Sequence[str] | None) -> list[str]:
+def _check_ranks(model: HashModel, ranks: Sequence[str] | None, weight: float | None) -> list[str]:
     """The rankings beside "hamming" that are measured."""
     allowed = available_ranks(model)
     for rank in ranks or ():
@@ -182,7 +204,9 @@ def _check_ranks(model: HashModel, ranks: Sequence[str] | None) -> list[str]:
             )
         if rank not in allowed:
             raise unknown("ranking", rank, allowed)
-    return [rank for rank in (allowed if ranks is None else ranks) if rank != "hamming"]
+    measured = [rank for rank in (allowed if ranks is None else ranks) if rank != "hamming"]
+    check_content_weight(weight, measured)
+    return measured
 
 
 def find_run_data(folder: RunDir, record: dict[str, Any]) -> str:

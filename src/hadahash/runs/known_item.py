@@ -17,6 +17,7 @@ from ..evaluation.known_item import KnownItem, search_known_items
 from ..model import HashModel
 from ..queries import Queries
 from ..settings import require
+from .rankings import check_content_weight
 
 SAMPLE = 500  # images that are altered, by default
 _FEWER = 50  # the same where there is no GPU
@@ -48,6 +49,7 @@ def search_copies(
     seed: int = 0,
     alterations: Sequence[str] = tuple(ALTERATIONS),
     ranks: Sequence[str] | None = None,
+    weight: float | None = None,
     progress: Progress | None = None,
 ) -> dict[str, dict[str, KnownItem]]:
     """Alter images of a collection, and search them in the whole collection.
@@ -62,16 +64,19 @@ def search_copies(
         seed: Seed of the draw.
         alterations: Names of alterations, see `hadahash.data.alterations`.
         ranks: Rankings; None: all that the model allows.
+        weight: Weight of the content in "photo"; None: that of the model.
         progress: Called with the number of images of each batch.
 
     Returns:
         Measures by ranking and alteration.
 
     Raises:
-        UsageError: `count` is not positive, or a name is unknown.
+        UsageError: `count` is not positive, a name is unknown, or the weight belongs to no ranking.
     """
     require(count >= 1, f"count must be >= 1, got {count}.")
     check_alterations(alterations)
+    ranks = available_ranks(model) if ranks is None else ranks
+    check_content_weight(weight, ranks)
     source = as_images(images)
     database = model.encode(source, progress=progress) if database is None else database
     items = sample_rows(len(database), count, seed)
@@ -79,9 +84,14 @@ def search_copies(
     found: dict[str, dict[str, KnownItem]] = {}
     for name in alterations:
         queries, rows = _copies(model, chosen, items, name, progress)
-        for rank in ranks or available_ranks(model):
+        for rank in ranks:
             found.setdefault(rank, {})[name] = search_known_items(
-                queries, rows, database, rank=rank, ranking=model.ranking
+                queries,
+                rows,
+                database,
+                rank=rank,
+                ranking=model.ranking,
+                weight=weight if rank == "photo" else None,
             )
     return found
 

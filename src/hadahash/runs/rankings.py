@@ -8,10 +8,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from ..errors import UsageError
 from ..evaluation import Report, evaluate
 from ..evaluation.known_item import agreement
 from ..queries import Queries
 from ..ranking import Ranking
+from ..ranking.model import check_weight
 from .encoded import EncodedImages
 
 
@@ -23,6 +25,7 @@ def measure_rankings(
     *,
     ranks: Sequence[str],
     depth: int | None,
+    weight: float | None = None,
 ) -> Report:
     """Measure retrieval under several rankings.
 
@@ -33,6 +36,7 @@ def measure_rankings(
         labels: Their labels.
         ranks: Rankings beside "hamming".
         depth: Rank cut-off R of mAP@R; None: all results.
+        weight: Weight of the content in "photo"; None: that of the ranking.
 
     Returns:
         The report of the ranking by Hamming distance, with the others in `rankings`.
@@ -40,6 +44,7 @@ def measure_rankings(
     found: dict[str, Report] = {}
     for rank in ("hamming", *ranks):
         options: dict[str, Any] = {"rank": rank, "ranking": ranking}
+        options["weight"] = weight if rank == "photo" else None
         report = evaluate(
             queries,
             labels["query"],
@@ -52,6 +57,24 @@ def measure_rankings(
         found[rank] = replace(report, agreement=own)
     first = found.pop("hamming")
     return replace(first, rankings=found)
+
+
+def check_content_weight(weight: float | None, ranks: Sequence[str]) -> None:
+    """Refuse a weight of the content where the ranking "photo" is not measured.
+
+    Args:
+        weight: The weight, or None.
+        ranks: The rankings.
+
+    Raises:
+        UsageError: No ranking uses it, or it is out of range.
+    """
+    if weight is None:
+        return
+    check_weight(weight)
+    if "photo" not in ranks:
+        measured = ", ".join(ranks) or "hamming"
+        raise UsageError(f"weight is for the ranking photo, got {measured}. Leave it out.")
 
 
 def _agreement(

@@ -27,12 +27,13 @@ from ..codes import Skipped, write_skipped
 from ..data.splits import Split
 from ..errors import StorageError, UsageError
 from ..model import HashModel
-from ..model_files import CHECKPOINT, model_file_names
+from ..model_files import CHECKPOINT, is_model_file, model_file_names
 
 State = Literal["new", "training", "trained", "evaluated"]
 
 _RECORD, _SPLIT, _LOG, _SKIPPED = "run.json", "split.json", "log.jsonl", "skipped.csv"
 _STAGING, _REQUEST, _JOURNAL = ".training", "request.json", "publish.json"
+_FILES = (_RECORD, _SPLIT, _LOG, _SKIPPED, CHECKPOINT)  # of a run, with those of its model
 _DONE = ".trained"  # a staging folder whose files have been moved and that is being removed
 _REQUIRED = ("method", "bits", "data", "queries", "database")  # of run.json, in every version
 _EVALUATION, _REPORT = "evaluation", "report.json"
@@ -147,7 +148,10 @@ class RunDir:
     def request(self) -> dict[str, Any] | None:
         """The request of the unfinished training run; None if it was not written yet."""
         path = self.staging / _REQUEST
-        request: dict[str, Any] | None = files.read_json(path) if path.exists() else None
+        again = f"Start again: {self._train()} --overwrite"
+        request: dict[str, Any] | None = None
+        if path.exists():
+            request = files.read_checked(path, {}, again)
         return request
 
     def publish(
@@ -184,7 +188,7 @@ class RunDir:
         """
         try:
             if self._is_publishing():
-                journal = files.read_json(self.staging / _JOURNAL)
+                journal = self._journal()
                 if (self.staging / _RECORD).exists():
                     (self.path / _RECORD).unlink(missing_ok=True)
                     self._remove_evaluation()
@@ -199,6 +203,18 @@ class RunDir:
             shutil.rmtree(self.path / _DONE, ignore_errors=True)
         except OSError as error:
             raise files.storage_error("write", self.path, error) from error
+
+    def _journal(self) -> dict[str, list[str]]:
+        """The names of the files to move and to remove: plain names of files of a run."""
+        path = self.staging / _JOURNAL
+        remedy = "Remove this file, or train into another folder."
+        journal: dict[str, list[str]] = files.read_checked(
+            path, {"new": [str], "remove": [str]}, remedy
+        )
+        for name in (*journal["new"], *journal["remove"]):
+            if name not in _FILES and not is_model_file(name):
+                raise StorageError(f"{path} is damaged ({name!r} is no file of a run). {remedy}")
+        return journal
 
     def _remove_evaluation(self) -> None:
         """Remove the files of an evaluation, and their folders if they are empty."""
@@ -221,13 +237,11 @@ class RunDir:
             with self.locked():
                 self._complete()
         path = self.path / _RECORD
-        record = _read_object(path, f"Restore it, or start again: {self._train()} --overwrite")
+        again = f"Restore it, or start again: {self._train()} --overwrite"
+        record: dict[str, Any] = files.read_checked(path, {}, again)
         missing = [key for key in _REQUIRED if key not in record]
         if missing:
-            raise StorageError(
-                f"{path} is damaged ('{missing[0]}' is missing). "
-                f"Restore it, or start again: {self._train()} --overwrite"
-            )
+            raise StorageError(f"{path} is damaged ('{missing[0]}' is missing). {again}")
         return record
 
     def _train(self) -> str:
@@ -318,6 +332,8 @@ class RunDir:
         """
         staged, place = self.path / f".{_EVALUATION}", self.path / _EVALUATION
         try:
+            if staged.is_symlink():  # the files of another folder are not moved
+                staged.unlink()
             shutil.rmtree(staged, ignore_errors=True)
             files.make_folder(staged)
             yield staged
@@ -353,7 +369,7 @@ class RunDir:
         """
         self.evaluation()
         again = f"Evaluate again: hadahash evaluate {self.path}"
-        report = _read_object(self._report() or self.path, again)
+        report: dict[str, Any] = files.read_checked(self._report() or self.path, {}, again)
         record = self.record()
         for key in ("model_id", "split_sha256"):
             if key in record and report.get(key, record[key]) != record[key]:
@@ -366,11 +382,3 @@ class RunDir:
         """report.json of this version or, at the top, of version 0.1."""
         places = (self.path / _EVALUATION / _REPORT, self.path / _REPORT)
         return next((path for path in places if path.exists()), None)
-
-
-def _read_object(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a JSON file whose content must be an object."""
-    content = files.read_json(path)
-    if not isinstance(content, dict):
-        raise StorageError(f"{path} is damaged (not an object). {remedy}")
-    return content

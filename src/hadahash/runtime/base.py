@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..data.preprocess import Preprocess
 from ..outputs import Floats, relaxed_values
+from ..projections import Projection
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -62,6 +64,10 @@ class Runtime(Protocol):
     def fingerprint(self) -> str | None:
         """Identifies the projection to content bits; None without content bits."""
 
+    @property
+    def projection(self) -> Projection | None:
+        """The projection to content bits; None without content bits, or if no file has it."""
+
     def features(self, pixels: Pixels, *, original: bool = True) -> tuple[Floats, Floats | None]:
         """Compute features.
 
@@ -94,6 +100,14 @@ class Runtime(Protocol):
     def feature_facts(self) -> tuple[object, ...]:
         """Return what determines features; its `repr` is the key of the cache on disk."""
 
+    def equal_facts(self) -> tuple[object, ...] | None:
+        """Return the `feature_facts` of another runtime whose features may be used as well.
+
+        Returns:
+            The facts of the same network in the runtime that it was trained with, whose features
+            differ by rounding only; None if this is that runtime, or if they are not known.
+        """
+
     def original_facts(self) -> tuple[object, ...] | None:
         """Return what determines the features of the original backbone.
 
@@ -103,6 +117,23 @@ class Runtime(Protocol):
 
     def prefix(self, bits: int) -> Self:
         """Return a runtime that computes the first bits only; it shares all weights."""
+
+
+def facts_of_torch(
+    digests: Sequence[str | None], preprocess: Preprocess, device: str, precision: str
+) -> tuple[object, ...]:
+    """What determines the features that torch computes.
+
+    Args:
+        digests: Of the weights of the backbone, and of the original one or None.
+        preprocess: How images become its input.
+        device: "cpu" or "cuda".
+        precision: Precision of the backbone on a GPU.
+
+    Returns:
+        The facts; their `repr` is the key of the cache on disk.
+    """
+    return (*digests, preprocess, device, device == "cuda" and precision)
 
 
 def runtime_of(network: Any, preprocess: Preprocess, precision: str) -> Runtime:

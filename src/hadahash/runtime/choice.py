@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 from ..errors import MissingExtraError, unknown
@@ -10,6 +11,17 @@ from ..lazy import is_installed
 VARIABLE = "HADAHASH_RUNTIME"
 PACKAGES = {"torch": ("torch", "train"), "onnx": ("onnxruntime", "onnx")}  # package and extra
 RUNTIMES = tuple(PACKAGES)
+
+
+def has_gpu() -> bool:
+    """Whether the driver of a GPU finds one. torch, which takes seconds to import, is not asked."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        count = ctypes.c_int(0)
+        found = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+    except (OSError, AttributeError):
+        return False
+    return found and count.value > 0
 
 
 def requested(runtime: str | None = None) -> str | None:
@@ -35,12 +47,34 @@ def requested(runtime: str | None = None) -> str | None:
     return name
 
 
-def prefers_torch(runtime: str | None, *, weights: bool, graphs: bool) -> bool:
+def suits_onnx(device: str) -> bool:
+    """Whether onnxruntime is the better choice where both runtimes can run a model.
+
+    On a CPU it encodes about three times as many images per second as torch.
+
+    Args:
+        device: "auto", "cpu" or "cuda".
+
+    Returns:
+        True if it is installed, no runtime was asked for, and no GPU is to be used.
+
+    Raises:
+        UsageError: The runtime that was asked for is unknown.
+        MissingExtraError: It is not installed.
+    """
+    if requested() is not None or not is_installed("onnxruntime"):
+        return False
+    return device == "cpu" or (device == "auto" and not has_gpu())
+
+
+def prefers_torch(runtime: str | None, device: str, *, weights: bool, graphs: bool) -> bool:
     """Choose the runtime of a model.
 
     Args:
-        runtime: "torch", "onnx", or None for the automatic choice: torch, if it is installed and
-            the weights are there.
+        runtime: "torch", "onnx", or None for the automatic choice: onnxruntime, if the model was
+            exported and no GPU is used; otherwise torch, if it is installed and the weights are
+            there.
+        device: "auto", "cpu" or "cuda".
         weights: Whether the weights are there.
         graphs: Whether the model can be run without torch.
 
@@ -55,7 +89,7 @@ def prefers_torch(runtime: str | None, *, weights: bool, graphs: bool) -> bool:
     if name is not None:
         return name == "torch"
     if weights and is_installed("torch"):
-        return True
+        return not (graphs and suits_onnx(device))
     if not graphs:
         raise MissingExtraError(*PACKAGES["torch"])
     return False

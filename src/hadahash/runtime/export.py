@@ -23,7 +23,7 @@ from ..networks.hash_network import HashNetwork
 from ..packing import pack
 from .files import ACTIVATION, HEAD, NETWORK, Graph, GraphFacts, write_facts, write_graph
 from .onnx import open_session
-from .torch import TorchRuntime
+from .torch import TorchRuntime, backbone_digests
 
 OPSET = 18
 _PACKAGES = ("torch", "onnx")
@@ -184,6 +184,7 @@ def export_network(
     """
     runtime = TorchRuntime(network, preprocess)
     words = runtime.codewords()
+    own, original = backbone_digests(network)
     facts: dict[str, Any] = {
         "model_id": model_id,
         "weights_sha256": weights_sha256,
@@ -193,6 +194,8 @@ def export_network(
         "content_bits": 0 if network.content is None else network.content.projection.bits,
         "has_original": runtime.has_original,
         "fixed_backbone": fixed_backbone,
+        "backbone_sha256": own,
+        "original_sha256": original,
         "fingerprint": runtime.fingerprint,
         "codewords": None if words is None else tuple(row.tobytes().hex() for row in pack(words)),
         "opset": OPSET,

@@ -24,7 +24,7 @@ from typing import Any
 from .. import files
 from ..errors import NewerFileError, StorageError
 
-FORMAT = 1
+FORMAT = 2  # 1: without the digests of the backbones
 FACTS = "onnx.json"
 NETWORK, HEAD, ACTIVATION = "network", "head", "activation"
 _KINDS = {
@@ -65,6 +65,8 @@ class GraphFacts:
         content_bits: Number of content bits.
         has_original: Whether content bits take the features of a second, original backbone.
         fixed_backbone: Whether the backbone has its initial weights.
+        backbone_sha256: Digest of the weights of the backbone; None in files of format 1.
+        original_sha256: Digest of the weights of the original backbone, if there is one.
         fingerprint: Identifies the projection to content bits; None without content bits.
         codewords: Codewords of the classes, packed, in hexadecimal digits; None if there are none.
         opset: Version of the operators of the graphs; None without a graph.
@@ -81,6 +83,8 @@ class GraphFacts:
     content_bits: int = 0
     has_original: bool = False
     fixed_backbone: bool = True
+    backbone_sha256: str | None = None
+    original_sha256: str | None = None
     fingerprint: str | None = None
     codewords: tuple[str, ...] | None = None
     opset: int | None = None
@@ -141,9 +145,10 @@ def _facts(content: dict[str, Any]) -> GraphFacts:
     wrong = [name for name, kind in _KINDS.items() if type(getattr(facts, name)) is not kind]
     for name, graph in graphs.items():
         kinds = [type(each) for each in (graph.file, graph.sha256, graph.inputs, graph.outputs)]
-        wrong += [name] if kinds != [str, str, dict, dict] else []
+        fits = kinds == [str, str, dict, dict] and is_graph_file(graph.file)
+        wrong += [] if fits else [name]
     if wrong:
-        raise TypeError(f"'{wrong[0]}' has another type")
+        raise ValueError(f"'{wrong[0]}' is not valid")
     sizes = {len(bytes.fromhex(word)) for word in facts.codewords or ()}
     if facts.codewords is not None and sizes != {-(-facts.bits // 8)}:
         raise ValueError("codewords of another length")
@@ -163,7 +168,7 @@ def read_graph(folder: Path, graph: Graph) -> bytes:
     Raises:
         StorageError: The file is missing or damaged.
     """
-    path = folder / Path(graph.file).name
+    path = folder / graph.file
     try:
         content = files.require_regular(path).read_bytes()
     except OSError as error:
@@ -217,8 +222,12 @@ def graph_file_names(folder: Path) -> list[str]:
         return [FACTS]
     if facts is None:
         return []
-    names = [graph.file for graph in facts.graphs.values() if _GRAPH.fullmatch(graph.file)]
-    return [*names, FACTS]
+    return [*(graph.file for graph in facts.graphs.values()), FACTS]
+
+
+def is_graph_file(name: str) -> bool:
+    """Return whether a name is one that `write_graph` gives, without a folder."""
+    return _GRAPH.fullmatch(name) is not None
 
 
 def damaged(path: Path, reason: str) -> StorageError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
+import safetensors.numpy
 from numpy.typing import NDArray
 
 from ..config import EMBEDDINGS
@@ -18,7 +20,8 @@ from ..errors import MissingExtraError, UsageError
 from ..native import usable_cores
 from ..outputs import Floats
 from ..packing import unpack
-from .base import HeadValues, Pixels
+from ..projections import PARTS, Projection
+from .base import HeadValues, Pixels, facts_of_torch
 from .files import ACTIVATION, HEAD, NETWORK, Graph, GraphFacts, damaged, read_graph
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -54,7 +57,7 @@ class LinearHead:
 class OnnxNetwork:
     """An exported network; it is its own runtime, see `hadahash.runtime.base.Runtime`.
 
-    Graphs are verified and loaded on first use.
+    Graphs are verified and loaded on first use, or by `open`.
 
     Args:
         folder: The folder with the graphs.
@@ -111,6 +114,19 @@ class OnnxNetwork:
         return self.facts.fingerprint
 
     @property
+    def projection(self) -> Projection | None:
+        """The projection to content bits, from the weights; None if they are not there."""
+        content = None if self.fingerprint is None else self.weights_content()
+        if content is None:
+            return None
+        try:
+            tensors = safetensors.numpy.load(content)
+            found = Projection(*(tensors[f"content.projection.{name}"] for name in PARTS))
+        except (safetensors.SafetensorError, KeyError):  # they may be of another model
+            return None
+        return found if found.fingerprint == self.fingerprint else None
+
+    @property
     def weights_sha256(self) -> str:
         """Digest of the weights that the graphs were made of."""
         return self.facts.weights_sha256
@@ -120,6 +136,18 @@ class OnnxNetwork:
         if not isinstance(self._weights, Path):
             return self._weights
         return self._weights.read_bytes() if self._weights.is_file() else None
+
+    def open(self) -> None:
+        """Verify and load all graphs now; later the folder is not needed.
+
+        Raises:
+            StorageError: A graph is missing or damaged, or onnxruntime cannot run it.
+        """
+        if NETWORK in self.facts.graphs:
+            _ = self._network
+        if ACTIVATION in self.facts.graphs:
+            _ = self._activation
+        _ = self._head
 
     def features(self, pixels: Pixels, *, original: bool = True) -> tuple[Floats, Floats | None]:
         """Compute features.
@@ -169,7 +197,18 @@ class OnnxNetwork:
 
     def feature_facts(self) -> tuple[object, ...]:
         """Return what determines features; its `repr` is the key of the cache on disk."""
-        return "onnx", self.facts.graphs[NETWORK].sha256, self.preprocess, self.device
+        facts = self.facts
+        known = (facts.backbone_sha256, facts.original_sha256)
+        network = known if facts.backbone_sha256 else (facts.graphs[NETWORK].sha256,)
+        return "onnx", *network, self.preprocess, self.device
+
+    def equal_facts(self) -> tuple[object, ...] | None:
+        """Return the facts of torch on a CPU, whose features differ by rounding only."""
+        facts = self.facts
+        if facts.backbone_sha256 is None:
+            return None
+        digests = (facts.backbone_sha256, facts.original_sha256)
+        return facts_of_torch(digests, self.preprocess, "cpu", "fp32")
 
     def original_facts(self) -> tuple[object, ...] | None:
         """Return what determines the features of the original backbone.
@@ -243,7 +282,7 @@ def open_session(graph: bytes, device: str = "cpu", threads: int | None = None) 
     Args:
         graph: Content of an ONNX file.
         device: "cpu" or "cuda".
-        threads: Number of threads; None: one per usable core.
+        threads: Number of threads; None: OMP_NUM_THREADS, as torch, or one per usable core.
 
     Returns:
         The session of onnxruntime.
@@ -253,13 +292,18 @@ def open_session(graph: bytes, device: str = "cpu", threads: int | None = None) 
     """
     runtime = _import_runtime()
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads or usable_cores()
+    options.intra_op_num_threads = threads or _usual_threads()
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # Threads that spin while they wait slow down every other process on the machine.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     providers = list(dict.fromkeys([_PROVIDERS[device], _PROVIDERS["cpu"]]))
     return runtime.InferenceSession(graph, options, providers=providers)
+
+
+def _usual_threads() -> int:
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return min(int(given), usable_cores()) if given.isdecimal() and int(given) else usable_cores()
 
 
 def choose_device(name: str) -> str:

@@ -18,7 +18,8 @@ from ..data.views import center_view
 from ..networks import Backbone
 from ..networks.hash_network import HashNetwork
 from ..outputs import Floats
-from .base import HeadValues, Pixels
+from ..projections import Projection
+from .base import HeadValues, Pixels, facts_of_torch
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +68,12 @@ class TorchRuntime:
         """Identifies the projection to content bits; None without content bits."""
         content = self.network.content
         return None if content is None else content.projection.fingerprint
+
+    @property
+    def projection(self) -> Projection | None:
+        """The projection to content bits; None without content bits."""
+        content = self.network.content
+        return None if content is None else content.projection.arrays()
 
     def features(self, pixels: Pixels, *, original: bool = True) -> tuple[Floats, Floats | None]:
         """Compute features; the batch is halved if memory runs out.
@@ -120,11 +127,12 @@ class TorchRuntime:
 
     def feature_facts(self) -> tuple[object, ...]:
         """Return what determines features; its `repr` is the key of the cache on disk."""
-        content = self.network.content
-        backbones = [self.network.backbone, content and content.backbone]
-        digests = [None if each is None else weights_digest(each) for each in backbones]
-        device = self.device
-        return (*digests, self.preprocess, device, device == "cuda" and self.precision)
+        return facts_of_torch(
+            backbone_digests(self.network), self.preprocess, self.device, self.precision
+        )
+
+    def equal_facts(self) -> None:
+        """Return None: features of other runtimes are not used, so training is reproducible."""
 
     def original_facts(self) -> tuple[object, ...] | None:
         """Return what determines the features of the original backbone.
@@ -167,6 +175,20 @@ class TorchRuntime:
 
 def _array(tensor: Tensor) -> Floats:
     return cast("Floats", tensor.cpu().numpy())
+
+
+def backbone_digests(network: HashNetwork) -> list[str | None]:
+    """Return digests of the weights of the backbone, and of the original one or None.
+
+    Args:
+        network: The network.
+
+    Returns:
+        Two digests in hexadecimal.
+    """
+    content = network.content
+    backbones = [network.backbone, content and content.backbone]
+    return [None if each is None else weights_digest(each) for each in backbones]
 
 
 def weights_digest(module: nn.Module) -> str:

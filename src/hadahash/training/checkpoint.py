@@ -102,12 +102,12 @@ class Checkpoint:
             StorageError: It cannot be written.
         """
         tensors = {key: value.cpu().contiguous() for key, value in state.tensors().items()}
-        header = {
+        header: dict[str, Any] = {
             "step": state.step,
             "seconds": state.seconds,
             "fingerprint": self.fingerprint,
-            "sha256": _digest(tensors),
         }
+        header["sha256"] = _digest(header, tensors)
         try:
             with replacing(self.path) as temporary:
                 safetensors.torch.save_file(tensors, temporary, {"hadahash": json.dumps(header)})
@@ -131,20 +131,23 @@ class Checkpoint:
             return False
         try:
             with safetensors.safe_open(self.path, "pt") as file:
-                header = json.loads(file.metadata()["hadahash"])
+                header = dict(json.loads(file.metadata()["hadahash"]))
                 names = list(file.keys())
                 tensors = {name: file.get_tensor(name) for name in names}
-            step, fingerprint, sha256 = header["step"], header["fingerprint"], header["sha256"]
+            sha256 = header.pop("sha256")
+            step, seconds, fingerprint = (
+                header[name] for name in ("step", "seconds", "fingerprint")
+            )
         except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
             raise StorageError(
                 f"{self.path} is damaged ({error}). Start again with --overwrite."
             ) from error
-        if _digest(tensors) != sha256:
+        if _digest(header, tensors) != sha256:
             raise StorageError(
                 f"{self.path} is damaged (its checksum differs). Start again with --overwrite."
             )
         self._check_fingerprint(fingerprint)
-        state.restore(tensors, step, header.get("seconds", 0.0))
+        state.restore(tensors, step, seconds)
         return True
 
     def _check_fingerprint(self, saved: dict[str, Any]) -> None:
@@ -164,9 +167,11 @@ class Checkpoint:
             raise storage_error("remove", self.path, error) from error
 
 
-def _digest(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _digest(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+    """Digest of the header without its own digest, and of names, types, shapes and values."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for key in sorted(tensors):
-        digest.update(key.encode())
-        digest.update(tensors[key].reshape(-1).view(torch.uint8).numpy().data)
+        tensor = tensors[key]
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -3,7 +3,8 @@
     index = Index.build(codes, engine="milvus", uri="http://milvus:19530", collection="photos")
     index.save("photos.index")
 
-The folder stores only the address of the server and the name of the collection. Every search
+The folder stores the address of the server, the name of the collection, and the numbers of the
+ranking with the projection to content bits. Every search
 returns what the default engine returns, including the order of ties (milvus_search.py).
 
 Changes take effect batch by batch, not atomically as in a folder. They are idempotent: after an
@@ -115,16 +116,17 @@ class MilvusIndex(Index):
         index._revision = loaded.revision
         index.meta = {key: value for key, value in manifest.meta.items() if key != _META}
         index.content_bits, index.ranking = manifest.content_bits, manifest.ranking
+        index._projection = loaded.projection
         return index
 
     def save(self, folder: str | Path, *, name: str = MANIFEST) -> None:
         """Write the address of the codes to a folder, without the token. See `Engine.save`."""
         with self._writing:
             meta = {**self.meta, _META: self.settings.stored}
-            state = IndexState(
-                self.engine, self.bits, self.codewords, meta, (), self.content_bits, self.ranking
-            )
-            self._revision = IndexFolder(folder, name).commit(state, self._revision)[1]
+            content = (self.content_bits, self.ranking, self._projection)
+            state = IndexState(self.engine, self.bits, self.codewords, meta, (), *content)
+            saved = IndexFolder(folder, name).commit(state, self._revision)
+            self._revision, self._projection = saved.revision, saved.projection
 
     @property
     def location(self) -> str | None:
@@ -152,6 +154,8 @@ class MilvusIndex(Index):
             StorageError: There is no such collection.
         """
         self.refresh()
+        if self._projection is not None:
+            self._projection.verify()
         if not self._exists():
             raise StorageError(
                 f"Milvus at {self.settings.uri} has no collection '{self.settings.collection}'."
@@ -291,7 +295,8 @@ class MilvusIndex(Index):
                 requested, np.array([each in found for each in requested.tolist()], bool)
             )
             rows = [found[each] for each in requested.tolist()]
-        return self._layout.decode(rows, self._id_array(rows))
+        codes = self._layout.decode(rows, self._id_array(rows))
+        return replace(codes, content_fingerprint=self.content_fingerprint)
 
     def has(self, ids: ArrayLike) -> Mask:
         """Which of the ids are in the index, bool (n,)."""

@@ -4,6 +4,7 @@
                          other revisions in the same folder (revisions.py)
     000003-0.codes       packed codes, mapped and scanned in place: 4 bytes or a multiple of 8
     000003-0.content     content bits in the order of ids, if the items have them
+    000003-0.projection  the projection to content bits: mean, matrix and scale, float32
     000003-0.items       SQLite: id, path and label set of each item
     000003-0.labels      int32: the number of each item's label set; large segments only
     000003-0.deleted     one bit per item: deleted since
@@ -52,6 +53,7 @@ from .manifest import (
     damaged,
     read_manifest,
 )
+from .projection_file import KeptProjection
 from .segment_files import (
     MappedFile,
     SavedSegment,
@@ -96,6 +98,7 @@ class IndexState:
         segments: The segments, oldest first.
         content_bits: Number of content bits of each item; 0 without.
         ranking: How probabilities of classes and content are computed, or None.
+        projection: The projection to content bits, or None.
     """
 
     engine: str
@@ -105,21 +108,24 @@ class IndexState:
     segments: tuple[Segment, ...]
     content_bits: int = 0
     ranking: Ranking | None = None
+    projection: KeptProjection | None = None
 
 
 @dataclass(frozen=True)
 class LoadedIndex:
-    """What `IndexFolder.open` returns.
+    """An index in a folder, as `open` and `commit` of `IndexFolder` return it.
 
     Attributes:
         manifest: The manifest.
-        segments: The segments, their files mapped.
+        segments: The segments with the locations of their files.
         revision: Folder and generation.
+        projection: The projection to content bits, or None.
     """
 
     manifest: Manifest
     segments: tuple[Segment, ...]
     revision: SavedRevision
+    projection: KeptProjection | None = None
 
 
 class IndexFolder:
@@ -156,6 +162,7 @@ class IndexFolder:
                 segments = tuple(
                     self._open_segment(entry, manifest, known) for entry in manifest.segments
                 )
+                projection = self._open_projection(manifest)
             except (FileNotFoundError, StorageError) as error:
                 newest = read_manifest(self.path, self.name)
                 replaced = newest.generation != manifest.generation
@@ -166,8 +173,16 @@ class IndexFolder:
                 raise StorageError(
                     f"{error.filename} is missing. Restore it or build the index again."
                 ) from error
-            revision = SavedRevision(self.path.resolve(), manifest.generation, self.name)
-            return LoadedIndex(manifest, segments, revision)
+            return LoadedIndex(manifest, segments, self._revision(manifest), projection)
+
+    def _revision(self, manifest: Manifest) -> SavedRevision:
+        return SavedRevision(self.path.resolve(), manifest.generation, self.name)
+
+    def _open_projection(self, manifest: Manifest) -> KeptProjection | None:
+        entry = manifest.projection
+        if entry is None:
+            return None
+        return KeptProjection.open(self.path, entry, manifest.content_bits)
 
     def _open_segment(
         self, entry: SegmentEntry, manifest: Manifest, known: Sequence[Segment]
@@ -200,9 +215,7 @@ class IndexFolder:
 
     # ---- writing ---------------------------------------------------------------------------------
 
-    def commit(
-        self, state: IndexState, revision: SavedRevision | None
-    ) -> tuple[tuple[Segment, ...], SavedRevision]:
+    def commit(self, state: IndexState, revision: SavedRevision | None) -> LoadedIndex:
         """Save this state to the folder, atomically.
 
         Args:
@@ -210,7 +223,7 @@ class IndexFolder:
             revision: Where the index came from, or None.
 
         Returns:
-            The segments with the locations of their files, and the new revision.
+            What was saved, with the locations of the files, and the new revision.
 
         Raises:
             StorageError: The folder cannot be written, contains other files, or was changed by
@@ -223,9 +236,10 @@ class IndexFolder:
                 self._save_segment(segment, f"{generation:06d}-{number}")
                 for number, segment in enumerate(state.segments)
             )
+            projection = state.projection
+            if projection is not None:
+                projection = projection.saved_to(self.path, f"{generation:06d}-0")
             entries = tuple(segment.saved.entry for segment in segments if segment.saved)
-            if _has_files_of(entries, generation):
-                files.flush(self.path)  # the names of the new files, before a manifest has them
             manifest = Manifest(
                 state.engine,
                 state.bits,
@@ -236,10 +250,13 @@ class IndexFolder:
                 entries,
                 state.content_bits,
                 state.ranking,
+                None if projection is None else projection.entry,
             )
+            if any(name.startswith(f"{generation:06d}-") for name in _names(manifest)):
+                files.flush(self.path)  # the names of the new files, before a manifest has them
             manifest.write(self.path, self.name)
             self.vacuum(manifest)
-        return segments, SavedRevision(self.path.resolve(), generation, self.name)
+        return LoadedIndex(manifest, segments, self._revision(manifest), projection)
 
     def _checked_generation(self, revision: SavedRevision | None) -> int:
         """The next generation number. An index opened from this folder must be the newest one."""
@@ -321,8 +338,7 @@ class IndexFolder:
             manifests = [manifest, *(read_manifest(self.path, name) for name in others)]
         except HadaHashError:
             return  # a damaged manifest may name any file
-        entries = [entry for manifest in manifests for entry in manifest.segments]
-        named = {file.name for entry in entries for file in entry.files.values()}
+        named = {name for manifest in manifests for name in _names(manifest)}
         for path in self.path.iterdir():
             stale = DATA_FILE.fullmatch(path.name) or _TEMP_FILE.fullmatch(path.name)
             if stale and path.name not in named:
@@ -355,10 +371,10 @@ def _same_items(saved: SavedSegment, entry: SegmentEntry, folder: Path) -> bool:
     return saved.folder == folder and mine == others and saved.entry.count == entry.count
 
 
-def _has_files_of(entries: Sequence[SegmentEntry], generation: int) -> bool:
-    """Whether a file was written in this generation."""
-    new = f"{generation:06d}-"
-    return any(file.name.startswith(new) for entry in entries for file in entry.files.values())
+def _names(manifest: Manifest) -> list[str]:
+    """The names of all files of an index, without its manifest."""
+    listed = [file for entry in manifest.segments for file in entry.files.values()]
+    return [file.name for file in (*listed, manifest.projection) if file is not None]
 
 
 def _check_sizes(folder: Path, entry: SegmentEntry) -> None:

@@ -20,6 +20,7 @@ from ... import files
 from ..._version import __version__
 from ...errors import HadaHashError, NewerFileError, StorageError, UsageError
 from ...native.tables import MAX_ITEMS
+from ...projections import features_of
 from ...ranking import Ranking
 from ..items import Id, LabelSet
 
@@ -30,7 +31,8 @@ MANIFESTS = (MANIFEST, NEXT, PREVIOUS)
 FORMAT = 3
 DATA_FILE = re.compile(
     r"(\d{6,})-\d+\."
-    r"(codes|content|items|labels|deleted|ordinals|blocks|centroids|gone|ranks|runs|centres)"
+    r"(codes|content|items|labels|deleted|ordinals|blocks|centroids|projection"
+    r"|gone|ranks|runs|centres)"
 )
 MAX_LABEL_SETS = 1024  # maximum in the manifest, per segment; more are read from the items
 _OLD_KINDS = {"gone": "deleted", "ranks": "ordinals", "runs": "blocks", "centres": "centroids"}
@@ -99,6 +101,7 @@ class Manifest:
         segments: The segments, oldest first.
         content_bits: Number of content bits of each item; 0 without.
         ranking: How probabilities of classes and content are computed, or None.
+        projection: The file with the projection to content bits, or None.
     """
 
     engine: str
@@ -110,6 +113,7 @@ class Manifest:
     segments: tuple[SegmentEntry, ...] = ()
     content_bits: int = 0
     ranking: Ranking | None = None
+    projection: FileEntry | None = None
 
     def write(self, folder: Path, name: str = MANIFEST) -> None:
         """Replace the manifest of a folder, atomically.
@@ -141,6 +145,7 @@ class Manifest:
             "generation": self.generation,
             "codewords": None if self.codewords is None else self.codewords.tobytes().hex(),
             "ranking": None if self.ranking is None else self.ranking.to_dict(),
+            "projection": None if self.projection is None else _file_as_json(self.projection),
             "meta": self.meta,
             "segments": [_segment_as_json(entry) for entry in self.segments],
         }
@@ -197,16 +202,16 @@ def checksum(content: dict[str, Any]) -> int:
 # ---- JSON ----------------------------------------------------------------------------------------
 
 
+def _file_as_json(file: FileEntry) -> dict[str, Any]:
+    return {"name": file.name, "bytes": file.size, "crc32": file.crc32}
+
+
 def _segment_as_json(entry: SegmentEntry) -> dict[str, Any]:
-    listed = {
-        kind: {"name": file.name, "bytes": file.size, "crc32": file.crc32}
-        for kind, file in entry.files.items()
-    }
     return {
         "count": entry.count,
         "by_subdistances": entry.by_subdistances,
         "label_counts": entry.label_counts,
-        "files": listed,
+        "files": {kind: _file_as_json(file) for kind, file in entry.files.items()},
     }
 
 
@@ -268,7 +273,17 @@ def _parse(content: dict[str, Any]) -> Manifest:
         segments=tuple(_parse_segment(each, bits, content_bits) for each in listed or ()),
         content_bits=content_bits,
         ranking=_parse_ranking(content.get("ranking", ""), bits),
+        projection=_parse_projection(content.get("projection"), content_bits),
     )
+
+
+def _parse_projection(value: Any, content_bits: int) -> FileEntry | None:
+    if value is None:
+        return None
+    _require(content_bits > 0, "there is a projection, but there are no content bits")
+    entry = _parse_file("projection", value)
+    features_of(entry.size, content_bits)
+    return entry
 
 
 def _parse_ranking(value: Any, bits: int) -> Ranking | None:
@@ -321,7 +336,7 @@ def _parse_file(kind: str, file: Any) -> FileEntry:
     name = file.get("name") if isinstance(file, dict) else None
     match = DATA_FILE.fullmatch(name) if isinstance(name, str) else None
     valid = match is not None and _OLD_KINDS.get(match[2], match[2]) == kind
-    _require(valid, f"a segment's {kind} file has no valid name")
+    _require(valid, f"the {kind} file has no valid name")
     size, crc32 = file.get("bytes"), file.get("crc32")
     valid = _is_whole(size, 1, 2**60) and _is_whole(crc32, 0, 2**32 - 1)
     _require(valid, f"{name} has no valid size and checksum")

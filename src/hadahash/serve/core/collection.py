@@ -23,13 +23,11 @@ from ...photos import (
     check_model,
     image_folders,
     load_model_of,
-    run_of,
     unknown_run,
 )
 from ..problem import unknown_label
 from . import names
 from .far_images import FarImages, address_of
-from .light_model import runtime_for
 from .names import Id
 
 if TYPE_CHECKING:
@@ -133,8 +131,7 @@ class Collection:
         index = Index.open(config.index) if known is None else known.index.reopened(config.index)
         if model is None or not _fits(index, model, config.index):
             run = config.run if model is None else _run_after_upgrade(index, config)
-            runtime = runtime_for(run_of(index, config.index, run), device)
-            model = load_model_of(index, config.index, run, device=device, runtime=runtime)
+            model = load_model_of(index, config.index, run, device=device)
             model.encode(_example(model, index.meta.get("embeddings")))  # the first call is slower
         return Collection(index, model, config.images, config.index)
 

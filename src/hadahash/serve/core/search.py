@@ -180,4 +180,5 @@ def _stacked(queries: Sequence[Queries]) -> Queries:
         np.concatenate(values),
         content=None if content[0] is None else np.concatenate(content),
         probabilities=None if probabilities[0] is None else np.concatenate(probabilities),
+        content_fingerprint=queries[0].content_fingerprint,
     )

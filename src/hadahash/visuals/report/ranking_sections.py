@@ -10,6 +10,7 @@ from .formatting import Content, mean_text, named
 from .groups import Group
 
 _ORDER = ("hamming", "class", "photo")
+_TRAINING = ("seen", "unseen")
 _MEANINGS = {
     "hamming": "Hamming distance of the class bits: the ranking of the paper.",
     "class": "the probability that query and image share a class, from the same stored bits; for "
@@ -46,7 +47,24 @@ def rankings_content(groups: Sequence[Group]) -> Content:
         "copies": copies,
         "copy_head": ("", "ranking", *alterations, "micro AP"),
         "searched": max((_searched(group) for group in groups), default=0),
+        **_training_content(groups),
     }
+
+
+def _training_content(groups: Sequence[Group]) -> Content:
+    """mAP of queries of classes that were trained on and of others, where there are others."""
+    rows = [
+        (named(number, group), *_by_training(group))
+        for number, group in enumerate(groups)
+        if any(report.map_by_training for report in group.reports)
+    ]
+    return {"training": rows, "training_head": ("", *(f"mAP, {name}" for name in _TRAINING))}
+
+
+def _by_training(group: Group) -> Iterable[str]:
+    for name in _TRAINING:
+        found = (report.map_by_training.get(name, math.nan) for report in group.reports)
+        yield _mean(list(found), ".4f")
 
 
 def _ranks(group: Group) -> list[str]:

@@ -62,6 +62,7 @@ def _run(run: EvaluatedRun, report: Report, figures: CodeFigures) -> dict[str, A
         "map": report.map,
         "chance": None if np.isnan(report.chance) else report.chance,
         "rankings": {name: own.map for name, own in report.rankings.items()},
+        "map_by_training": report.map_by_training,
         "known_item": {
             rank: dict(zip(("recall_1", "recall_10"), report.known_item_recall(rank), strict=True))
             for rank in report.known_item
