@@ -27,10 +27,12 @@ from ..errors import NewerFileError, StorageError
 FORMAT = 2  # 1: without the digests of the backbones
 FACTS = "onnx.json"
 NETWORK, HEAD, ACTIVATION = "network", "head", "activation"
-_KINDS = {
-    **dict.fromkeys(("model_id", "weights_sha256", "backbone"), str),
-    **dict.fromkeys(("width", "bits", "content_bits"), int),
-    **dict.fromkeys(("has_original", "fixed_backbone"), bool),
+_NONE = type(None)
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("model_id", "weights_sha256", "backbone"), (str,)),
+    **dict.fromkeys(("backbone_sha256", "original_sha256", "fingerprint"), (str, _NONE)),
+    **dict.fromkeys(("width", "bits", "content_bits"), (int,)),
+    **dict.fromkeys(("has_original", "fixed_backbone"), (bool,)),
 }  # of the values of onnx.json that are used
 _GRAPH = re.compile(r"[a-z]+-[0-9a-f]{12}\.onnx")
 
@@ -142,13 +144,14 @@ def _facts(content: dict[str, Any]) -> GraphFacts:
     graphs = {name: Graph(**each) for name, each in content.pop("graphs").items()}
     words = content.pop("codewords")
     facts = GraphFacts(**content, codewords=None if words is None else tuple(words), graphs=graphs)
-    wrong = [name for name, kind in _KINDS.items() if type(getattr(facts, name)) is not kind]
+    wrong = [name for name, kinds in _KINDS.items() if type(getattr(facts, name)) not in kinds]
     for name, graph in graphs.items():
         kinds = [type(each) for each in (graph.file, graph.sha256, graph.inputs, graph.outputs)]
-        fits = kinds == [str, str, dict, dict] and is_graph_file(graph.file)
-        wrong += [] if fits else [name]
+        wrong += [name] if kinds != [str, str, dict, dict] else []
     if wrong:
-        raise ValueError(f"'{wrong[0]}' is not valid")
+        raise TypeError(f"'{wrong[0]}' has another type")
+    if not all(is_graph_file(graph.file) for graph in graphs.values()):
+        raise ValueError("a graph has no valid file name")
     sizes = {len(bytes.fromhex(word)) for word in facts.codewords or ()}
     if facts.codewords is not None and sizes != {-(-facts.bits // 8)}:
         raise ValueError("codewords of another length")
