@@ -24,6 +24,12 @@ def image_files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
+def tree(folder: Path) -> dict[str, bytes]:
+    """All files below a folder with their content, to compare it later."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}
+
+
 def zip_bytes(files: dict[str, bytes]) -> bytes:
     """A .zip file."""
     buffer = io.BytesIO()

@@ -92,12 +92,6 @@ def examples(short: int, long: int) -> Callable[[Any], Any]:
     return decorate
 
 
-def tree(folder: Path) -> dict[str, bytes]:
-    """All files below a folder with their content, to compare it later."""
-    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}
-
-
 def refused_or_read(parse: Callable[[], object]) -> str | None:
     """Call a parser: None, or the one line with which it refuses."""
     with warnings.catch_warnings():

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
-from fuzzing import CORPUS, EDITS, edited, examples, fuzz_file, refused_or_read, tree
+from fuzzing import CORPUS, EDITS, edited, examples, fuzz_file, refused_or_read
 from hypothesis import given
 from hypothesis import strategies as st
-from storages import image_files, put_folder
+from storages import image_files, put_folder, tree
 
 from hadahash.data.remote import is_address, list_stored
 from hadahash.data.sources import as_images, as_labelled

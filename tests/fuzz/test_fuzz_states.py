@@ -22,11 +22,11 @@ from fuzzing import (
     places,
     refused_or_read,
     replaced,
-    tree,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 from small_collection import small_collection
+from storages import tree
 from toys import tiny_config, use_smallest_backbone
 
 from hadahash import files

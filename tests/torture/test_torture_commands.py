@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -12,25 +13,53 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from trials import Crashed
+import typer.rich_utils  # before the fork, as it takes long
+from small_collection import small_collection
+from storages import tree
+from toys import use_smallest_backbone
+from trials import Crashed, is_long
 
 import hadahash.cli
 from hadahash import Codes, Index
 from hadahash.cli.app import COMMANDS, load
 from hadahash.cli.failures import INTERNAL_ERROR
+from hadahash.photos import BuildOptions, build_or_update
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
 
 # Commands that would train, download or measure for minutes when all arguments are right.
 LONG_WORK = {"demo", "reproduce", "bench", "train", "serve"}
 SECONDS = 60  # of CPU
+SECONDS_OF_LONG_WORK = 3 if is_long() else 1  # then it has got past its arguments
 VALUES = [
     "", "-", "--", "-1", "0", "1e999", "nan", "9" * 400, "x" * 5000, "d/" * 3000, "a\nb", "é😀",
     os.fsdecode(b"not-\xff-utf8"), "../../../etc/passwd", "/dev/null", "/dev/zero", "loop", "pipe.csv",
     "file.txt", "empty", "file.txt/x", "i", "bad.index", "x.npz", "bad.npz", "bad.npy", "vectors.npy",
     "table.csv", "bad.csv", "http://127.0.0.1:1/x", "s3://nowhere/x", "x=y", "bits=32", "[", "{}", "%s%n",
-    "--help", "-k", "digits", "hcdh", "true", "null",
+    "--help", "-k", "digits", "hcdh", "true", "null", "cpu", "8", "1/2",
 ]  # fmt: skip
+IMAGES = ["photos", "photos/red/002.png", "archive.zip", "archive.tar", "images.parquet", "table.csv",
+          "zip://::archive.zip"]  # fmt: skip
+INDEXES = ["photos.index", "plain.index", "i"]
+# What fits a parameter of this name: commands must get past their first argument.
+FITTING = {
+    **dict.fromkeys(["data", "images", "sources", "source", "image", "photos"], IMAGES),
+    **dict.fromkeys(["run", "runs"], ("run",)),
+    **dict.fromkeys(["queries", "database", "codes"], ("x.npz",)),
+    **dict.fromkeys(["embeddings", "vector", "array"], ("vectors.npy",)),
+    **dict.fromkeys(["ids", "id_"], ("red/002.png", "0")),
+    **dict.fromkeys(["bits", "k", "threshold", "radius", "limit", "prefix"], ("3", "8", "16")),
+    "index": INDEXES, "out": ["out", "out.npz", "out.parquet"], "device": ["cpu"], "shard": ["1/2"],
+}  # fmt: skip
+GOOD = [
+    *IMAGES,
+    *INDEXES,
+    "run",
+    "run/model.json",
+    "photos.index/photos.sqlite",
+    "vectors.npy",
+    "out",
+]
 
 
 def commands():
@@ -38,6 +67,7 @@ def commands():
     for name in COMMANDS:
         command = load(name)
         if hasattr(command, "commands"):
+            yield [name], command.params
             for below, each in command.commands.items():
                 yield [name, below], each.params
         else:
@@ -48,17 +78,21 @@ ALL = list(commands())
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def whole(tmp_path, monkeypatch):
     """A folder with good and bad files of every kind."""
-    monkeypatch.chdir(tmp_path)
+    use_smallest_backbone(monkeypatch)
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
-    Path("home").mkdir()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "whole").mkdir()
+    monkeypatch.chdir(tmp_path / "whole")
+    small_collection(Path.cwd())
+    options = BuildOptions(device="cpu")
+    build_or_update(Path("photos"), Path("plain.index"), run=Path("run"), options=options)
     Path("loop").symlink_to("loop")
     Path("file.txt").write_text("not what you think")
     Path("empty").mkdir()
-    os.mkfifo("pipe.csv")
-    Path("table.csv").write_text("path,labels\nnowhere.jpg,cat\n")
+    Path("table.csv").write_text("path,labels\nphotos/red/002.png,cat\n")
     Path("bad.csv").write_bytes(b'path,labels\n"\xff\x00\n')
     codes = Codes(packed=np.arange(40, dtype=np.uint8).reshape(20, 2), bits=16)
     codes.save("x.npz")
@@ -70,7 +104,29 @@ def place(tmp_path, monkeypatch):
     Index.build(codes).save("i")
     Index.build(codes).save("bad.index")
     next(Path("bad.index").glob("*.codes")).write_bytes(b"x" * 80)
-    return tmp_path
+    return Path.cwd()
+
+
+@pytest.fixture
+def fresh(whole, monkeypatch):
+    """fresh(): go to a new copy of the folder; commands may change it."""
+
+    def copy():
+        place = whole.with_name("place")
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(whole, place, symlinks=True)
+        os.mkfifo(place / "pipe.csv")
+        monkeypatch.chdir(place)
+
+    return copy
+
+
+def any_value(rng, name=None):
+    """A value that fits the parameter, one that fits another, or one that fits none."""
+    kind = rng.random()
+    if kind < 0.6 and name in FITTING:
+        return str(rng.choice(FITTING[name]))
+    return str(rng.choice(GOOD if kind < 0.75 else VALUES))
 
 
 def hostile_arguments(rng):
@@ -79,12 +135,12 @@ def hostile_arguments(rng):
     given = list(words)
     for param in params:
         if isinstance(param, typer.core.TyperArgument):
-            given += [str(rng.choice(VALUES))] if rng.random() < 0.9 else []
+            given += [any_value(rng, param.name)] if rng.random() < 0.9 else []
         elif rng.random() < 0.15:
             given.append(str(rng.choice(param.opts)))
             if not getattr(param, "is_flag", False) and rng.random() < 0.95:
-                given.append(str(rng.choice(VALUES)))
-    return given + ([str(rng.choice(VALUES))] if rng.random() < 0.1 else [])
+                given.append(any_value(rng, param.name))
+    return given + ([any_value(rng)] if rng.random() < 0.1 else [])
 
 
 def called(arguments):
@@ -94,8 +150,9 @@ def called(arguments):
     if child == 0:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_PROF, SECONDS if arguments[0] not in LONG_WORK else 5)
-        signal.alarm(600 if arguments[0] not in LONG_WORK else 20)
+        is_work = arguments[0] in LONG_WORK
+        signal.setitimer(signal.ITIMER_PROF, SECONDS_OF_LONG_WORK if is_work else SECONDS)
+        signal.alarm(2 * SECONDS_OF_LONG_WORK if is_work else 600)
         code, out = 99, io.StringIO()
         try:
             sys.argv = ["hadahash", *arguments]
@@ -113,10 +170,12 @@ def called(arguments):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text
 
 
-def test_hostile_arguments(trials, place):
+def test_hostile_arguments(trials, whole, fresh):
+    before = tree(whole)
     tried = trials("command line", "every command with random hostile arguments")
     for trial in tried.numbers(40, 2000):
         with trial:
+            fresh()
             arguments = hostile_arguments(trial.rng)
             code, text = called(arguments)
             shown = " ".join(repr(each[:40]) for each in arguments)
@@ -126,7 +185,7 @@ def test_hostile_arguments(trials, place):
             bad = "Traceback" in text or "internal error" in text or code in (99, INTERNAL_ERROR)
             if bad:
                 raise Crashed(f"{shown}: {code} {text[-300:]}")
-            assert Path("x.npz").exists() and Path("i/index.json").exists(), shown
+    assert tree(whole) == before, "a command wrote to another folder than that it was called in"
 
 
 def test_every_command_is_tried():
