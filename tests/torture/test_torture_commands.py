@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +26,13 @@ from hadahash.cli.app import COMMANDS, load
 from hadahash.cli.failures import INTERNAL_ERROR
 from hadahash.photos import BuildOptions, build_or_update
 
+resource = pytest.importorskip("resource")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
 
 # Commands that would train, download or measure for minutes when all arguments are right.
 LONG_WORK = {"demo", "reproduce", "bench", "train", "serve"}
 SECONDS = 60  # of CPU
+MOST_BYTES = 1 << 26  # of a file
 SECONDS_OF_LONG_WORK = 3 if is_long() else 1  # then it has got past its arguments
 VALUES = [
     "", "-", "--", "-1", "0", "1e999", "nan", "9" * 400, "x" * 5000, "d/" * 3000, "a\nb", "é😀",
@@ -83,8 +86,10 @@ def whole(tmp_path, monkeypatch):
     use_smallest_backbone(monkeypatch)
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "place" / "home"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     (tmp_path / "home").mkdir()
-    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "home").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "whole")
     small_collection(Path.cwd())
     options = BuildOptions(device="cpu")
@@ -148,6 +153,8 @@ def called(arguments):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         is_work = arguments[0] in LONG_WORK
@@ -165,9 +172,11 @@ def called(arguments):
         os.write(writer, out.getvalue()[-4000:].encode("utf-8", "replace"))
         os._exit(code & 127)
     os.close(writer)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with contextlib.suppress(ProcessLookupError):  # processes that it has started
+        os.killpg(child, signal.SIGKILL)
     with os.fdopen(reader, "rb") as pipe:
-        text = pipe.read().decode("utf-8", "replace")
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text
+        return code, pipe.read().decode("utf-8", "replace")
 
 
 def test_hostile_arguments(trials, whole, fresh):
