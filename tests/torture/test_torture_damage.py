@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from index_states import State, build, codes_of, described, read_state
+from small_collection import small_collection
+from toys import use_smallest_backbone
 
 from hadahash.errors import HadaHashError
 from hadahash.index import Index
 from hadahash.index.storage.manifest import MANIFEST
+from hadahash.photos import BuildOptions, build_or_update
+from hadahash.photos.duplicates import DISMISSED, LAST_SEARCH, PhotoDuplicates
+from hadahash.photos.upgrade import UpgradeOptions, rollback
 
 STATE: State = {each: 1 + each % 4 for each in range(300)}
 
@@ -115,3 +121,69 @@ def test_remedies_of_other_errors(folder, tmp_path, remedy):
     else:
         with pytest.raises(HadaHashError, match=r"contains no index .* hadahash index build"):
             read_state(tmp_path / "nowhere")
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """A collection whose index has a catalog, dismissed groups and a previous revision."""
+    use_smallest_backbone(monkeypatch)
+    return small_collection(tmp_path)
+
+
+def answers(folder):
+    """What a user sees of an index of photos: items, codes, duplicates."""
+    index = Index.open(folder)
+    index.verify()
+    items = [(item.id, item.labels, item.path) for item in index.get(index.ids)]
+    hits = index.search(index.codes()[:3], 5)
+    duplicates = PhotoDuplicates(folder)
+    duplicates.read(duplicates.unread())
+    groups = [tuple(group.ids) for group in duplicates.find(20)]
+    found = hits.ids.tolist(), hits.distances.tolist()
+    return (
+        items,
+        index.codes().packed.tolist(),
+        found,
+        groups,
+        sorted(map(sorted, duplicates.dismissed)),
+    )
+
+
+def check_photos(folder, source, expected):
+    """The same answers now, after a build and after a rollback; or the first line that refuses."""
+    options = BuildOptions(device="cpu")
+    try:
+        assert answers(folder) == expected["now"]
+        build_or_update(source, folder, options=options)
+        assert answers(folder) == expected["now"], "after a build"
+        rollback(folder, options=UpgradeOptions(device="cpu"))
+        assert answers(folder) == expected["before"], "after a rollback"
+    except HadaHashError as error:
+        return str(error)
+    return None
+
+
+def test_damaged_files_of_an_index_of_photos(trials, photos, tmp_path):
+    """Catalogs, dismissed groups, the last search, and the previous revision."""
+    tried = trials("index", "damaged files of photos, duplicates and upgrades: named, or the same")
+    whole, copy = photos / "photos.index", tmp_path / "copy"
+    shutil.copytree(whole, copy)
+    expected = {"now": answers(copy)}
+    rollback(copy, options=UpgradeOptions(device="cpu"))
+    expected["before"] = answers(copy)
+    paths = sorted(path for path in whole.rglob("*") if path.is_file() and path.stat().st_size)
+    assert {DISMISSED, LAST_SEARCH, "photos.sqlite", "previous.json"} <= {
+        path.name for path in paths
+    }
+    for trial in tried.numbers(10, 2000):
+        with trial:
+            path, other = (Path(trial.rng.choice(paths)) for _ in range(2))
+            shutil.rmtree(copy)
+            shutil.copytree(whole, copy)
+            damaged = copy / path.relative_to(whole)
+            damaged.write_bytes(damage(trial.rng, path.read_bytes(), other.read_bytes()))
+            refused = check_photos(copy, photos / "photos", expected)
+            if refused is not None:
+                assert path.name in refused and "\n" not in refused, f"{path.name}: {refused}"
+                damaged.write_bytes(path.read_bytes())  # restored, as the error says
+                assert answers(copy)[0] == expected["now"][0], "restored"

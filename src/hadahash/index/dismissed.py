@@ -10,6 +10,7 @@ from pathlib import Path
 from .. import files
 from ..errors import NewerFileError, StorageError, UsageError
 from .items import Id
+from .storage.manifest import checksum
 
 _FORMAT = 1
 
@@ -90,8 +91,8 @@ class Dismissed:
         Raises:
             StorageError: The file cannot be written.
         """
-        groups = [_in_order(group) for group in self]
-        files.write_json(Path(path), {"format": _FORMAT, "groups": groups})
+        content = {"format": _FORMAT, "groups": [_in_order(group) for group in self]}
+        files.write_json(Path(path), content | {"crc32": checksum(content)})
 
     @classmethod
     def append(cls, path: str | Path, ids: Iterable[Id]) -> Dismissed:
@@ -136,6 +137,10 @@ class Dismissed:
                 raise NewerFileError(
                     f"{path} was written by a later version of hadahash. "
                     "Update with: pip install -U hadahash"
+                )
+            if stored.get("crc32", checksum(stored)) != checksum(stored):  # earlier files have none
+                raise StorageError(
+                    f"{path} is damaged (its checksum differs). Remove or restore it."
                 )
             try:
                 return cls([_checked(group) for group in stored["groups"]])

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from .. import files
 from ..errors import StorageError, UsageError
 from ..index import Dismissed, DuplicateGroup, Duplicates, Index, find_duplicates
-from ..index.storage.manifest import MANIFEST
+from ..index.storage.manifest import MANIFEST, checksum
 from .catalog import Catalog
 from .item_files import ids_of_files
 from .looks import codes_with_looks, read_photos, unread_photos
@@ -196,7 +196,7 @@ class PhotoDuplicates:
             return None
         try:
             stored = files.read_json(path)
-            if stored["state"] == state:
+            if stored["state"] == state and stored["crc32"] == checksum(stored):
                 last = Duplicates.from_dict(stored["duplicates"], self.dismissed)
                 return last if last.bits == self.compared_bits else None
         except (KeyError, TypeError, StorageError, UsageError):  # damaged: search again
@@ -214,8 +214,8 @@ class PhotoDuplicates:
         if (state := self._state()) is None:
             return
         try:
-            path = self.folder / LAST_SEARCH
-            files.write_json(path, {"state": state, "duplicates": found.to_dict()})
+            content = {"state": state, "duplicates": found.to_dict()}
+            files.write_json(self.folder / LAST_SEARCH, content | {"crc32": checksum(content)})
         except StorageError:  # a read-only folder: the next search takes as long as this one
             pass
 
