@@ -73,7 +73,7 @@ class StoredItems:
                 uri, uri=True, check_same_thread=False, isolation_level=None
             )
             self._connection.execute("PRAGMA schema_version").fetchone()  # opens the file now
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise damaged(self._file.path, str(error)) from error
 
     def __len__(self) -> int:
@@ -210,7 +210,7 @@ class StoredItems:
         try:
             with self._statements, closing(self._connection.execute(statement, values)) as cursor:
                 return cursor.fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise damaged(self._file.path, str(error)) from error
 
 
