@@ -184,7 +184,8 @@ def parse_assignments(pairs: Sequence[str]) -> dict[str, str]:
     """
     for pair in pairs:
         if "=" not in pair:
-            raise UsageError(f"--set {pair}: write it as --set name=value.")
+            given = " ".join(pair.split())
+            raise UsageError(f"--set {given}: write it as --set name=value.")
     return dict(typing.cast("tuple[str, str]", tuple(pair.split("=", 1))) for pair in pairs)
 
 

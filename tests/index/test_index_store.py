@@ -21,6 +21,7 @@ from hadahash.errors import StorageError, UsageError
 from hadahash.index import Index
 from hadahash.index.engines import routed
 from hadahash.index.storage import folder as folders
+from hadahash.index.storage import items_sqlite
 from hadahash.index.storage.manifest import MANIFEST, checksum
 
 DATA = Path(__file__).parent / "data"
@@ -142,6 +143,29 @@ def test_few_items_are_fetched_without_loading_all(make, tmp_path):
     many = index.search(codes[:300], 20)
     assert items._ids is not None and items._table is None
     assert np.array_equal(many.ids, Index.build(codes).search(codes[:300], 20).ids)
+
+
+def test_an_item_is_read_once_for_a_search(make, tmp_path, monkeypatch):
+    codes = make(6000)
+    built = Index.build(codes, ["cat", "dog"] * 3000)
+    built.save(tmp_path / "i")
+    index = Index.open(tmp_path / "i")
+    real, read = items_sqlite.StoredItems._execute, []
+    monkeypatch.setattr(items_sqlite, "_MOST_KEPT", 40)
+    monkeypatch.setattr(
+        items_sqlite.StoredItems,
+        "_execute",
+        lambda self, *given: read.append(1) or real(self, *given),
+    )
+    for each in range(0, 100, 7):
+        read.clear()
+        assert index.get([each, each]) == built.get([each, each])
+        query = index.codes([each])
+        (found,), (expected,) = index.neighbors(query, 5), built.neighbors(query, 5)
+        assert [hit[:2] + hit[3:] for hit in found] == [hit[:2] + hit[3:] for hit in expected]
+        assert len(read) == 2, "the item, and what was found"
+        kept = index._segments[0].items
+        assert len(kept._kept) <= 40 and len(kept._ordinals) <= 40
 
 
 @pytest.mark.parametrize("engine", LOCAL_ENGINES)

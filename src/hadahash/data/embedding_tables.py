@@ -7,7 +7,7 @@ dimension. A missing vector, or one of another length than the first, becomes a 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,10 +130,13 @@ class _Table:
         try:
             if self._is_parquet:
                 yield from self.file.iter_batches(BATCH, columns=columns)
-            elif hasattr(self.file, "num_record_batches"):
-                yield from map(self.file.get_batch, range(self.file.num_record_batches))
-            else:
-                yield from self.file
+                return
+            batches: Iterable[Any] = self.file
+            if hasattr(self.file, "num_record_batches"):
+                batches = map(self.file.get_batch, range(self.file.num_record_batches))
+            for batch in batches:
+                batch.validate(full=True)  # damaged offsets would end the process
+                yield batch
         except (self.pa.ArrowException, OSError) as error:
             raise self._damaged(error) from error
 

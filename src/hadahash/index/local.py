@@ -24,7 +24,7 @@ from .checks import pack_codewords
 from .items import Id, Ids, Item, ItemTable, Label, Mask, check_ids_exist, empty_ids
 from .query import Hits, Neighbor, SearchRequest
 from .ranked import neighbors_of, rank_segments
-from .segments import Segment, compact, delete_ids, in_memory, search_segments
+from .segments import Segment, compact, delete_ids, hit_ids, in_memory, search_segments
 from .storage.folder import MANIFEST, IndexFolder, IndexState, LoadedIndex, SavedRevision
 
 _SLOW_SIZE = 100_000  # number of codes above which searches without the compiled library are slow
@@ -194,12 +194,14 @@ class LocalIndex(Index):
         return {label: count for label, count in counts.items() if count}
 
     def _search(self, request: SearchRequest) -> Hits:
-        found = search_segments(self._segments, request, rows_of(request.packed))
-        return Hits(found.ids, found.distances, found.exact_rows)
+        segments = self._segments
+        found = search_segments(segments, request, rows_of(request.packed))
+        return Hits(hit_ids(segments, found), found.distances, found.exact_rows)
 
     def _ranked(self, request: SearchRequest) -> Hits:
-        found = rank_segments(self._segments, request)
-        return Hits(found.ids, found.distances, found.exact_rows, found.scores)
+        segments = self._segments
+        found = rank_segments(segments, request)
+        return Hits(hit_ids(segments, found), found.distances, found.exact_rows, found.scores)
 
     def _neighbors(self, request: SearchRequest) -> list[list[Neighbor]]:
         segments = self._segments

@@ -200,48 +200,58 @@ Known = tuple[Item, NDArray[np.uint8], NDArray[np.uint8] | None]  # with code an
 def look_up_neighbors(index: Engine, request: SearchRequest) -> list[list[Neighbor]]:
     """Find neighbors by a search and a lookup of the resulting items."""
     hits = index._search(request) if request.ranked is None else index._ranked(request)
-    requested = id_array(sorted({hit.id for row in range(len(hits)) for hit in hits[row]}))
+    requested = id_array(sorted(set(hits.ids[hits.distances >= 0].tolist())))
     codes = index.codes(requested)
     contents = [None] * len(codes) if codes.content is None else codes.content
-    known = zip(index.get(requested), codes.packed, contents, strict=True)
-    return join_neighbors(hits, {each[0].id: each for each in known}, request, index.bits)
+    items = zip(index.get(requested), codes.packed, contents, strict=True)
+    known = {each[0].id: each for each in items}
+    return join_neighbors(hits.ids, hits.distances, hits.scores, known, request, index.bits)
 
 
 def join_neighbors(
-    hits: Hits, known: dict[Id, Known], request: SearchRequest, bits: int
+    keys: NDArray[Any],
+    distances: NDArray[np.int32],
+    scores: NDArray[np.float64] | None,
+    known: dict[Any, Known],
+    request: SearchRequest,
+    bits: int,
 ) -> list[list[Neighbor]]:
-    """Hits with their items: for each query its neighbors, without padding."""
-    queries = [None] * len(hits) if request.content is None else request.content
-    similar = _similarities(hits, request, bits)
+    """For each query its neighbors, without padding; `known` has their items by key."""
+    queries = [None] * len(keys) if request.content is None else request.content
+    columns = [keys.tolist(), distances.tolist(), _similarities(distances, scores, request, bits)]
+    if scores is not None:
+        columns.append(scores.tolist())
     return [
-        [
-            _neighbor(hit, *known[hit.id], query, near)
-            for hit, near in zip(hits[row], similar[row], strict=False)
-        ]
-        for row, query in enumerate(queries)
+        [_neighbor(*known[key], query, *hit) for key, *hit in zip(*row, strict=True) if hit[0] >= 0]
+        for query, *row in zip(queries, *columns, strict=True)
     ]
 
 
-def _similarities(hits: Hits, request: SearchRequest, bits: int) -> list[list[float]]:
+def _similarities(
+    distances: NDArray[np.int32],
+    scores: NDArray[np.float64] | None,
+    request: SearchRequest,
+    bits: int,
+) -> list[list[float]]:
     """The similarity of each hit; rows may be padded."""
     ranked = request.ranked
-    if ranked is None or hits.scores is None:
-        return [[round(1 - each / bits, 6) for each in row] for row in hits.distances.tolist()]
-    found = similarities(ranked.queries, ranked.ranking, ranked.rank, ranked.weight, hits.scores)
+    if ranked is None or scores is None:
+        return [[round(1 - each / bits, 6) for each in row] for row in distances.tolist()]
+    found = similarities(ranked.queries, ranked.ranking, ranked.rank, ranked.weight, scores)
     rows: list[list[float]] = found.tolist()
     return rows
 
 
 def _neighbor(
-    hit: Hit,
     item: Item,
     code: NDArray[np.uint8],
     content: NDArray[np.uint8] | None,
     query: NDArray[np.uint8] | None,
+    distance: int,
     similarity: float,
+    score: float | None = None,
 ) -> Neighbor:
     near = None
     if content is not None and query is not None:
         near = int(np.bitwise_count(content ^ query).sum())
-    facts = (item.path, item.labels, hit.score, near, similarity)
-    return Neighbor(hit.id, hit.distance, code, *facts)
+    return Neighbor(item.id, distance, code, item.path, item.labels, score, near, similarity)

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from ..native.tables import packed_of
 from ..ranking import Prepared, ranked_search
-from .items import Id, id_type_of, missing_id
-from .query import Hits, Known, Neighbor, SearchRequest, join_neighbors, prepare_ranked
-from .segments import Segment, SegmentHits
+from .query import Known, Neighbor, SearchRequest, join_neighbors, prepare_ranked
+from .segments import Segment, SegmentHits, joined_parts
 
 
 def rank_segments(segments: Sequence[Segment], request: SearchRequest) -> SegmentHits:
@@ -21,7 +20,8 @@ def rank_segments(segments: Sequence[Segment], request: SearchRequest) -> Segmen
     if not segments:
         none = np.zeros((len(queries), 0), np.int64)
         exact = np.ones(len(queries), bool)
-        return SegmentHits(none, none.astype(np.int32), exact, none, None, none.astype(np.float64))
+        scores = none.astype(np.float64)
+        return SegmentHits(none.astype(np.int32), exact, none, scores=scores, ids=none)
     parts: list[tuple[SegmentHits, NDArray[np.int64]]] = []
     floors: NDArray[np.int64] | None = None
     for segment in segments:
@@ -30,7 +30,7 @@ def rank_segments(segments: Sequence[Segment], request: SearchRequest) -> Segmen
         if k and points.shape[1] == k:
             last = points[:, -1]
             floors = last if floors is None else np.maximum(floors, last)
-    return _best(parts, k, queries)
+    return _best(segments, parts, k, queries)
 
 
 def _rank_segment(
@@ -51,35 +51,32 @@ def _rank_segment(
         allowed=segment.allowed(request.filter),
         threads=request.threads,
     )
-    padding = found.ordinals < 0
-    ordinals = np.where(padding, 0, found.ordinals)
-    ids = segment.items.ids_at(ordinals.ravel()).reshape(ordinals.shape)
-    if padding.any():
-        ids[padding] = missing_id(id_type_of(ids))
-    exact = np.ones(len(ids), bool)
-    return SegmentHits(ids, found.distances, exact, ordinals), found.points
+    ordinals = np.maximum(found.ordinals, 0)  # padding has -1
+    exact = np.ones(len(ordinals), bool)
+    return SegmentHits(found.distances, exact, ordinals), found.points
 
 
 def _best(
-    parts: Sequence[tuple[SegmentHits, NDArray[np.int64]]], k: int, queries: Prepared
+    segments: Sequence[Segment],
+    parts: Sequence[tuple[SegmentHits, NDArray[np.int64]]],
+    k: int,
+    queries: Prepared,
 ) -> SegmentHits:
     """The k best of all parts in the order (points descending, id)."""
-    ids, distances, ordinals = (
-        np.concatenate([part[column] for part, _ in parts], axis=1) for column in (0, 1, 3)
-    )
-    points = np.concatenate([each for _, each in parts], axis=1)
-    widths = [each.shape[1] for _, each in parts]
-    segments = np.broadcast_to(np.repeat(np.arange(len(parts)), widths), distances.shape)
+    hits, points = parts[0]
     if len(parts) > 1:
+        ids, distances, ordinals = joined_parts(segments, [part for part, _ in parts])
+        points = np.concatenate([each for _, each in parts], axis=1)
+        widths = [each.shape[1] for _, each in parts]
+        numbers = np.broadcast_to(np.repeat(np.arange(len(parts)), widths), distances.shape)
         id_order = np.unique(ids, return_inverse=True)[1].reshape(ids.shape)
         best = np.lexsort((id_order, ~points))[:, :k]  # ~ reverses the order, without overflow
-        ids, distances, ordinals, segments, points = (
+        ids, distances, ordinals, numbers, points = (
             np.take_along_axis(array, best, 1)
-            for array in (ids, distances, ordinals, segments, points)
+            for array in (ids, distances, ordinals, numbers, points)
         )
-    scores = np.where(distances < 0, -np.inf, queries.scores(points))
-    exact = np.ones(len(ids), bool)
-    return SegmentHits(ids, distances, exact, ordinals, segments, scores)
+        hits = SegmentHits(distances, hits.exact_rows, ordinals, numbers, ids=ids)
+    return hits._replace(scores=np.where(hits.distances < 0, -np.inf, queries.scores(points)))
 
 
 def neighbors_of(
@@ -99,14 +96,16 @@ def neighbors_of(
     Returns:
         For each query its neighbors, without padding.
     """
-    numbers = np.zeros_like(found.ordinals) if found.segments is None else found.segments
-    hit = found.distances >= 0
-    known: dict[Id, Known] = {}
+    keys = found.ordinals
+    if found.segments is not None:
+        keys = keys | found.segments << 32  # an ordinal has 32 bits
+    distinct = np.unique(keys[found.distances >= 0])
+    known: dict[int, Known] = {}
     for number, segment in enumerate(segments):
-        ordinals = np.unique(found.ordinals[hit & (numbers == number)])
+        own = distinct[distinct >> 32 == number]
+        ordinals = own & 0xFFFFFFFF
         codes, content = packed_of(segment.rows_at(ordinals), bits[0]), segment.content_at(ordinals)
         contents = [None] * len(ordinals) if content is None else packed_of(content, bits[1])
         items = zip(segment.items.at(ordinals), codes, contents, strict=True)
-        known.update((each[0].id, each) for each in items)
-    hits = Hits(found.ids, found.distances, found.exact_rows, found.scores)
-    return join_neighbors(hits, known, request, bits[0])
+        known.update(zip(own.tolist(), items, strict=True))
+    return join_neighbors(keys, found.distances, found.scores, known, request, bits[0])

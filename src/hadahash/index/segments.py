@@ -87,20 +87,20 @@ class SegmentHits(NamedTuple):
     """Results of a search in one or several segments. Padding has the distance -1.
 
     Attributes:
-        ids: (q, k).
         distances: int32 (q, k).
         exact_rows: bool (q,): the row is guaranteed to equal an exhaustive search.
         ordinals: int64 (q, k), in the segment of the item.
         segments: Number of the item's segment, (q, k); None if there is only one.
         scores: float64 (q, k), descending; None for the order of distances. Padding has -inf.
+        ids: (q, k); None if they were not needed, because there is only one segment.
     """
 
-    ids: Ids
     distances: NDArray[np.int32]
     exact_rows: Mask
     ordinals: Ordinals
     segments: NDArray[np.int64] | None = None
     scores: NDArray[np.float64] | None = None
+    ids: Ids | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,10 +218,15 @@ class Segment:
         padding = found.keys >= limits[:, None] if np.count_nonzero(worst >= limits) else None
         if padding is not None:
             ordinals[padding], distances[padding] = 0, -1
-        ids = self.items.ids_at(ordinals.ravel()).reshape(ordinals.shape)
-        if padding is not None:
+        return SegmentHits(distances, exact, ordinals)
+
+    def ids_of(self, hits: SegmentHits) -> Ids:
+        """Ids of hits of this segment, (q, k)."""
+        ids = self.items.ids_at(hits.ordinals.ravel()).reshape(hits.ordinals.shape)
+        padding = hits.distances < 0
+        if padding.any():
             ids[padding] = missing_id(id_type_of(ids))
-        return SegmentHits(ids, distances, exact, ordinals)
+        return ids
 
     def allowed(self, chosen: Filter) -> NDArray[np.uint64] | None:
         """`bitmap` of the items of a filter that are not deleted, by position; None for all."""
@@ -324,8 +329,14 @@ def search_segments(
         parts.append(segment.search(request, queries, limits))
     if not parts:
         none = np.zeros((len(queries), 0), np.int64)
-        return SegmentHits(none, none.astype(np.int32), np.ones(len(queries), bool), none)
-    return parts[0] if len(parts) == 1 else _best(parts, request.k)
+        exact = np.ones(len(queries), bool)
+        return SegmentHits(none.astype(np.int32), exact, none, ids=none)
+    return parts[0] if len(parts) == 1 else _best(segments, parts, request.k)
+
+
+def hit_ids(segments: Sequence[Segment], hits: SegmentHits) -> Ids:
+    """Ids of hits, (q, k)."""
+    return segments[0].ids_of(hits) if hits.ids is None else hits.ids
 
 
 def _tighten(limits: Keys, distances: NDArray[np.int32], k: int) -> Keys:
@@ -336,18 +347,29 @@ def _tighten(limits: Keys, distances: NDArray[np.int32], k: int) -> Keys:
     return np.where(last >= 0, (last + 1).astype(np.uint64) << np.uint64(32), limits)
 
 
-def _best(parts: Sequence[SegmentHits], k: int) -> SegmentHits:
-    """The k best of all parts in the order (distance, id)."""
-    ids, distances, ordinals = (
-        np.concatenate([part[column] for part in parts], axis=1) for column in (0, 1, 3)
+def joined_parts(
+    segments: Sequence[Segment], parts: Sequence[SegmentHits]
+) -> tuple[Ids, NDArray[np.int32], Ordinals]:
+    """Ids, distances and ordinals of the hits of all segments, side by side."""
+    ids = [segment.ids_of(part) for segment, part in zip(segments, parts, strict=True)]
+    distances, ordinals = [part.distances for part in parts], [part.ordinals for part in parts]
+    return (
+        np.concatenate(ids, axis=1),
+        np.concatenate(distances, axis=1),
+        np.concatenate(ordinals, axis=1),
     )
+
+
+def _best(segments: Sequence[Segment], parts: Sequence[SegmentHits], k: int) -> SegmentHits:
+    """The k best of all parts in the order (distance, id)."""
+    ids, distances, ordinals = joined_parts(segments, parts)
     widths = [part.distances.shape[1] for part in parts]
-    segments = np.broadcast_to(np.repeat(np.arange(len(parts)), widths), distances.shape)
+    numbers = np.broadcast_to(np.repeat(np.arange(len(parts)), widths), distances.shape)
     id_order = np.unique(ids, return_inverse=True)[1].reshape(ids.shape)
     keys = distances.astype(np.int64) << 40 | id_order
     best = np.argsort(np.where(distances < 0, np.iinfo(np.int64).max, keys), axis=1, kind="stable")
     best = best[:, :k]
     exact = np.logical_and.reduce([part.exact_rows for part in parts])
-    columns = (np.take_along_axis(array, best, 1) for array in (ids, distances, ordinals, segments))
-    best_ids, best_distances, best_ordinals, best_segments = columns
-    return SegmentHits(best_ids, best_distances, exact, best_ordinals, best_segments)
+    columns = (np.take_along_axis(array, best, 1) for array in (ids, distances, ordinals, numbers))
+    best_ids, best_distances, best_ordinals, best_numbers = columns
+    return SegmentHits(best_distances, exact, best_ordinals, best_numbers, ids=best_ids)

@@ -341,9 +341,10 @@ class Catalog:
                 connection.executescript(_SCHEMA)
                 with connection:  # commits, or rolls back if the block fails
                     yield connection
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())
             raise StorageError(
-                f"Cannot use {self.path}: {error}. If the disk is full, free some space; if the "
+                f"Cannot use {self.path}: {reason}. If the disk is full, free some space; if the "
                 "file is damaged, delete it, and the next build reads all files again."
             ) from error
 

@@ -73,7 +73,7 @@ class StoredLooks:
         try:
             with self._lock:
                 return self._of(ids)
-        except sqlite3.Error:  # it is written, damaged, or of an earlier version
+        except (sqlite3.Error, UnicodeDecodeError):  # being written, damaged, or of 0.1
             self._pause_until = time.monotonic() + _PAUSE_SECONDS
             return {}
 

@@ -25,6 +25,8 @@ from .manifest import SegmentEntry, damaged
 from .segment_files import MappedFile
 
 _VALUES_PER_STATEMENT = 500
+_MOST_KEPT = 4096  # items and ordinals of the latest requests
+_ITEMS = "SELECT items.rowid, id, path, labels FROM items JOIN label_sets ON number = label_set"
 _BEFORE = (
     "PRAGMA journal_mode = OFF",  # the file is new, and gets its name only when it is complete
     "PRAGMA synchronous = OFF",
@@ -43,7 +45,8 @@ _AFTER = ("CREATE UNIQUE INDEX by_id ON items (id)", "COMMIT")
 class StoredItems:
     """Items in SQLite.
 
-    A few items are fetched one by one; many by loading a column, which is then cached.
+    A few items are fetched one by one, and the latest are kept: a search asks for the same items
+    several times. Many are fetched by loading a column, which is then cached.
 
     Statements use `rowid`, which is the ordinal in every format of the file.
 
@@ -63,6 +66,8 @@ class StoredItems:
         self._file, self._labels = opened["items"], opened.get("labels")
         self._counts = entry.label_counts
         self._statements, self._loading = Lock(), RLock()
+        self._kept: dict[int, Item] = {}  # by ordinal
+        self._ordinals: dict[Id, int] = {}  # by id
         self._ids: Ids | None = None
         self._table: ItemTable | None = None
         self._sets: tuple[LabelSet, ...] | None = None
@@ -73,7 +78,7 @@ class StoredItems:
                 uri, uri=True, check_same_thread=False, isolation_level=None
             )
             self._connection.execute("PRAGMA schema_version").fetchone()  # opens the file now
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise damaged(self._file.path, str(error)) from error
 
     def __len__(self) -> int:
@@ -82,20 +87,24 @@ class StoredItems:
 
     def ids_at(self, ordinals: Ordinals) -> Ids:
         """Ids of these ordinals."""
-        distinct, inverse = np.unique(ordinals, return_inverse=True)
-        if self._is_many(len(distinct)):
+        if self._is_many(len(ordinals)):
             return self.all_ids()[ordinals]
-        found = dict(self._rows("SELECT rowid, id FROM items WHERE rowid IN", distinct.tolist()))
-        with self._checked():
-            return self._id_array([found[each] for each in distinct.tolist()])[inverse]
+        return self._id_array([item.id for item in self._fetch(ordinals.tolist())])
 
     def ordinals_of(self, ids: Ids) -> Ordinals:
         """Ordinals of these ids; -1 for unknown ids."""
         if self._is_many(len(ids)):
             return ItemTable(self.all_ids()).ordinals_of(ids)
-        requested = [_encode(each) for each in ids.tolist()]
-        found = dict(self._rows("SELECT id, rowid FROM items WHERE id IN", requested))
-        return np.array([found.get(each, -1) for each in requested], np.int64)
+        requested = ids.tolist()
+        found = {each: self._ordinals.get(each, -1) for each in requested}
+        missing = [_encode(each) for each, ordinal in found.items() if ordinal < 0]
+        if missing:
+            items = self._items("id", missing)
+            new = {item.id: ordinal for ordinal, item in items.items()}
+            found |= new
+            _keep(self._kept, items)
+            _keep(self._ordinals, new)
+        return np.array([found[each] for each in requested], np.int64)
 
     def label_sets(self) -> Sequence[LabelSet]:
         """The distinct label sets."""
@@ -119,18 +128,7 @@ class StoredItems:
         """The items of these ordinals."""
         if self._table is not None or len(ordinals) > self._few:
             return self.table().at(ordinals)
-        query = (
-            "SELECT items.rowid, id, path, labels FROM items "
-            "JOIN label_sets ON number = label_set WHERE items.rowid IN"
-        )
-        found = {each: rest for each, *rest in self._rows(query, ordinals.tolist())}
-        with self._checked():
-            rows = [found[each] for each in ordinals.tolist()]
-            ids = self._id_array([each for each, *_ in rows]).tolist()
-            return [
-                Item(each, _path(path), _labels(labels))
-                for each, (_, path, labels) in zip(ids, rows, strict=True)
-            ]
+        return self._fetch(ordinals.tolist())
 
     def all_ids(self) -> Ids:
         """All ids in ascending order."""
@@ -169,6 +167,26 @@ class StoredItems:
     def _few(self) -> int:
         """Up to this number, items are fetched one by one."""
         return max(1000, self._count // 50)
+
+    def _fetch(self, ordinals: list[int]) -> list[Item]:
+        """The items of a few ordinals."""
+        found = {each: item for each in ordinals if (item := self._kept.get(each)) is not None}
+        missing = [each for each in dict.fromkeys(ordinals) if each not in found]
+        if missing:
+            found |= self._items("items.rowid", missing)
+            _keep(self._kept, found)
+        with self._checked():
+            return [found[each] for each in ordinals]
+
+    def _items(self, column: str, values: list[Any]) -> dict[int, Item]:
+        """Fetch items by their values in a column; the result is by ordinal."""
+        rows = list(self._rows(f"{_ITEMS} WHERE {column} IN", values))
+        with self._checked():
+            ids = self._id_array([each for _, each, *_ in rows]).tolist()
+            return {
+                ordinal: Item(each, _path(path), _labels(labels))
+                for each, (ordinal, _, path, labels) in zip(ids, rows, strict=True)
+            }
 
     def _column(self, name: str) -> list[Any]:
         values = [value for (value,) in self._rows(_COLUMNS[name])]
@@ -210,7 +228,7 @@ class StoredItems:
         try:
             with self._statements, closing(self._connection.execute(statement, values)) as cursor:
                 return cursor.fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise damaged(self._file.path, str(error)) from error
 
 
@@ -246,6 +264,14 @@ def _encode(value: Any) -> Any:
         except UnicodeEncodeError:
             return value.encode("utf-8", "surrogatepass")
     return value
+
+
+def _keep(kept: dict[Any, Any], new: dict[Any, Any]) -> None:
+    """Keep new entries, instead of the old ones if there are too many."""
+    if len(kept) + len(new) > _MOST_KEPT:
+        kept.clear()
+    if len(new) <= _MOST_KEPT:
+        kept.update(new)
 
 
 def _path(value: Any) -> str | None:

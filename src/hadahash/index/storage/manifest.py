@@ -40,7 +40,8 @@ _ID_TYPES: dict[str | None, type[Id] | None] = {"int": int, "str": str, None: No
 
 
 def damaged(path: Path, reason: str) -> StorageError:
-    """Create the error for a damaged file."""
+    """Create the error for a damaged file; the reason may have several lines."""
+    reason = " ".join(reason.split())
     return StorageError(f"{path} is damaged ({reason}). Restore it or build the index again.")
 
 

@@ -221,6 +221,8 @@ class StoredCodes:
         if not {"ordinals", "blocks", "centroids"} <= set(self._opened):
             return Table(rows)
         ordinals = self._opened["ordinals"].array(np.uint32, 1)[:, 0]
+        if not _is_permutation(ordinals, len(rows)):
+            raise damaged(self._opened["ordinals"].path, "positions are missing or repeated")
         centroids = self._rows("centroids", self._bits)
         blocks = self._opened["blocks"].array(np.int64, 3)
         try:
@@ -228,3 +230,12 @@ class StoredCodes:
             return Table(rows, ordinals=ordinals, partition=divided)
         except HadaHashError as error:
             raise damaged(self._opened["blocks"].path, str(error)) from error
+
+
+def _is_permutation(ordinals: NDArray[np.uint32], count: int) -> bool:
+    """Whether each of the first `count` numbers occurs once."""
+    if len(ordinals) != count or (count and int(ordinals.max()) >= count):
+        return False
+    seen = np.zeros(count, bool)
+    seen[ordinals] = True
+    return bool(seen.all())

@@ -35,7 +35,7 @@ class Batcher(Generic[Job, Result]):
         self._work, self.max_batch, self._on_batch = work, max_batch, on_batch
         self._waiting: deque[tuple[Job, asyncio.Future[Result]]] = deque()
         self._thread = ThreadPoolExecutor(1)
-        self._running: asyncio.Task[None] | None = None
+        self._running = False
 
     async def submit(self, job: Job) -> Result:
         """Return the result of one job, once its batch is done."""
@@ -43,38 +43,50 @@ class Batcher(Generic[Job, Result]):
 
     def enqueue(self, job: Job) -> asyncio.Future[Result]:
         """Return a future for the result of one job. Call it in the event loop."""
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
         self._waiting.append((job, future))
-        if self._running is None:
-            self._running = asyncio.create_task(self._run())
+        if not self._running:
+            self._running = True
+            loop.call_soon(self._start, loop)  # with the jobs that arrive at the same time
         return future
 
     def close(self) -> None:
         """Cancel the jobs that have not started."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._waiting:
-            size = min(self.max_batch, len(self._waiting))
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the next batch, if there are jobs."""
+        size = min(self.max_batch, len(self._waiting))
+        self._running = size > 0
+        if size:
             batch = [self._waiting.popleft() for _ in range(size)]
             self._on_batch(size)
-            task = loop.run_in_executor(self._thread, self._work, [job for job, _ in batch])
-            await asyncio.wait([task])
-            _resolve(task, [future for _, future in batch])
-        self._running = None
+            self._thread.submit(self._run, loop, batch)
 
+    def _run(
+        self, loop: asyncio.AbstractEventLoop, batch: list[tuple[Job, asyncio.Future[Result]]]
+    ) -> None:
+        """Run a batch in the thread. Nothing waits for the thread, which saves hand-overs."""
+        results: Sequence[Result | BaseException]
+        try:
+            results = self._work([job for job, _ in batch])
+        except BaseException as error:  # raised again for each job
+            results = [error] * len(batch)
+        loop.call_soon_threadsafe(self._finish, loop, [future for _, future in batch], results)
 
-def _resolve(
-    task: asyncio.Future[Sequence[Result | Exception]], futures: list[asyncio.Future[Result]]
-) -> None:
-    """Pass each result to its caller, unless the caller was cancelled."""
-    error = task.exception()
-    results = [error] * len(futures) if error is not None else task.result()
-    for result, future in zip(results, futures, strict=True):
-        if future.done():
-            continue
-        if isinstance(result, BaseException):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+    def _finish(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        futures: list[asyncio.Future[Result]],
+        results: Sequence[Result | BaseException],
+    ) -> None:
+        """Pass each result to its caller, unless the caller was cancelled."""
+        self._start(loop)
+        for result, future in zip(results, futures, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)

@@ -31,6 +31,8 @@ def to_json(value: Id) -> Id:
     """
     if isinstance(value, int):
         return value if abs(value) < _LARGEST_EXACT else str(value)
+    if value.isascii():
+        return value
     return _UNSAFE.sub(lambda found: f"\ufffd{ord(found[0]):04X}", value)
 
 

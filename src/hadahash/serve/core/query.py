@@ -154,8 +154,8 @@ def parse_codes(code: str, content: str | None, collection: Collection) -> Codes
     return Codes(packed, index.bits, content=bits, content_bits=index.content_bits)
 
 
-def stored_query(collection: Collection, given: Id | None) -> tuple[Item, Queries]:
-    """Return an item and its code as a query.
+def stored_query(collection: Collection, given: Id | None) -> tuple[Item, Codes]:
+    """Return an item and its code.
 
     Args:
         collection: The collection.
@@ -171,14 +171,14 @@ def stored_query(collection: Collection, given: Id | None) -> tuple[Item, Querie
     try:
         if item_id is not None:
             (item,) = collection.index.get([item_id])
-            return item, Queries.from_codes(collection.index.codes([item_id]))
+            return item, collection.index.codes([item_id])
     except UsageError:  # unknown, or removed after it was found
         pass
     raise unknown_id()
 
 
-def stored_queries(collection: Collection, given: Sequence[Id]) -> dict[Id, tuple[Item, Queries]]:
-    """Return several items and their codes as queries, looked up together.
+def stored_queries(collection: Collection, given: Sequence[Id]) -> dict[Id, tuple[Item, Codes]]:
+    """Return several items and their codes, looked up together.
 
     Args:
         collection: The collection.
@@ -194,8 +194,8 @@ def stored_queries(collection: Collection, given: Sequence[Id]) -> dict[Id, tupl
         items, codes = collection.index.get(ids), collection.index.codes(ids)
     except HadaHashError:
         return {}
-    queries = Queries.from_codes(codes)
-    found = {item.id: (item, queries[row]) for row, item in enumerate(items)}
+    rows = [codes] if len(codes) == 1 else [codes[row] for row in range(len(codes))]
+    found = {item.id: (item, row) for item, row in zip(items, rows, strict=True)}
     return {each: found[item_id] for each, item_id in parsed.items() if item_id is not None}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ...codes import Codes
 from ...index import Item, Neighbor
 from ...photos import judge_same
 from ...queries import Queries
@@ -25,8 +26,7 @@ class Found(NamedTuple):
     """The answer to a search."""
 
     item: Item | None  # the query, if it is an item of the index
-    query: Queries
-    real: bool  # whether the query has real values, not only bits
+    query: Queries | Codes  # with real values, or only bits
     rank: Rank
     weight: float | None
     hits: list[Shown]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...codes import Codes
 from ...errors import UsageError
 from ...index import Item, Neighbor
 from ...queries import Queries
@@ -22,7 +24,7 @@ class SearchJob(NamedTuple):
     """One query. Jobs that differ only in the query and in `k` are searched together."""
 
     collection: Collection
-    query: Queries  # one row
+    query: Queries | Codes  # one row
     k: int
     radius: int | None
     labels: tuple[Id, ...] | None
@@ -32,10 +34,11 @@ class SearchJob(NamedTuple):
 
     def group(self) -> object:
         """Return a key that is equal for jobs that can be searched in one call."""
-        query = self.query
-        binary = bool((np.abs(query.values) == 1).all())  # such queries are ranked differently
-        chances = None if query.probabilities is None else query.probabilities.shape[1]
-        parts = (binary, query.content is None, chances)
+        query, kind = self.query, None
+        if isinstance(query, Queries):
+            binary = bool((np.abs(query.values) == 1).all())  # such queries are ranked differently
+            kind = binary, 0 if query.probabilities is None else query.probabilities.shape[1]
+        parts = (kind, query.content is None)
         return (id(self.collection), self.radius, self.labels, self.rank, self.weight, *parts)
 
 
@@ -68,7 +71,7 @@ class Result(NamedTuple):
     """
 
     item: Item | None
-    query: Queries
+    query: Queries | Codes
     hits: list[Shown]
     looks: bytes | None
 
@@ -98,14 +101,14 @@ def _resolve_all(
     for job in jobs:
         if isinstance(job, IdJob):
             wanted.setdefault(id(job.collection), []).append(job)
-    known: dict[int, dict[Id, tuple[Item, Queries]]] = {}
+    known: dict[int, dict[Id, tuple[Item, Codes]]] = {}
     for key, group in wanted.items():
         known[key] = stored_queries(group[0].collection, [job.given for job in group])
     return [_resolve(job, known.get(id(job.collection), {})) for job in jobs]
 
 
 def _resolve(
-    job: SearchJob | IdJob, known: dict[Id, tuple[Item, Queries]]
+    job: SearchJob | IdJob, known: dict[Id, tuple[Item, Codes]]
 ) -> tuple[Item | None, SearchJob] | Exception:
     if isinstance(job, SearchJob):
         return None, job
@@ -172,13 +175,21 @@ def _search_group(jobs: Sequence[SearchJob]) -> list[list[Neighbor]]:
     return [neighbors[: job.k] for neighbors, job in zip(found, jobs, strict=True)]
 
 
-def _stacked(queries: Sequence[Queries]) -> Queries:
-    values, content, probabilities = (
-        [getattr(each, name) for each in queries] for name in ("values", "content", "probabilities")
-    )
-    return Queries(
-        np.concatenate(values),
-        content=None if content[0] is None else np.concatenate(content),
-        probabilities=None if probabilities[0] is None else np.concatenate(probabilities),
-        content_fingerprint=queries[0].content_fingerprint,
-    )
+def _stacked(queries: Sequence[Queries | Codes]) -> Queries | Codes:
+    """The queries of one group in one object."""
+    first = queries[0]
+    if len(queries) == 1:
+        return first
+    if isinstance(first, Codes):
+        packed, content = (
+            _joined([getattr(each, name) for each in queries]) for name in ("packed", "content")
+        )
+        return replace(first, packed=packed, content=content, ids=np.arange(len(packed)))
+    names = ("values", "content", "probabilities")
+    joined = {name: _joined([getattr(each, name) for each in queries]) for name in names}
+    return Queries(**joined, content_fingerprint=first.content_fingerprint)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """The rows of all parts; None if they are None."""
+    return None if parts[0] is None else np.concatenate(parts)

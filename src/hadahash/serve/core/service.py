@@ -265,9 +265,8 @@ class Service:
         if not result.hits and query.labels:
             await self._in_thread(collection.require_labels, query.labels)
         timer.stage("search")
-        real, model = result.item is None and query.code is None, collection.model.id
-        asked = (result.item, result.query, real, rank, weight)
-        return Found(*asked, result.hits, result.looks, model)
+        asked = (result.item, result.query, rank, weight)
+        return Found(*asked, result.hits, result.looks, collection.model.id)
 
     async def _resolve(
         self,
@@ -276,7 +275,7 @@ class Service:
         collection: Collection,
         timer: StageTimer,
         client: str,
-    ) -> tuple[Queries | None, bytes | None]:
+    ) -> tuple[Queries | Codes | None, bytes | None]:
         """The query, and what it looks like; None for an item of the index."""
         if image is not None:
             return await self._encoder.encode(image, collection.model, timer, client)
@@ -288,13 +287,13 @@ class Service:
             return None, None
         check_made(query.model, collection)
         looks = None if query.looks is None else bytes.fromhex(query.looks)
-        return Queries.from_codes(parse_codes(query.code, query.content, collection)), looks
+        return parse_codes(query.code, query.content, collection), looks
 
     async def _run(
         self,
         collection: Collection,
         given: Id | None,
-        query: Queries | None,
+        query: Queries | Codes | None,
         looks: bytes | None,
         options: Options,
     ) -> Result:

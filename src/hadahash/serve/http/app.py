@@ -81,7 +81,7 @@ def create_app(
     )
     app.state.service = service
     for routes in _ROUTES:
-        app.include_router(routes(service))
+        app.router.routes.extend(routes(service).routes)
     _add_page(app)
     errors.install(app)
     app.add_middleware(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from ..core.limits import client_name
 from ..core.service import Service
@@ -133,54 +133,54 @@ async def _read_body(request: Request, limit: int, service: Service) -> bytes:
 def _body_parts(
     request: Request, limit: int, service: Service
 ) -> Iterator[AsyncGenerator[bytes, None]]:
-    """The body in parts. Received bytes count against the memory limit of all bodies."""
-    received = 0
+    """The body in parts; raises as soon as it is too long or too slow.
 
-    async def counted() -> AsyncGenerator[bytes, None]:
+    Received bytes count against the memory limit of all bodies until the context ends.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
+    settings, received = service.settings, 0
+
+    async def parts() -> AsyncGenerator[bytes, None]:
         nonlocal received
-        async for part in _limited(request, limit, service.settings.upload_seconds):
+        loop, more = asyncio.get_running_loop(), True
+        deadline = loop.time() + settings.upload_seconds
+        while more:
+            message = await _receive(request, deadline - loop.time(), settings.upload_seconds)
+            part, more = message.get("body", b""), message.get("more_body", False)
             received += len(part)
             service.upload_bytes += len(part)
-            if service.upload_bytes > service.settings.upload_memory:
+            if received > limit:
+                raise _too_large(limit)
+            if service.upload_bytes > settings.upload_memory:
                 raise busy()
             yield part
 
     try:
-        yield counted()
+        yield parts()
     finally:
         service.upload_bytes -= received
 
 
-async def _limited(request: Request, limit: int, seconds: float) -> AsyncGenerator[bytes, None]:
-    """The body in parts; raises as soon as it is too long or too slow."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
-        raise _too_large(limit)
-    loop, received = asyncio.get_running_loop(), 0
-    deadline = loop.time() + seconds
-    parts = request.stream()
-    while True:
-        try:
-            part = await _next_part(parts, deadline - loop.time())
-        except StopAsyncIteration:
-            return
-        except asyncio.TimeoutError:
-            message = f"The request took more than {seconds:g} s to arrive."
-            raise Problem(408, "too_slow", message, "Send a smaller image.") from None
-        except ClientDisconnect:
-            message = "The client closed the connection."
-            raise Problem(400, "gone", message, "Send the whole request.") from None
-        received += len(part)
-        if received > limit:
-            raise _too_large(limit)
-        yield part
+async def _receive(request: Request, left: float, seconds: float) -> Message:
+    """The next part of a request that may take `seconds` in total."""
+    try:
+        message = await _within(request.receive(), left)
+    except asyncio.TimeoutError:
+        text = f"The request took more than {seconds:g} s to arrive."
+        raise Problem(408, "too_slow", text, "Send a smaller image.") from None
+    if message["type"] == "http.disconnect":
+        text = "The client closed the connection."
+        raise Problem(400, "gone", text, "Send the whole request.")
+    return message
 
 
-async def _next_part(parts: AsyncGenerator[bytes, None], seconds: float) -> bytes:
+async def _within(awaited: Awaitable[Message], seconds: float) -> Message:
     if sys.version_info < (3, 11):
-        return await asyncio.wait_for(anext(parts), seconds)
+        return await asyncio.wait_for(awaited, seconds)
     async with asyncio.timeout(seconds):  # without a task of its own
-        return await anext(parts)
+        return await awaited
 
 
 def _too_large(limit: int) -> Problem:

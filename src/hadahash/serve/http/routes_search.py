@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
 
+from ...codes import Codes
 from ...queries import Queries
 from ..core.collection import display_name
 from ..core.encode import EncodedQuery
@@ -25,7 +26,7 @@ from .openapi import BODY_ERRORS, errors, request_body
 from .schema import NoParameters, SearchParameters
 
 _PLAIN = tuple(name for name in SearchParameters.model_fields if name != "label")
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_PLAIN_VALUES: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 class _DirectRoute(APIRoute):
@@ -105,7 +106,7 @@ class _JSONResponse(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return _ENCODER.encode(content).encode()
+        return _PLAIN_VALUES.dump_json(content)
 
 
 def _encoded(encoded: EncodedQuery, model: str, timer: StageTimer) -> dict[str, Any]:
@@ -125,7 +126,9 @@ def _answer(found: Found, timer: StageTimer) -> dict[str, Any]:
         "id": None if item is None else to_json(item.id),
         "name": None if item is None else display_name(item),
         "labels": [] if item is None else [to_json(label) for label in item.labels],
-        "values": values_text(found.query, found.model, found.looks) if found.real else None,
+        "values": values_text(found.query, found.model, found.looks)
+        if isinstance(found.query, Queries)
+        else None,
         "looks": None if found.looks is None else found.looks.hex(),
         "model": found.model,
     }
@@ -139,8 +142,8 @@ def _answer(found: Found, timer: StageTimer) -> dict[str, Any]:
     }
 
 
-def _code(query: Queries) -> dict[str, Any]:
-    codes = query.codes()
+def _code(query: Queries | Codes) -> dict[str, Any]:
+    codes = query.codes() if isinstance(query, Queries) else query
     return {
         "code": codes.packed.tobytes().hex(),
         "bits": codes.bits,
