@@ -222,9 +222,9 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> UsageError:
 
 
 def _one_line(text: str) -> str:
-    r"""Show line breaks in the names and values of a user.
+    r"""Join lines: names and values of a user may have line breaks.
 
     >>> _one_line("Cannot read a\nb.jpg")
-    'Cannot read a\\nb.jpg'
+    'Cannot read a b.jpg'
     """
-    return text.replace("\r", "\\r").replace("\n", "\\n")
+    return " ".join(text.splitlines())

@@ -46,7 +46,8 @@ def test_lists_of_vectors_with_damaged_offsets(tmp_path):
 
 @pytest.mark.parametrize("text", [b"\nPRIMARY\nKEY", b"\xc5\xc5\xc5MARY KEY"])
 def test_a_catalog_with_a_damaged_schema(tmp_path, text):
-    content = next((CORPUS / "catalog").glob("*.sqlite")).read_bytes()
+    assert refused_or_read(lambda: Catalog(tmp_path).compare([])) is None
+    content = (tmp_path / CATALOG).read_bytes()
     assert b"PRIMARY KEY" in content
     (tmp_path / CATALOG).write_bytes(content.replace(b"PRIMARY KEY", text[:11]))
     assert refused_or_read(lambda: Catalog(tmp_path).compare([])) is not None
