@@ -184,6 +184,8 @@ def test_damaged_files_of_an_index_of_photos(trials, photos, tmp_path):
             damaged.write_bytes(damage(trial.rng, path.read_bytes(), other.read_bytes()))
             refused = check_photos(copy, photos / "photos", expected)
             if refused is not None:
-                assert path.name in refused and "\n" not in refused, f"{path.name}: {refused}"
+                gone = path.name == "previous.json" and other.name == MANIFEST  # none is left
+                assert gone or path.name in refused, f"{path.name}: {refused}"
+                assert "\n" not in refused, f"{path.name}: {refused}"
                 damaged.write_bytes(path.read_bytes())  # restored, as the error says
                 assert answers(copy)[0] == expected["now"][0], "restored"
