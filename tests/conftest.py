@@ -20,6 +20,7 @@ import torch
 from milvus_process import MilvusProcess, why_not
 from numpy.typing import NDArray
 from toys import make_toy, tiny_hasher, write_folder
+from trials import trials  # noqa: F401 - a fixture
 
 from hadahash import Hasher
 

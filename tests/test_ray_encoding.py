@@ -6,15 +6,19 @@ import os
 import shutil
 import signal
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from storages import DeadlyImages, image_files, tar_bytes
 from toys import one_line
+from trials import Trials
 
 from hadahash import Codes, HashModel, Index
 from hadahash import ray_encoding as module
@@ -266,3 +270,57 @@ def test_too_many_workers_are_refused(saved: Path, toy_folder: Path, tmp_path: P
     model = HashModel.load(saved, device="cpu")
     with pytest.raises(UsageError, match=r"workers must be >= 1 and <= 2 \(CPUs of Ray\), got 9"):
         encode_on_ray(model, as_images(toy_folder), tmp_path / "p", options=RayOptions(workers=9))
+
+
+class _Killer(threading.Thread):
+    """Kills up to two workers of this process's cluster at random moments."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        super().__init__()
+        self._pauses, self._rng = rng.uniform(0, 2, 2), rng
+        self.ended, self.killed = threading.Event(), 0
+
+    def run(self) -> None:
+        for pause in self._pauses:
+            if self.ended.wait(pause):
+                return
+            while not self.ended.wait(0.02) and not (found := self._workers()):
+                pass
+            if not self.ended.is_set():
+                found[self._rng.integers(len(found))].kill()
+                self.killed += 1
+
+    def _workers(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                title = " ".join(process.cmdline())  # an agent of Ray would end the whole node
+                found += [process] if title.startswith("ray::") and "MapWorker" in title else []
+        return found
+
+
+@pytest.mark.torture
+@pytest.mark.usefixtures("small", "cluster")
+def test_workers_that_are_killed_at_random_moments(
+    trials: Callable[[str, str], Trials],
+    saved: Path,
+    toy_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_RETRIES", 3)
+    tried, killed = trials("Ray", "kill -9 of workers at random moments: the same codes"), 0
+    model, source = HashModel.load(saved, device="cpu"), as_images(toy_folder)
+    expected = model.encode(source)
+    for trial in tried.numbers(2, 20):
+        with trial:
+            killer = _Killer(trial.rng)
+            killer.start()
+            try:
+                paths = encode_on_ray(model, source, tmp_path / f"parts-{trial.number}")
+            finally:
+                killer.ended.set()
+                killer.join()
+            _same(_joined(paths), expected)
+            killed += killer.killed
+    assert killed

@@ -174,3 +174,53 @@ def test_an_address_that_refuses_connections(make, proxy):
     proxy.close()
     with ends_in_time(r"cannot be reached \(\d attempts?, deadline 2 s\)\. Check its address"):
         index.search(make(1), 3)
+
+
+def disturb(proxy, fault, after, seconds):
+    """After some time, a fault of the network that passes."""
+    time.sleep(after)
+    if fault == "delay":
+        proxy.delay = 0.3
+    elif fault != "reset":
+        setattr(proxy, fault, True)
+    proxy.reset() if fault == "reset" else time.sleep(seconds)
+    proxy.delay, proxy.cut, proxy.silent = 0.0, False, False
+    proxy.reset()
+
+
+@pytest.mark.torture
+def test_random_faults_of_the_network(trials, make, proxy):
+    """A change is made or refused in one line; repeated, it is made, and nothing else has changed."""
+    tried = trials("Milvus", "the network is cut, silent, slow or reset at a random moment")
+    index = Index.build(make(400), engine="milvus", batch_size=40, retries=2)
+    stored = dict(zip(range(400), index.codes().packed, strict=True))
+    for trial in tried.numbers(2, 40):
+        with trial:
+            rng, new = trial.rng, make(120, ids=np.sort(trial.rng.choice(400, 120, replace=False)))
+            removes = rng.random() < 0.4
+
+            def change(new=new, removes=removes):
+                if removes:
+                    index.remove(new.ids[index.has(new.ids)])
+                else:
+                    index.update(new)
+
+            fault = str(rng.choice(["cut", "silent", "delay", "reset"]))
+            moments = float(rng.uniform(0, 0.3)), float(rng.uniform(0.2, 3))
+            thread = threading.Thread(target=disturb, args=(proxy, fault, *moments))
+            impatient(index)
+            thread.start()
+            try:
+                change()
+            except StorageError as error:
+                one_line(error)
+            finally:
+                thread.join()
+                index.server.settings = index.settings
+            change()
+            for row, each in enumerate(new.ids.tolist()):
+                stored.pop(each, None)
+                stored |= {} if removes else {each: new.packed[row]}
+            found = index.codes()
+            assert found.ids.tolist() == sorted(stored)
+            assert np.array_equal(found.packed, [stored[each] for each in sorted(stored)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from index_states import after, build, perform, random_step, read_state
+from small_collection import CORPUS
 
 from hadahash import errors, files
 from hadahash.codes import Codes
@@ -83,6 +86,66 @@ class CodesJob:
 
     def read(self, folder: Path) -> Any:
         return Codes.load(folder / self.name).packed.tolist()
+
+
+class ParquetJob(CodesJob):
+    """A .parquet file of codes that is replaced."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        super().__init__(rng)
+        self.name = "x.parquet"
+
+
+class PhotosJob:
+    """An index of photos with its catalog: photos are added, removed, and added."""
+
+    sweeps = False
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        names = rng.permutation(sorted(_small_photos())).tolist()
+        self.states: list[Any] = [sorted(names[:count]) for count in (6, 10, 8, 12)]
+        self.source = Path(tempfile.mkdtemp()) / "photos"
+
+    def _build(self, folder: Path, number: int) -> None:
+        from hadahash.photos import BuildOptions, build_or_update
+
+        shutil.rmtree(self.source, ignore_errors=True)
+        for name in self.states[number]:
+            (self.source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(CORPUS / "photos" / name, self.source / name)
+        options = BuildOptions(device="cpu")
+        build_or_update(self.source, folder / "i", run=CORPUS / "run", options=options)
+
+    def prepare(self, folder: Path) -> None:
+        folder.mkdir()
+        self._build(folder, 0)
+
+    def change(self, folder: Path, number: int) -> None:
+        self._build(folder, number + 1)
+
+    def read(self, folder: Path) -> Any:
+        """The items, each with the code of its photo."""
+        index, expected = Index.open(folder / "i"), _small_photos()
+        index.verify()
+        codes = index.codes()
+        for each, packed in zip(codes.ids.tolist(), codes.packed, strict=True):
+            assert packed.tobytes() == expected[each], "a code of another photo"
+        return sorted(codes.ids.tolist())
+
+
+@cache
+def _small_photos() -> dict[str, bytes]:
+    """The photos of the corpus and their codes."""
+    import pytest
+    import torch
+    import toys
+
+    from hadahash.model import HashModel
+
+    torch.set_num_threads(1)
+    toys.use_smallest_backbone(pytest.MonkeyPatch())
+    codes = HashModel.load(CORPUS / "run", device="cpu").encode(CORPUS / "photos")
+    return dict(zip(codes.ids.tolist(), (row.tobytes() for row in codes.packed), strict=True))
 
 
 class JsonJob:
@@ -182,8 +245,6 @@ def in_a_child(function: Callable[..., str], *arguments: Any) -> str:
 
 @cache
 def _photos() -> Path:
-    import tempfile
-
     import pytest
     import toys
 
@@ -194,8 +255,6 @@ def _photos() -> Path:
 @cache
 def _run_ids() -> tuple[str, ...]:
     """Ids of the models, which are digests of their weights, when nothing goes wrong."""
-    import tempfile
-
     base = Path(tempfile.mkdtemp())
     _photos()
     return tuple(in_a_child(_train, base / str(seed), seed) for seed in range(3))
@@ -222,6 +281,8 @@ JOBS = {
     "index": IndexJob,
     "new-index": NewIndexJob,
     "codes": CodesJob,
+    "parquet": ParquetJob,
+    "photos": PhotosJob,
     "json": JsonJob,
     "model": ModelJob,
 }

@@ -3,8 +3,9 @@
 The catalog is stored in photos.sqlite in the index folder. For each file it has the size,
 modification time and content digest at the time of encoding, or the reason why the file could not
 be read. Rows are marked as not valid before their items change, and written after the index: after
-a crash the catalog may miss indexed files, which are then encoded again, but it never lists files
-that are not indexed, or other content. Without a catalog, all files are encoded again.
+a crash the catalog may miss indexed files, or list files whose items were just removed. If they are
+on disk, the next build encodes both again. It never lists other content. Without a catalog, all
+files are encoded again.
 
 Comparisons run in SQL and touch only the rows they need: adding one photo to an index of millions
 reads one row.

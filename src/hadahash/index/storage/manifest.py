@@ -182,7 +182,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
         if version > FORMAT:
             writer = content.get("written_by", "a later version of hadahash")
             raise NewerFileError(
-                f"{folder} was written by {writer}. Update with: pip install -U hadahash"
+                f"{path} was written by {writer}. Update with: pip install -U hadahash"
             )
         if content.get("crc32") != checksum(content):
             raise damaged(path, "its checksum does not match")

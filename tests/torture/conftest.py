@@ -1,1 +1,0 @@
-from trials import trials  # noqa: F401 - a fixture
