@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -27,6 +28,7 @@ from hadahash.cli.failures import INTERNAL_ERROR
 from hadahash.photos import BuildOptions, build_or_update
 
 resource = pytest.importorskip("resource")
+OWN_PROCESS = "HADAHASH_TEST_PROCESS"
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and signals")
 
 # Commands that would train, download or measure for minutes when all arguments are right.
@@ -179,6 +181,21 @@ def called(arguments):
         return code, pipe.read().decode("utf-8", "replace")
 
 
+def test_in_a_process_of_its_own():
+    """Threads of libraries that other tests have used may hang in a fork."""
+    command = [sys.executable, "-m", "pytest", "-q", f"{__file__}::test_hostile_arguments"]
+    done = subprocess.run(
+        [*command, "--timeout", "0"],
+        env=os.environ | {OWN_PROCESS: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=None if is_long() else 500,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.skipif(OWN_PROCESS not in os.environ, reason="called in a process of its own")
 def test_hostile_arguments(trials, whole, fresh):
     before = tree(whole)
     tried = trials("command line", "every command with random hostile arguments")
