@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-_SHORT = 3.0  # seconds; the network's share of less says little
+_SHORT = 3.0  # seconds; the network's fraction of less says little
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Pace:
 
     @property
     def network_busy(self) -> float:
-        """Share of the time in which a batch was in the network; the rest it waited for pixels."""
+        """Fraction of the time in which a batch was in the network; the rest it waited for pixels."""
         return self.network_seconds / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:

@@ -65,12 +65,10 @@ def evaluate_run(
         cache: Features that several models with one fixed backbone share.
         ranks: Rankings beside "hamming" that are measured; None: all that the model allows.
         weight: Weight of the content in "photo"; None: that of the model.
-        known_items: Number of database images that are altered and searched again, see
-            `search_copies`; 0: none; None: 500 on a GPU, 50 on a CPU. None of embeddings.
+        known_items: Number of images for `search_copies`; None: 500 on a GPU, 50 on a CPU.
 
     Returns:
-        The report of the ranking by Hamming distance, with the others in `rankings`; it is also
-        written to the folder, with the codes.
+        The report by Hamming distance, the others in `rankings`; also written to the folder.
 
     Raises:
         StorageError: The folder has no finished run, or files of several runs.
