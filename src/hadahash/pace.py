@@ -37,7 +37,7 @@ class Pace:
 
     @property
     def network_busy(self) -> float:
-        """Fraction of the time in which a batch was in the network; the rest it waited for pixels."""
+        """Fraction of the time in which a batch was in the network; else it waited for pixels."""
         return self.network_seconds / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
