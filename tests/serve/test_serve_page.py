@@ -375,6 +375,25 @@ def test_back_returns_to_the_uploaded_image(visitor, toy_collection):
     expect(page.locator("#query-name")).to_have_text("Your image")
 
 
+def test_a_query_given_before_the_statistics_arrive(browser, address, toy_collection):
+    visitor = Visitor(browser, address)
+    page = visitor.page
+    held = []
+    page.route("**/v1/stats", lambda route: held.append(route))
+    page.reload(wait_until="domcontentloaded")
+    page.wait_for_function("() => document.body !== null")
+    visitor.upload(toy_collection.root / "photos" / "red" / "002.png")
+    expect(page.locator("#preview")).to_be_visible()
+    page.evaluate("location.hash = '#duplicates'")
+    page.go_back()
+    assert held, "The statistics were not requested"
+    for route in held:
+        route.continue_()
+    expect(visitor.hits).to_have_count(24)
+    expect(page.locator("#query-name")).to_have_text("Your image")
+    visitor.close()
+
+
 def test_results_are_on_the_screen_of_a_phone_after_a_search(browser, address, toy_collection):
     visitor = Visitor(browser, address, "phone")
     visitor.upload(toy_collection.root / "photos" / "red" / "002.png")

@@ -38,7 +38,7 @@ const parameters = () => ({
   label: [...state.labels],
   ...(hasDial() ? { rank: "photo", weight: weightAt(Number($("dial").value), state.stats) } : {}),
 });
-const hasDial = () => state.stats.ranks.includes("photo");
+const hasDial = () => state.stats?.ranks.includes("photo") ?? false;
 
 async function search() {
   if (!state.stats || (state.id === null && state.upload === null)) return;
@@ -99,7 +99,8 @@ function searchFromFile(file) {
   if (narrow.matches) $("results").scrollIntoView();
 }
 
-// Restore the page from the address and the history entry.
+// Restore the page from the address and the history entry. Before the statistics have arrived
+// this shows the query only; start() calls it again.
 function showAddress() {
   const id = idOf(location.hash);
   const upload = uploads.get(history.state?.upload);
@@ -162,7 +163,7 @@ function showDuplicates() {
   clearQuery("The same photo more than once", "");
   $("grid").hidden = $("dial-box").hidden = true;
   fillGrid([]);
-  duplicates.show(state.stats);
+  if (state.stats) duplicates.show(state.stats);
 }
 
 function showStart() {
