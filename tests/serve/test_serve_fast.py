@@ -97,8 +97,8 @@ def test_images_are_encoded_in_small_batches_on_a_cpu():
 def test_items_of_waiting_searches_are_looked_up_together(toy_collection):
     index = toy_collection.index
     collection, known = Collection(index, SimpleNamespace(), []), index.ids[:6].tolist()
-    looked_up, real = [], index.get
-    index.get = lambda ids: (looked_up.append(len(ids)), real(ids))[1]
+    looked_up, real = [], index.lookup
+    index.lookup = lambda ids: (looked_up.append(len(ids)), real(ids))[1]
     found = run_searches([IdJob(collection, each, OPTIONS) for each in [*known, known[0]]])
     assert looked_up == [6]
     for given, result in zip([*known, known[0]], found, strict=True):
@@ -119,10 +119,10 @@ def test_one_unknown_item_does_not_reach_the_other_searches(toy_collection):
 def test_an_index_that_cannot_be_read_is_an_error_of_each_search(toy_collection):
     index = toy_collection.index
 
-    def get(ids):
+    def lookup(ids):
         raise StorageError("damaged")
 
-    collection, index.get = Collection(index, SimpleNamespace(), []), get
+    collection, index.lookup = Collection(index, SimpleNamespace(), []), lookup
     found = run_searches([IdJob(collection, each, OPTIONS) for each in index.ids[:2].tolist()])
     assert [type(each) for each in found] == [StorageError, StorageError]
 

@@ -166,6 +166,9 @@ def _check_items(engine: Engine) -> None:
     _expect(stored.ids.tolist() == ["c", "c", "b"], "ids of codes")
     _expect(np.array_equal(stored.packed, codes.packed[[2, 2, 0]]), "codes")
     _expect(index.codes().ids.tolist() == ["a", "b", "c"], "all codes in the order of ids")
+    items, stored = index.lookup(["b", "c", "b"])
+    _expect(items == [expected[1], expected[0], expected[1]], "items with codes")
+    _expect(np.array_equal(stored.packed, codes.packed[[0, 2, 0]]), "codes with items")
 
 
 def _check_storage(engine: Engine) -> None:
@@ -193,6 +196,7 @@ def _check_refusals(engine: Engine) -> None:
         "a known id is added": lambda: index.add(codes),
         "an unknown id is removed": lambda: index.remove([3, 77]),
         "an unknown id is read": lambda: index.get([77]),
+        "an unknown id is looked up": lambda: index.lookup([3, 77]),
         "a string id for integer ids": lambda: index.update(_codes(1, 17, ["a"])),
         "an id twice": lambda: index.add(_codes(2, 18, [8, 8])),
         "codes of a different length": lambda: index.add(short),

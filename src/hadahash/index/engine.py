@@ -201,6 +201,20 @@ class Engine(ABC):
             UsageError: An id is not in the index.
         """
 
+    def lookup(self, ids: ArrayLike) -> tuple[list[Item], Codes]:
+        """What `get` and `codes` return. Engines that can do both in one pass override it.
+
+        Args:
+            ids: The items.
+
+        Returns:
+            The items and their codes, in the same order.
+
+        Raises:
+            UsageError: An id is not in the index.
+        """
+        return self.get(ids), self.codes(ids)
+
     @abstractmethod
     def label_counts(self) -> dict[Label, int]:
         """Number of items per label."""

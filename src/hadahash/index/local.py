@@ -10,7 +10,7 @@ import warnings
 from abc import abstractmethod
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +21,17 @@ from ..errors import unknown
 from ..native.tables import Rows, Table, packed_of, rows_of
 from .api import ENGINES, Index
 from .checks import pack_codewords
-from .items import Id, Ids, Item, ItemTable, Label, Mask, check_ids_exist, empty_ids
+from .items import (
+    Id,
+    Ids,
+    Item,
+    ItemTable,
+    Label,
+    Mask,
+    Ordinals,
+    check_ids_exist,
+    empty_ids,
+)
 from .query import Hits, Neighbor, SearchRequest
 from .ranked import neighbors_of, rank_segments
 from .segments import Segment, compact, delete_ids, hit_ids, in_memory, search_segments
@@ -29,6 +39,14 @@ from .storage.folder import MANIFEST, IndexFolder, IndexState, LoadedIndex, Save
 
 _SLOW_SIZE = 100_000  # number of codes above which searches without the compiled library are slow
 _warned = False
+
+
+class _Part(NamedTuple):
+    """Requested items in one segment."""
+
+    segment: Segment
+    here: Mask  # which of the requested items it has
+    ordinals: Ordinals
 
 
 class LocalIndex(Index):
@@ -137,7 +155,8 @@ class LocalIndex(Index):
         """The codes of all items, or of these; see `Engine.codes`."""
         segments = self._segments
         if ids is not None or not segments:
-            return self._codes_of(segments, self._checked_ids(() if ids is None else ids))
+            requested = self._checked_ids(() if ids is None else ids)
+            return self._codes_of(_locate(segments, requested), requested)
         rows = np.concatenate([segment.live_rows() for segment in segments])
         known = np.concatenate([segment.live_ids() for segment in segments])
         order = np.argsort(known, kind="stable")
@@ -150,19 +169,20 @@ class LocalIndex(Index):
         made_by = self.content_fingerprint
         return Codes(packed, self.bits, known[order], (), content, self.content_bits, made_by)
 
-    def _codes_of(self, segments: tuple[Segment, ...], requested: Ids) -> Codes:
+    def lookup(self, ids: ArrayLike) -> tuple[list[Item], Codes]:
+        """Items and their codes; see `Engine.lookup`."""
+        requested = self._checked_ids(ids)
+        parts = _locate(self._segments, requested)
+        return _items_of(parts, requested), self._codes_of(parts, requested)
+
+    def _codes_of(self, parts: list[_Part], requested: Ids) -> Codes:
         widths = -(-self.bits // 8), -(-self.content_bits // 8)
         packed, content = (np.zeros((len(requested), width), np.uint8) for width in widths)
-        found = np.zeros(len(requested), bool)
-        for segment in segments:
-            ordinals = segment.ordinals_of(requested)
-            here = ordinals >= 0
-            packed[here] = packed_of(segment.rows_at(ordinals[here]), self.bits)
-            rows = segment.content_at(ordinals[here])
+        for segment, here, ordinals in parts:
+            packed[here] = packed_of(segment.rows_at(ordinals), self.bits)
+            rows = segment.content_at(ordinals)
             if rows is not None:
                 content[here] = packed_of(rows, self.content_bits)
-            found |= here
-        check_ids_exist(requested, found)
         kept = content if self.content_bits else None
         made_by = self.content_fingerprint
         return Codes(packed, self.bits, requested, (), kept, self.content_bits, made_by)
@@ -178,12 +198,7 @@ class LocalIndex(Index):
     def get(self, ids: ArrayLike) -> list[Item]:
         """Id, path and labels of items; see `Engine.get`."""
         requested = self._checked_ids(ids)
-        found: dict[Id, Item] = {}
-        for segment in self._segments:
-            ordinals = segment.ordinals_of(requested)
-            found.update((item.id, item) for item in segment.items.at(ordinals[ordinals >= 0]))
-        check_ids_exist(requested, np.array([each in found for each in requested.tolist()], bool))
-        return [found[each] for each in requested.tolist()]
+        return _items_of(_locate(self._segments, requested), requested)
 
     def label_counts(self) -> dict[Label, int]:
         """Number of items per label, from counts that are kept per segment."""
@@ -237,6 +252,24 @@ class LocalIndex(Index):
                 segment.saved.verify()
         if self._projection is not None:
             self._projection.verify()
+
+
+def _locate(segments: tuple[Segment, ...], requested: Ids) -> list[_Part]:
+    """The segments that have some of these items."""
+    parts, found = [], np.zeros(len(requested), bool)
+    for segment in segments:
+        ordinals = segment.ordinals_of(requested)
+        here = ordinals >= 0
+        if here.any():
+            parts.append(_Part(segment, here, ordinals[here]))
+            found |= here
+    check_ids_exist(requested, found)
+    return parts
+
+
+def _items_of(parts: list[_Part], requested: Ids) -> list[Item]:
+    found = {item.id: item for part in parts for item in part.segment.items.at(part.ordinals)}
+    return [found[each] for each in requested.tolist()]
 
 
 def _warn_if_slow(size: int) -> None:

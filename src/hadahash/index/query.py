@@ -201,10 +201,9 @@ def look_up_neighbors(index: Engine, request: SearchRequest) -> list[list[Neighb
     """Find neighbors by a search and a lookup of the resulting items."""
     hits = index._search(request) if request.ranked is None else index._ranked(request)
     requested = id_array(sorted(set(hits.ids[hits.distances >= 0].tolist())))
-    codes = index.codes(requested)
+    items, codes = index.lookup(requested)
     contents = [None] * len(codes) if codes.content is None else codes.content
-    items = zip(index.get(requested), codes.packed, contents, strict=True)
-    known = {each[0].id: each for each in items}
+    known = {each[0].id: each for each in zip(items, codes.packed, contents, strict=True)}
     return join_neighbors(hits.ids, hits.distances, hits.scores, known, request, index.bits)
 
 

@@ -195,8 +195,9 @@ class Collection:
             if not len(requested):
                 break
             try:
-                items, codes = self.index.get(requested), self.index.codes(requested).packed
-                return {item.id: (item, code) for item, code in zip(items, codes, strict=True)}
+                items, codes = self.index.lookup(requested)
+                rows = zip(items, codes.packed, strict=True)
+                return {item.id: (item, code) for item, code in rows}
             except UsageError:  # an item was removed after it was found
                 requested = requested[self.index.has(requested)]
         return {}
@@ -226,9 +227,9 @@ class Collection:
             return True
         for name in _candidates(item):
             for root in self._folders:
-                path = os.path.join(root, name)  # noqa: PTH118 - as fast as possible
+                path = name if name.startswith("/") else f"{root}/{name}"
                 try:
-                    if not self._is_inside(os.path.dirname(path)):  # noqa: PTH120
+                    if not self._is_inside(path.rpartition("/")[0]):
                         continue
                     mode = os.lstat(path).st_mode
                 except (OSError, ValueError):

@@ -170,8 +170,8 @@ def stored_query(collection: Collection, given: Id | None) -> tuple[Item, Codes]
     item_id = collection.parse_id("" if given is None else given)
     try:
         if item_id is not None:
-            (item,) = collection.index.get([item_id])
-            return item, collection.index.codes([item_id])
+            (item,), codes = collection.index.lookup([item_id])
+            return item, codes
     except UsageError:  # unknown, or removed after it was found
         pass
     raise unknown_id()
@@ -191,7 +191,7 @@ def stored_queries(collection: Collection, given: Sequence[Id]) -> dict[Id, tupl
     parsed = {each: collection.parse_id(each) for each in given}
     ids = list({each for each in parsed.values() if each is not None})
     try:
-        items, codes = collection.index.get(ids), collection.index.codes(ids)
+        items, codes = collection.index.lookup(ids)
     except HadaHashError:
         return {}
     rows = [codes] if len(codes) == 1 else [codes[row] for row in range(len(codes))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import mimetypes
 from collections.abc import AsyncIterator, Callable
@@ -70,6 +71,7 @@ def create_app(
             with suppress(asyncio.CancelledError):
                 await task
         await service.close()
+        gc.unfreeze()
 
     app = FastAPI(
         title="HadaHash",
@@ -101,6 +103,7 @@ async def _run_service(
         else:
             on_failure(error)
         return
+    gc.freeze()  # else a collection looks at all that was loaded, and stops requests meanwhile
     await service.watch()
 
 

@@ -66,9 +66,10 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        wrapper = _ResponseWrapper(receive, send, has_body=_has_body(scope))
+        headers = Headers(scope=scope)
+        wrapper = _ResponseWrapper(receive, send, has_body=_has_body(headers))
         started = time.perf_counter()
-        problem = self._refusal(scope)
+        problem = self._refusal(scope, headers)
         if problem is not None:
             await respond(problem)(scope, wrapper.receive, wrapper.send)
         else:
@@ -90,8 +91,7 @@ class SecurityMiddleware:
             with suppress(Exception):
                 await respond(problem)(scope, wrapper.receive, wrapper.send)
 
-    def _refusal(self, scope: Scope) -> Problem | None:
-        headers = Headers(scope=scope)
+    def _refusal(self, scope: Scope, headers: Headers) -> Problem | None:
         if scope.get("http_version", "1.1") not in ("1.0", "1.1"):
             # What follows is not HTTP/1.1 either, and must not be read as another request.
             reason, hint = "HTTP version not supported.", "Use HTTP/1.1."
@@ -141,8 +141,7 @@ def _is_cross_site(headers: Headers) -> bool:
         return True
 
 
-def _has_body(scope: Scope) -> bool:
-    headers = Headers(scope=scope)
+def _has_body(headers: Headers) -> bool:
     return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 
 
