@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "bits": options.bits,
             "k": options.k,
             "rounds": options.rounds,
+            "settle": options.settle,
             "cases": [],
         }
         warm = hh.Codes(packed=np.zeros((1, options.bits // 8), np.uint8), bits=options.bits)
@@ -68,6 +69,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64], help="queries per call")
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument(
+        "--settle",
+        type=float,
+        default=60.0,
+        help="seconds before the searches: a server works on after inserts (default: 60)",
+    )
     parser.add_argument("--uri", help="address of a server")
     parser.add_argument("--lite", action="store_true", help="milvus-lite instead of a server")
     parser.add_argument(
@@ -123,7 +130,10 @@ def measure(size: int, options: argparse.Namespace, about: Any) -> dict[str, Any
         "exact": hh.Index.build(codes, labels),
         "routed": hh.Index.build(codes, labels, engine="routed", codewords=words),
     }
-    searched = searches(engines, make(max(options.batches))[0], options)
+    queries = make(max(options.batches))[0]
+    searched = [{"fresh": True} | search(engines, queries[:1], {}, options)]
+    time.sleep(options.settle)
+    searched += searches(engines, queries, options)
     seconds(timed, "removed", lambda: index.remove(few.ids))
     used: dict[str, Any] = about()
     index.drop()
@@ -147,23 +157,33 @@ def seconds(timed: dict[str, float], name: str, action: Any) -> Any:
 def searches(
     engines: dict[str, Any], queries: hh.Codes, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Milliseconds per query, with and without a filter, and whether all engines agree."""
-    rows = []
-    for batch in options.batches:
-        filters: tuple[dict[str, Any], ...] = ({}, {"labels": 3})
-        for label_filter in filters:
-            asked, same = queries[:batch], []
-            times: dict[str, list[float]] = {name: [] for name in engines}
-            for _ in range(options.rounds + 1):  # the first is a warm-up
-                found = []
-                for name, engine in engines.items():
-                    start = time.perf_counter()
-                    found.append(engine.search(asked, options.k, **label_filter))
-                    times[name].append((time.perf_counter() - start) / batch)
-                same.append(all(np.array_equal(found[0].ids, each.ids) for each in found))
-            counted = common.milliseconds({name: each[1:] for name, each in times.items()})
-            rows.append({"batch": batch} | label_filter | counted | {"same_answers": all(same)})
-    return rows
+    """All sizes of a batch, with and without a filter."""
+    filters: tuple[dict[str, Any], ...] = ({}, {"labels": 3})
+    return [
+        search(engines, queries[:batch], label_filter, options)
+        for batch in options.batches
+        for label_filter in filters
+    ]
+
+
+def search(
+    engines: dict[str, Any],
+    queries: hh.Codes,
+    label_filter: dict[str, Any],
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    """Milliseconds per query, and whether all engines agree."""
+    same = []
+    times: dict[str, list[float]] = {name: [] for name in engines}
+    for _ in range(options.rounds + 1):  # the first is a warm-up
+        found = []
+        for name, engine in engines.items():
+            start = time.perf_counter()
+            found.append(engine.search(queries, options.k, **label_filter))
+            times[name].append((time.perf_counter() - start) / len(queries))
+        same.append(all(np.array_equal(found[0].ids, each.ids) for each in found))
+    counted = common.milliseconds({name: each[1:] for name, each in times.items()})
+    return {"batch": len(queries)} | label_filter | counted | {"same_answers": all(same)}
 
 
 def write_page(page: Path, result: dict[str, Any]) -> None:
@@ -201,6 +221,8 @@ def table(result: dict[str, Any]) -> str:
         f"{', '.join(facts)}.",
         f"{result['bits']} bits, k = {result['k']}, medians of {result['rounds']} rounds with",
         "quartiles.",
+        f"{result['settle']:.0f} s passed between inserts and searches, except in the first row of",
+        "each size.",
         "All results were equal." if same else "Some results differed.",
     ]
     if disturbed(result):
@@ -224,6 +246,7 @@ def search_row(case: dict[str, Any], row: dict[str, Any]) -> str:
     """One kind of search by all engines."""
     kind = f"{row['batch']} per call" if row["batch"] > 1 else "1 query"
     kind += ", with a label" if "labels" in row else ""
+    kind += ", right after the inserts" if row.get("fresh") else ""
     times, spread = row["milliseconds_per_query"], row["milliseconds_quartiles"]
     cells = [f"{times[name]:.2f} [{spread[name][0]:.2f}, {spread[name][1]:.2f}]" for name in times]
     return f"| {case['codes']:,} | {kind} | {' | '.join(cells)} |"

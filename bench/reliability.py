@@ -3,7 +3,8 @@
     python bench/reliability.py            writes the table
     python bench/reliability.py --check    fails if the page is not up to date
 
-`make torture` adds one row per test to the file and then calls this program.
+`make torture` adds one row per test to the file and then calls this program. A row of a run that
+was not survived can be given a `note`: the cause, and what was changed.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines += ["", f"Runs in which a trial was not survived: {len(failed)} of {len(rows)}."]
     for row in failed:
         counts = ", ".join(f"{row[name]:,} {name}" for name in OUTCOMES if row[name])
-        lines.append(f"- {row['date']}, {row['commit']}, {row['what']}: {counts}.")
+        note = f" {row['note']}" if "note" in row else ""
+        lines.append(f"- {row['date']}, {row['commit']}, {row['what']}: {counts}.{note}")
     return "\n".join(lines)
 
 

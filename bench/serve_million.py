@@ -62,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Options of the command line."""
     parser = common.make_parser("serve_million", __doc__)
-    parser.add_argument("--old", type=absolute, help="sources of version 0.1, with its library built")
+    parser.add_argument(
+        "--old", type=absolute, help="sources of version 0.1, with its library built"
+    )
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--changes", type=int, default=40, help="changes of the index")

@@ -67,7 +67,7 @@ def _changes(kind: str, name: str) -> Callable[[Result], float]:
     return lambda case: float(case["changes"][kind][name])
 
 
-_SCAN = "One query scans the codes alone, and one request at a time uses one core at a time."
+_PYTHON = "HTTP, checks and JSON in Python: the scan takes 0.2 of the 1.1 ms of a request."
 ROWS = (
     Row("ready", "s", lambda case: median(case["ready_seconds"]), "< 2", "Imports of packages."),
     Row("memory, ready", "MB", lambda case: float(case["memory_ready"]["server_mb"]), "< 300"),
@@ -82,7 +82,7 @@ ROWS = (
         "< 50",
         "The threads of one Python process take turns.",
     ),
-    Row("searches by id, 1 client", "/s", _searches("id", 1, "per_second"), "x 3", _SCAN),
+    Row("searches by id, 1 client", "/s", _searches("id", 1, "per_second"), "x 3", _PYTHON),
     Row("searches by id, 32 clients", "/s", _searches("id", 32, "per_second"), "x 3"),
     Row("p95 of these", "ms", _searches("id", 32, "p95_ms"), "/ 2"),
     Row("processor time of each", "ms", _searches("id", 32, "processor_ms")),

@@ -14,6 +14,7 @@ from hadahash.content import fit_content
 from hadahash.encoding import Encoder
 from hadahash.evaluation import evaluate
 from hadahash.reproduce import content, content_tables, originals, trainer
+from hadahash.reproduce import inputs as cell_inputs
 from hadahash.reproduce.cells import RunContext
 from hadahash.reproduce.collected import Collected
 from hadahash.reproduce.plans import read_plan
@@ -148,7 +149,8 @@ def test_the_frozen_plan_has_its_own_names():
 def test_a_frozen_cell_shares_its_features(tmp_path, monkeypatch):
     monkeypatch.setattr(originals, "SAMPLE", 20)
     copies = []
-    monkeypatch.setattr(trainer, "encode_all", lambda *_, **__: copies.append(1))
+    for module in (trainer, cell_inputs):
+        monkeypatch.setattr(module, "encode_all", lambda *_, **__: copies.append(1))
     settings = {**SETTINGS, "frozen": True, "size": 32}
     cell = {"dataset": "digits", "bits": 16, "backbone": "test_efficientnet", "settings": settings}
     cells = [{**cell, "method": name, "seed": 3, "content": True} for name in ("hcdh", "hcdh-far")]

@@ -27,7 +27,7 @@ from hadahash.photos import (
     scan_paths,
     sync,
 )
-from hadahash.photos.catalog import Catalog, FileStat
+from hadahash.photos.catalog import Catalog, CatalogRow, FileStat
 from hadahash.photos.scan import Photo
 
 
@@ -432,16 +432,76 @@ def test_a_catalog_of_version_0_1_is_read(tmp_path):
     assert [known.same_stat for known in compared.known] == [True]
     assert [each.id for each in compared.deleted] == ["b.jpg"]
     assert catalog.skipped() == [("b.jpg", "broken")]
+    with sqlite3.connect(tmp_path / "photos.sqlite") as connection:
+        assert connection.execute("SELECT count(crc) FROM photos").fetchone() == (2,)
+
+
+@pytest.fixture
+def small_catalog(tmp_path):
+    """A catalog of 40 files, two of them equal, and what they look like."""
+    catalog, root = Catalog(tmp_path), Path("/p")
+    digests = [bytes([max(n, 1)]) * 32 for n in range(40)]
+    rows = {
+        f"{n:02d}.jpg": CatalogRow(root, FileStat(n, n), digest, "broken" if n == 39 else None)
+        for n, digest in enumerate(digests)
+    }
+    catalog.write(rows)
+    catalog.write_looks({digest: digest[:8] for digest in digests})
+    return catalog
+
+
+USES = {
+    "compare": lambda catalog: catalog.compare(
+        [(Photo("07.jpg", Path("/p/07.jpg"), Path("/p")), FileStat(7, 7))],
+        deleted_from=Path("/p"),
+    ),
+    "skipped": Catalog.skipped,
+    "equal_files": Catalog.equal_files,
+    "looks": Catalog.looks,
+    "without_looks": Catalog.without_looks,
+    "digests": lambda catalog: catalog.digests([f"{n:02d}.jpg" for n in range(40)]),
+    "copy": lambda catalog: catalog.copy(catalog.path.parent / "copy", root=Path("/q")),
+    "update_stats": lambda catalog: catalog.update_stats({"07.jpg": FileStat(8, 8)}),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("table", ["photos", "looks"])
+def test_a_changed_value_in_the_catalog_is_found(small_catalog, name, table):
+    if (table == "looks") != (name in ("looks", "without_looks")):
+        pytest.skip("this table is not read")
+    row = "id = x'30372e6a7067'" if name != "skipped" else "reason IS NOT NULL"  # 07.jpg
+    change = {"photos": f"digest = x'01' WHERE {row}", "looks": "bits = x'0001020304050607'"}
+    USES[name](small_catalog)
+    with sqlite3.connect(small_catalog.path) as connection:
+        connection.execute(f"UPDATE {table} SET {change[table]}")
+    with pytest.raises(StorageError, match=r"photos\.sqlite: the checksum of a row .* delete it"):
+        USES[name](small_catalog)
+
+
+def test_rows_that_a_damaged_page_hides_are_missed(small_catalog):
+    """Every byte of the headers of all pages, where numbers of rows are."""
+    whole = small_catalog.path.read_bytes()
+    expected = small_catalog.equal_files(), small_catalog.looks()
+    found = 0
+    for start in range(0, len(whole), 4096):
+        for offset in range(start + (100 if start == 0 else 0), start + 116):
+            damaged = bytearray(whole)
+            damaged[offset] ^= 1
+            small_catalog.path.write_bytes(damaged)
+            try:
+                assert (small_catalog.equal_files(), small_catalog.looks()) == expected, offset
+            except StorageError:
+                found += 1
+    assert found > 20
 
 
 @pytest.mark.parametrize("deleted_from", [None, "/photos"])
 def test_comparing_one_file_reads_few_rows(tmp_path, deleted_from):
     """Counts the steps of SQLite: a lookup takes dozens, a full scan hundreds of thousands."""
     catalog = Catalog(tmp_path)
-    catalog.write({})
-    with sqlite3.connect(catalog.path) as connection:
-        rows = ((f"{n:06d}.jpg".encode(), b"/photos", 1, 1, b"x" * 32, None) for n in range(50_000))
-        connection.executemany("INSERT INTO photos VALUES (?, ?, ?, ?, ?, ?)", rows)
+    row = CatalogRow(Path("/photos"), FileStat(1, 1), b"x" * 32, None)
+    catalog.write({f"{n:06d}.jpg": row for n in range(50_000)})
     steps = []
     connect = sqlite3.connect
 

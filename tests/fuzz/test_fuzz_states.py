@@ -40,6 +40,7 @@ from hadahash.model import HashModel
 from hadahash.model_files import model_file_names, read_model
 from hadahash.photos import BuildOptions, build_or_update
 from hadahash.photos.catalog import Catalog, FileStat
+from hadahash.photos.catalog_sql import CHECKSUMS, prepare
 from hadahash.photos.duplicates import PhotoDuplicates
 from hadahash.photos.looks import StoredLooks
 from hadahash.photos.scan import Photo
@@ -351,6 +352,12 @@ def test_catalogs_of_photos(trials, index, collection):
 CELLS = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=9)
 
 
+def set_checksums(connection):
+    prepare(connection)
+    for table, computed in CHECKSUMS.items():
+        connection.execute(f"UPDATE {table} SET crc = {computed}")
+
+
 def test_cells_of_catalogs(trials, index, collection):
     """A database without damage whose values are of other kinds and lengths."""
     tried = trials("fuzzing", "states: values in catalogs of photos, looks included")
@@ -358,8 +365,8 @@ def test_cells_of_catalogs(trials, index, collection):
     folder, options = index / "copy", BuildOptions(device="cpu")
 
     @examples(12, 600)
-    @given(st.sampled_from(columns), CELLS | st.binary(max_size=40))
-    def harness(column, value):
+    @given(st.sampled_from(columns), CELLS | st.binary(max_size=40), st.booleans())
+    def harness(column, value, signed):
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(index / "whole", folder)
         with closing(sqlite3.connect(folder / "photos.sqlite")) as connection, connection:
@@ -368,6 +375,8 @@ def test_cells_of_catalogs(trials, index, collection):
             change = f"UPDATE OR REPLACE {table} SET {name} = ? WHERE {first}"
             with suppress(sqlite3.IntegrityError):  # a key is never NULL
                 connection.execute(change, (value,))
+            if signed:
+                set_checksums(connection)
         refused_or_read(lambda: use_catalog(folder, collection / "photos"))
         refused_or_read(
             lambda: build_or_update(

@@ -22,7 +22,8 @@ def test_the_benchmark_measures_and_writes_its_table(bench, tmp_path, capsys, mo
     page.write_text("before\n<!-- measured -->\nold\n<!-- end of measured -->\nafter\n")
     out = tmp_path / "milvus.json"
     monkeypatch.setenv("HADAHASH_MILVUS_URI", "")  # restored after the test
-    options = ["--lite", "--sizes", "2000", "--rounds", "1", "--out", str(out), "--page", str(page)]
+    options = ["--lite", "--sizes", "2000", "--rounds", "1", "--settle", "0"]
+    options += ["--out", str(out), "--page", str(page)]
     bench.main(options)
     result = json.loads(out.read_text())
     assert json.loads(capsys.readouterr().out) == result

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +21,7 @@ from hadahash.codes import Codes
 from hadahash.errors import StorageError
 from hadahash.index import Item
 from hadahash.photos import CATALOG, StoredLooks
+from hadahash.photos.catalog import Catalog, CatalogRow, FileStat
 from hadahash.runtime import choice
 from hadahash.serve.core.batcher import Batcher
 from hadahash.serve.core.collection import Collection
@@ -184,10 +186,9 @@ def test_filters_by_label_are_kept_until_the_index_changes():
 def test_searches_do_not_wait_for_a_program_that_writes_the_catalog(tmp_path, monkeypatch):
     looks, items = StoredLooks(tmp_path, wait_seconds=0.01), [Item("a.jpg", "/a.jpg", ())]
     with closing(sqlite3.connect(tmp_path / CATALOG, isolation_level=None)) as writer:
-        writer.execute("CREATE TABLE photos (id BLOB, digest BLOB)")
-        writer.execute("CREATE TABLE looks (digest BLOB, bits BLOB)")
-        writer.execute("INSERT INTO photos VALUES (CAST('a.jpg' AS BLOB), x'01')")
-        writer.execute("INSERT INTO looks VALUES (x'01', x'0102030405060708')")
+        catalog = Catalog(tmp_path)
+        catalog.write({"a.jpg": CatalogRow(Path("/"), FileStat(1, 1), b"x", None)})
+        catalog.write_looks({b"x": bytes(range(1, 9))})
         writer.execute("BEGIN EXCLUSIVE")
         assert looks.of(items) == {}
         writer.execute("COMMIT")

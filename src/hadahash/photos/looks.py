@@ -21,7 +21,8 @@ import numpy as np
 from ..codes import Codes
 from ..errors import ImageError, StorageError
 from ..index.items import id_array
-from .catalog import CATALOG, LOOKS_OF, Catalog
+from .catalog import CATALOG, Catalog
+from .catalog_sql import LOOKS_OF, prepare
 from .digests import DigestingImages
 from .item_files import ids_of_files, items_of
 from .same_photo import LOOKS_BITS, compared_bits, compares_looks
@@ -195,7 +196,9 @@ def codes_with_looks(index: Index, catalog: Catalog) -> Codes | None:
 
 def _read_only(path: Path, seconds: float) -> sqlite3.Connection:
     address = f"{path.absolute().as_uri()}?mode=ro"
-    return sqlite3.connect(address, uri=True, timeout=seconds, check_same_thread=False)
+    connection = sqlite3.connect(address, uri=True, timeout=seconds, check_same_thread=False)
+    prepare(connection)
+    return connection
 
 
 def _read(images: DigestingImages, row: int) -> bool:

@@ -75,7 +75,7 @@ def check_cell(name: str, context: RunContext) -> Check:
         raise HadaHashError(f"{name}: the repetition failed: {reason}")
     before, after = stored.get("digests", {}), record["digests"]
     differences = [key for key in _COMPARED if stored.get(key) != record[key]]
-    differences += [key for key in _DIGESTS if key in before and before[key] != after[key]]
+    differences += [key for key in _DIGESTS if before.get(key) not in (None, after[key])]
     known = before.get("model_sha256")
     return Check(
         name,

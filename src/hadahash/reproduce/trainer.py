@@ -25,19 +25,17 @@ from ..encoding import FeatureCache
 from ..environment import versions
 from ..errors import TrainingDivergedError
 from ..fitting import LOG, fit_model
-from ..methods.hcdh import HCDH
 from ..model import HashModel
 from ..networks.weights import weights_digest
 from .cells import DatasetCache, RunContext, relative_traceback
 from .collected import Record
-from .content import ContentInputs, Encoded, measure_content
+from .content import measure_content
+from .inputs import content_inputs, encode_all, ranking_inputs, relaxed_values
 from .measures import Coded
-from .originals import Original, Originals, batch_features
+from .originals import Originals
 from .provenance import data_digests
-from .rankings import RankingInputs, rank_all
+from .rankings import rank_all
 from .recipes import Cell, current_names
-
-_ENCODE_BATCH = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +137,7 @@ class Trainer:
         if cell.content:
             original = self._originals.get(model, data, resident.pixels, split)
             record["content"] = measure_content(
-                _content_inputs(split, data, model, values, original)
+                content_inputs(split, data, model, values, original)
             )
             record["seconds"]["content"] = round(time.perf_counter() - ranked, 2)
         return coded
@@ -216,27 +214,6 @@ def split_of(cell: Cell, data: LabelledImages) -> Split:
     return Split(f"{split.name}-validation", split.seed, held, train, train)
 
 
-@torch.no_grad()
-def encode_all(model: HashModel, pixels: Tensor, *, deterministic: bool = False) -> Tensor:
-    """Compute the values of images whose pixels are on the device.
-
-    Args:
-        model: The model.
-        pixels: uint8 (n, 3, side, side).
-        deterministic: Use deterministic kernels.
-
-    Returns:
-        float32 (n, bits), before binarization.
-    """
-    network = model.network.eval()
-    parts = []
-    for start in range(0, len(pixels), _ENCODE_BATCH):
-        part = pixels[start : start + _ENCODE_BATCH]
-        features = batch_features(network.backbone, part, model, deterministic=deterministic)
-        parts.append(network.values(features))
-    return torch.cat(parts)
-
-
 def second_database(split: Split) -> NDArray[np.int64] | None:
     """Another database for the same queries.
 
@@ -272,7 +249,7 @@ def _facts(model: HashModel, split: Split, resident: _Resident) -> Record:
         "train_images": len(split.train),
         "digests": {
             **resident.digests,
-            "weights_sha256": weights_digest(model.config.weights),
+            "weights_sha256": weights_digest(model.config.weights, model.config.backbone),
             "model_sha256": model.weights_sha256,
         },
         "train_seconds": model.info.get("train_seconds"),
@@ -305,7 +282,7 @@ def _prepare(
     record: Record,
 ) -> Coded:
     """Rank on the device, and pack the codes: those of a trial under the threshold 0 only."""
-    real, trial = _real(model, values), cell.validation > 0
+    real, trial = relaxed_values(model, values), cell.validation > 0
     sizes, train = real[split.query].abs(), values[split.train]
     record["binarised"] = {
         "beyond_0.9": _short((sizes > 0.9).float().mean().item()),
@@ -314,7 +291,7 @@ def _prepare(
     thresholds = {"zero": torch.zeros_like(train[0])}
     if not trial:
         thresholds |= {"mean": train.mean(0), "median": train.median(0).values}
-    ranked = rank_all(_ranking_inputs(split, data, model, real.clamp(-1, 1)))
+    ranked = rank_all(ranking_inputs(split, data, model, real.clamp(-1, 1)))
     record["rankings"] = {
         name: {"all": _short(own.ap.mean().item())} for name, own in ranked.items()
     }
@@ -333,74 +310,6 @@ def _prepare(
         depth=find_dataset(cell.dataset).depth,
         rankings={name: (own.ties, own.hits) for name, own in ranked.items()},
         trial=trial,
-    )
-
-
-@torch.no_grad()
-def _real(model: HashModel, values: Tensor) -> Tensor:
-    """Real-valued codes, float32."""
-    return model.method.relaxed(values).float()
-
-
-def _content_inputs(
-    split: Split, data: LabelledImages, model: HashModel, values: Tensor, original: Original
-) -> ContentInputs:
-    ranking = _ranking_inputs(split, data, model, _real(model, values).clamp(-1, 1))
-
-    def encoded(values: Tensor, features: Tensor) -> Encoded:
-        real = _real(model, values).clamp(-1, 1)
-        scores = _class_scores(model, real)
-        return Encoded(real, features, None if scores is None else scores.softmax(1))
-
-    whole = encoded(values, original.features)
-    return ContentInputs(
-        ranking=ranking,
-        query=whole[split.query],
-        database=whole[split.database],
-        altered={
-            name: encoded(_altered_values(model, original, name), own)
-            for name, own in original.altered.items()
-        },
-        items=torch.from_numpy(original.items).to(values.device),
-        projections=original.projections,
-    )
-
-
-@torch.no_grad()
-def _altered_values(model: HashModel, original: Original, name: str) -> Tensor:
-    """Values of altered copies; a fixed backbone has made their features already."""
-    if not has_fixed_backbone(model.config, model.method):
-        return encode_all(model, original.pixels[name])
-    values: Tensor = model.network.eval().values(original.altered[name])
-    return values
-
-
-@torch.no_grad()
-def _class_scores(model: HashModel, real: Tensor) -> Tensor | None:
-    """Scores of the classifier of the method, if it has one."""
-    method = model.method
-    if isinstance(method, HCDH) and method.head.classifier is not None and method.streams == 1:
-        found: Tensor = method.head.classifier(real)
-        return found
-    return None
-
-
-def _ranking_inputs(
-    split: Split, data: LabelledImages, model: HashModel, real: Tensor
-) -> RankingInputs:
-    trained = data.labels.take(split.train)
-    used = np.flatnonzero(trained.class_counts())  # the classes of the model
-    targets = data.labels.targets(torch.arange(len(data)), real.device)
-    return RankingInputs(
-        query=real[split.query],
-        database=torch.where(real[split.database] >= 0, 1.0, -1.0),
-        train=real[split.train],
-        query_targets=targets[split.query],
-        database_targets=targets[split.database],
-        train_targets=targets[split.train][:, used],
-        multilabel=data.labels.multilabel,
-        codewords=model.method.codewords(),
-        class_scores=_class_scores(model, real[split.query]),
     )
 
 

@@ -105,7 +105,7 @@ def make_record(
         **({"content_bits": ran.content_bits} if ran.content_bits else {}),
         "backbone": ran.backbone,
         "weights": Path(ran.weights).name,
-        "initial_weights_sha256": weights_digest(ran.weights),
+        "initial_weights_sha256": weights_digest(ran.weights, ran.backbone),
         "seed": ran.seed,
         "split_seed": split.seed,
         "plugins": list(ran.plugins),
