@@ -65,6 +65,11 @@ def parse(
     return options
 
 
+def absolute(path: str) -> Path:
+    """The path for processes that run in another folder; links are kept."""
+    return Path(path).absolute()
+
+
 def begin(options: argparse.Namespace, versions: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Check the load and return the first part of a result.
 

@@ -14,6 +14,7 @@ fraction of originals whose copy is found. The time of encoding includes reading
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 import time
@@ -41,6 +42,7 @@ Pair = tuple[str, str, float]
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and write the result as JSON."""
     options = parse(arguments)
+    os.environ["HADAHASH_FEATURE_CACHE"] = "off"  # each way encodes the files
     photos = sorted(path for path in options.photos.rglob("*") if path.suffix.lower() == ".jpg")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "set"
@@ -63,7 +65,7 @@ def parse(arguments: Sequence[str] | None) -> Any:
     parser.add_argument("--originals", type=int, default=1000, help="photos with altered copies")
     parser.add_argument("--others", type=int, default=1000, help="photos without copies")
     parser.add_argument("--seed", type=int, default=0, help="choice of photos, and crops")
-    parser.add_argument("--imagededup", type=Path, help="Python that has imagededup")
+    parser.add_argument("--imagededup", type=common.absolute, help="Python that has imagededup")
     return common.parse(parser, arguments)
 
 

@@ -63,20 +63,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Options of the command line."""
     parser = common.make_parser("serve_million", __doc__)
     parser.add_argument(
-        "--old", type=absolute, help="sources of version 0.1, with its library built"
+        "--old", type=common.absolute, help="sources of version 0.1, with its library built"
     )
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--changes", type=int, default=40, help="changes of the index")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 32])
-    parser.add_argument("--keep", type=absolute, help="keep the collections in this folder")
+    parser.add_argument("--keep", type=common.absolute, help="keep the collections in this folder")
     parser.add_argument("--only", help="measure only this version")
     return common.parse(parser, arguments)
-
-
-def absolute(path: str) -> Path:
-    """The path for processes that run in another folder."""
-    return Path(path).resolve()
 
 
 # ---- The server ----------------------------------------------------------------------------------
