@@ -174,6 +174,7 @@ def test_damaged_files_of_an_index_of_photos(trials, photos, tmp_path):
     expected = {"now": answers(copy)}
     rollback(copy, options=UpgradeOptions(device="cpu"))
     expected["before"] = answers(copy)
+    previous = (whole / "previous.json").read_bytes()
     paths = sorted(path for path in whole.rglob("*") if path.is_file() and path.stat().st_size)
     assert {DISMISSED, LAST_SEARCH, "photos.sqlite", "previous.json"} <= {
         path.name for path in paths
@@ -185,6 +186,9 @@ def test_damaged_files_of_an_index_of_photos(trials, photos, tmp_path):
             shutil.copytree(whole, copy)
             damaged = copy / path.relative_to(whole)
             damaged.write_bytes(damage(trial.rng, path.read_bytes(), other.read_bytes()))
+            if path.name == MANIFEST and damaged.read_bytes() == previous:
+                assert answers(copy) == expected["before"]  # whole, as after a rollback
+                continue
             refused = check_photos(copy, photos / "photos", expected)
             if refused is not None:
                 gone = path.name == "previous.json" and other.name == MANIFEST  # none is left
