@@ -197,7 +197,11 @@ def codes_with_looks(index: Index, catalog: Catalog) -> Codes | None:
 def _read_only(path: Path, seconds: float) -> sqlite3.Connection:
     address = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(address, uri=True, timeout=seconds, check_same_thread=False)
-    prepare(connection)
+    try:
+        prepare(connection)
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 
