@@ -80,9 +80,7 @@ def evaluate_run(
     with folder.locked():
         pass  # detect an unwritable folder before the work, not after it
     spec = str(data) if data is not None else find_run_data(folder, record)
-    if depth is None:
-        depth = find_dataset(spec).depth
-    depth = check_depth(depth)
+    depth = check_depth(find_dataset(spec).depth if depth is None else depth)
     model = model or HashModel.load(folder.path, device=device)
     folder.check_model(record, model)
     ranks = _check_ranks(model, ranks, weight)
