@@ -167,7 +167,7 @@ class Catalog:
         if not (self.path.exists() and other.path.exists()):
             return
         with other._open() as newer:
-            sql.check_rows(newer)
+            sql.check_all(newer, "photos")
         with self._open() as connection:
             connection.execute("ATTACH DATABASE ? AS other", (os.fsencode(other.path),))
             connection.executemany(sql.ADOPT, connection.execute(sql.CHANGED).fetchall())
@@ -208,7 +208,7 @@ class Catalog:
             return []
         groups: dict[bytes, list[str]] = {}
         with self._open() as connection:
-            sql.check_pages(connection)
+            sql.check_all(connection, "photos")
             for digest, each in connection.execute(sql.EQUAL):
                 groups.setdefault(digest, []).append(_name(each))
         return list(groups.values())
@@ -272,8 +272,8 @@ class Catalog:
             return {}
         with self._open() as connection:
             connection.execute(sql.CREATE_LOOKS)
-            sql.check_pages(connection)
-            rows = connection.execute(sql.LOOKS_OF)
+            sql.check_all(connection, "photos", "looks")
+            rows = connection.execute(sql.ALL_LOOKS)
             return {_name(each): bits for each, bits in rows}
 
     def without_looks(self) -> list[tuple[str, bytes]]:

@@ -1,7 +1,8 @@
 """SQL of the catalog of photos, and the checksums of its rows.
 
-Each row has a CRC-32 of its values. Queries read the views `intact_photos` and `intact_looks`,
-which fail at a row whose checksum does not match.
+Each row has a CRC-32 of its values. Queries of some rows read the views `intact_photos` and
+`intact_looks`, which fail at a row whose checksum does not match. Queries of all rows follow
+`check_all`.
 """
 
 # ruff: noqa: S608 - statements are made of constants
@@ -44,12 +45,14 @@ _VIEWS = "".join(
     for table, columns in _TABLES.items()
 )
 WITHOUT_LOOKS = """
-SELECT id, digest FROM intact_photos WHERE reason IS NULL AND length(digest) > 0
-AND digest NOT IN (
-    SELECT digest FROM intact_looks WHERE typeof(bits) = 'blob' AND length(bits) = 8
-)
+SELECT id, digest FROM photos WHERE reason IS NULL AND length(digest) > 0
+AND digest NOT IN (SELECT digest FROM looks WHERE typeof(bits) = 'blob' AND length(bits) = 8)
 """
-LOOKS_OF = """
+ALL_LOOKS = """
+SELECT id, bits FROM photos JOIN looks USING (digest)
+WHERE typeof(bits) = 'blob' AND length(bits) = 8
+"""
+SOME_LOOKS = """
 SELECT id, bits FROM intact_photos JOIN intact_looks USING (digest)
 WHERE typeof(bits) = 'blob' AND length(bits) = 8
 """
@@ -100,8 +103,8 @@ SET size = ?2, mtime_ns = ?3, digest = ?4, crc = {_crc("id", "root", "?2", "?3",
 WHERE id = ?1
 """
 EQUAL = """
-SELECT digest, id FROM intact_photos WHERE reason IS NULL AND digest IN (
-    SELECT digest FROM intact_photos WHERE reason IS NULL AND length(digest) > 0
+SELECT digest, id FROM photos WHERE reason IS NULL AND digest IN (
+    SELECT digest FROM photos WHERE reason IS NULL AND length(digest) > 0
     GROUP BY digest HAVING count(*) > 1
 ) ORDER BY id
 """
@@ -146,27 +149,18 @@ def _without_checksums(connection: sqlite3.Connection) -> list[str]:
     return found
 
 
-def check_rows(connection: sqlite3.Connection) -> None:
-    """Compare all rows of photos with their checksums.
+def check_all(connection: sqlite3.Connection, *tables: str) -> None:
+    """Check the structure of the file and the checksums of all rows.
 
     Args:
         connection: A prepared connection.
+        tables: "photos", "looks" or both.
 
     Raises:
-        sqlite3.OperationalError: A checksum does not match.
-    """
-    connection.execute("SELECT count(*) FROM intact_photos").fetchone()
-
-
-def check_pages(connection: sqlite3.Connection) -> None:
-    """Check the structure of the file, without which rows could be missing.
-
-    Args:
-        connection: A connection to a catalog.
-
-    Raises:
-        sqlite3.DatabaseError: It is damaged.
+        sqlite3.DatabaseError: The file is damaged.
     """
     (found,) = connection.execute("PRAGMA main.quick_check(1)").fetchone()
-    if found != "ok":
+    if found != "ok":  # rows could be missing
         raise sqlite3.DatabaseError(found)
+    for table in tables:
+        connection.execute(f"SELECT count(*) FROM intact_{table}").fetchone()

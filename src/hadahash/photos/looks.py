@@ -22,7 +22,7 @@ from ..codes import Codes
 from ..errors import ImageError, StorageError
 from ..index.items import id_array
 from .catalog import CATALOG, Catalog
-from .catalog_sql import LOOKS_OF, prepare
+from .catalog_sql import SOME_LOOKS, prepare
 from .digests import DigestingImages
 from .item_files import ids_of_files, items_of
 from .same_photo import LOOKS_BITS, compared_bits, compares_looks
@@ -97,7 +97,7 @@ def _rows(connection: sqlite3.Connection, names: list[bytes]) -> Iterator[tuple[
     for start in range(0, len(names), _AT_ONCE):
         part = names[start : start + _AT_ONCE]
         marks = ",".join("?" * len(part))
-        yield from connection.execute(f"{LOOKS_OF} AND id IN ({marks})", part).fetchall()
+        yield from connection.execute(f"{SOME_LOOKS} AND id IN ({marks})", part).fetchall()
 
 
 def _file_name(given: Id) -> bytes | None:
