@@ -38,7 +38,7 @@ def received(connection: socket.socket) -> bytes:
 
 def sent(server: Running, data: bytes, *, half_close: bool = False) -> bytes:
     with server.connect() as connection:
-        with suppress(ConnectionError):
+        with suppress(OSError):  # the server has answered and closed the connection
             connection.sendall(data)
             if half_close:
                 connection.shutdown(socket.SHUT_WR)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,15 +128,25 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
 def provenance(records: Sequence[Record]) -> list[str]:
     """Data, hardware and source of the records of a data set, as a paragraph."""
     first = records[0]
-    commits = sorted({str(own["revision"]["commit"])[:12] for own in records})
+    machines = Counter(f"{own['hardware']}, torch {own['versions']['torch']}" for own in records)
+    ran = "; ".join(f"{name} ({count} cells)" for name, count in machines.items())
+    digests = [
+        f"{kind} {_digests(own['digests'].get(f'{kind}_sha256') for own in records)}"
+        for kind in ("pixels", "weights")
+    ]
     failed = [own["name"] for own in records if "map" not in own]
     text = (
         f"{first['queries']:,} queries, {first['train_images']:,} training images, database of "
-        f"{first['database']:,}. {first['hardware']}, torch {first['versions']['torch']}, source "
-        f"{', '.join(commits)}; pixels {str(first['digests']['pixels_sha256'])[:12]}, weights "
-        f"{str(first['digests']['weights_sha256'])[:12]}. {len(records)} cells"
+        f"{first['database']:,}. {ran if len(machines) > 1 else next(iter(machines))}. Source "
+        f"{_digests(own['revision']['commit'] for own in records)}; {', '.join(digests)}. "
+        f"{len(records)} cells, {len(failed)} without a result."
     )
-    return [f"{text}, {len(failed)} without a result.", ""]
+    return [text, ""]
+
+
+def _digests(values: Iterable[object]) -> str:
+    """The beginnings of distinct digests."""
+    return ", ".join(sorted({"not recorded" if own is None else str(own)[:12] for own in values}))
 
 
 def write_csv(records: Sequence[Record], path: Path) -> list[Path]:
