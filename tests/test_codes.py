@@ -548,3 +548,34 @@ def test_a_list_of_skipped_images_does_not_outlive_them(tmp_path):
     write_skipped(path, [])
     assert not path.exists()
     write_skipped(path, [])
+
+
+THREADS = """
+import os, sys
+import pyarrow.parquet
+from hadahash.codes import Codes
+from hadahash.data.table import read_table
+
+def count():
+    return len(os.listdir("/proc/self/task"))
+
+before = count()
+Codes.load(sys.argv[1])
+read_table(sys.argv[2])
+print(count() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+def test_parquet_files_are_read_without_threads_of_arrow(tmp_path):
+    """Processes that ended soon after these threads had started aborted, about one in ten."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    codes, table = tmp_path / "x.parquet", tmp_path / "table.parquet"
+    Codes(np.zeros((50, 8), np.uint8), 64, np.array([f"{n}.jpg" for n in range(50)])).save(codes)
+    columns = {"path": [f"{n}.jpg" for n in range(50)], "label": ["a", "b"] * 25}
+    for name in columns["path"]:
+        (tmp_path / name).write_bytes(b"")
+    parquet.write_table(pa.table(columns), table)
+    command = [sys.executable, "-c", THREADS, str(codes), str(table)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

@@ -236,10 +236,11 @@ def _parquet_records(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
     except ImportError:
         raise MissingExtraError("pyarrow", "parquet") from None
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        # From memory, Arrow starts no threads; see `code_files`.
+        with pyarrow.parquet.ParquetFile(pyarrow.BufferReader(path.read_bytes())) as file:
             yield 0, file.schema_arrow.names
             number = 0
-            for batch in file.iter_batches():
+            for batch in file.iter_batches(use_threads=False):
                 for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     number += 1
                     yield number, record

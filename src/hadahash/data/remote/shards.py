@@ -174,7 +174,9 @@ class ParquetShard:
 
     def _read(self, number: int) -> Any:
         try:
-            return self._file.read_row_group(number, columns=[self.column]).column(0)
+            return self._file.read_row_group(
+                number, columns=[self.column], use_threads=False
+            ).column(0)
         except OSError as error:
             if error.errno is not None:
                 raise
@@ -233,7 +235,7 @@ def read_parquet(storage: Storage, path: str, name: str, version: str) -> Shard:
             )
         label = _label_column(schema)
         wanted = [f"{column}.path"] if _has_paths(schema, column) else []
-        table = file.read(columns=[*wanted, *([label] if label else [])])
+        table = file.read(columns=[*wanted, *([label] if label else [])], use_threads=False)
     except (pyarrow.ArrowException, UnicodeError) as error:
         raise DataError(f"{name} is not a parquet file, or is damaged ({error}).") from error
     shard, keys = ParquetShard(storage, path, column), _rows(file)
