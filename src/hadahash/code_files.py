@@ -110,7 +110,7 @@ def _load_parquet(path: Path) -> Codes:
     pa, parquet = _pyarrow()
     files.require_regular(path)
     try:
-        # From memory, Arrow starts no threads. With them, every tenth short process aborted at exit.
+        # From memory, Arrow starts no threads; with them, one in ten short processes aborted.
         whole = pa.BufferReader(path.read_bytes())
         file = parquet.ParquetFile(whole, page_checksum_verification=True)
         table = file.read(use_threads=False)
