@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from hadahash.reproduce.cells import RunContext
 from hadahash.reproduce.check import check_cell
 from hadahash.reproduce.collected import Collected
 from hadahash.reproduce.measures import Coded, measure
-from hadahash.reproduce.plans import EXPERIMENTS, read_plan
+from hadahash.reproduce.plans import EXPERIMENTS, PLANS, read_plan
 from hadahash.reproduce.runner import run_plan
 from hadahash.reproduce.trainer import split_of
 from hadahash.reproduce.tuning import Tuning, choose, edges_to_extend, read_tuning, trials
@@ -60,17 +61,37 @@ def test_every_method_has_the_same_number_of_points_on_every_data_set():
     assert len(grids.methods) == 16
 
 
-@pytest.mark.parametrize("key", read_tuning().keys, ids=" ".join)
-def test_the_points_of_a_method_are_valid_and_have_the_same_kinds_of_settings(key):
-    grids = read_tuning()
+def test_every_deep_method_has_the_same_number_of_points_with_a_fixed_backbone():
+    grids = read_tuning("tuning-frozen")
+    more = grids.content.get("more", {})
+    counts = {key: len(grids.points(*key)) for key in grids.keys}
+    assert {counts[data, own] - len(more.get(data, {}).get(own, [])) for data, own in counts} == {
+        12
+    }
+    assert all(issubclass(METHODS.get(name), DeepMethod) for name in grids.methods)
+    assert grids.content["settings"]["frozen"]
+    assert set(grids.methods) == {
+        name for name in read_tuning().methods if issubclass(METHODS.get(name), DeepMethod)
+    }
+
+
+POINTS = [(name, *key) for name in tuning.NAMES for key in read_tuning(name).keys]
+
+
+@pytest.mark.parametrize(("plan", "dataset", "method"), POINTS)
+def test_the_points_of_a_method_are_valid_and_have_the_same_kinds_of_settings(
+    plan, dataset, method
+):
+    grids, key = read_tuning(plan), (dataset, method)
     points = grids.points(*key)
     cells = [grids.trial(*key, 64, point) for point in points]
     assert len({cell.name for cell in cells}) == len(cells)
     for cell in cells:
         make_config(cell.method, bits=cell.bits, backbone=cell.backbone, settings=cell.settings)
     assert len(points) >= 12
-    if issubclass(METHODS.get(key[1]), DeepMethod):
-        assert sum(point["backbone_lr"] == 0 for point in points) >= 3
+    if issubclass(METHODS.get(method), DeepMethod):
+        fixed = [point for point in points if point.get("backbone_lr", 0) == 0]
+        assert len(fixed) >= 3
         assert {point["epochs"] for point in points} >= {18, 60}
     for name in points[0]:
         values = {point[name] for point in points}
@@ -165,7 +186,7 @@ def ran(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tuning")
     command = ["reproduce", "tuning", "--results", str(folder), "--weights", "none"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuning, "read_tuning", lambda: Tuning(SMALL))
+        patch.setattr(tuning, "read_tuning", lambda name="tuning": Tuning(SMALL, name))
         patch.setattr("hadahash.cli.reproduce.run_plan", partial(run_plan, workers=0))
         before = read_plan("seeds", folder)
         outputs = [
@@ -268,21 +289,36 @@ def test_a_trial_can_be_repeated(ran):
 
 
 def test_the_page_of_tuning_lists_choices_and_edges(ran, tmp_path, monkeypatch):
-    monkeypatch.setattr("hadahash.reproduce.all.read_tuning", lambda: Tuning(SMALL))
+    monkeypatch.setattr("hadahash.reproduce.all.read_tuning", lambda name: Tuning(SMALL, name))
     context = RunContext(ran[0], tmp_path / "runs")
     assert tmp_path / "tables" / "tuning.md" in run_all(["table2"], context, tmp_path, run=False)
     text = (tmp_path / "tables" / "tuning.md").read_text("utf-8")
     assert "| digits | HCDH | 6 | 1 | lr" in text and "lam" in text
 
 
+def _all_complete(results, name="tuning"):
+    grids = read_tuning(name)
+    return [
+        tuning.Choice(*key, point=grids.points(*key)[3], scores={64: 0.5}) for key in grids.keys
+    ]
+
+
+def test_plans_with_a_fixed_backbone_have_the_cells_of_the_others(monkeypatch):
+    monkeypatch.setattr("hadahash.reproduce.tuning.load_choices", _all_complete)
+    deep = set(read_tuning("tuning-frozen").methods)
+    for name in (*EXPERIMENTS, "factorial"):
+        if f"{name}-frozen" not in PLANS:
+            continue
+        cells, fixed = (read_plan(own, RESULTS).cells for own in (name, f"{name}-frozen"))
+        key = attrgetter("dataset", "method", "bits", "seed", "protocol")
+        assert Counter(map(key, fixed)) == Counter(key(own) for own in cells if own.method in deep)
+        assert all(own.settings["frozen"] and not own.content for own in fixed)
+        assert all("128px-frozen" in own.mark and own.recipe == f"{name}-frozen" for own in fixed)
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiments_use_fresh_seeds_and_valid_settings(name, tmp_path, monkeypatch):
-    def complete(dataset, method):
-        point = read_tuning().points(dataset, method)[3]
-        return tuning.Choice(dataset, method, point=point, scores={64: 0.5})
-
-    every = [complete(*key) for key in read_tuning().keys]
-    monkeypatch.setattr("hadahash.reproduce.tuning.load_choices", lambda results: every)
+    monkeypatch.setattr("hadahash.reproduce.tuning.load_choices", _all_complete)
     cells = read_plan(name, tmp_path).cells
     assert cells and len({(cell.dataset, cell.name) for cell in cells}) == len(cells)
     assert {cell.seed for cell in cells} <= set(range(40, 45))

@@ -17,7 +17,7 @@ from ..reproduce.collected import Collected
 from ..reproduce.plans import PLANS, read_plan, take_shard
 from ..reproduce.recipe_trials import STAGES, read_trials
 from ..reproduce.runner import run_plan, select
-from ..reproduce.tuning import NAME as TUNING
+from ..reproduce.tuning import NAMES as TUNING
 from ..reproduce.tuning import load_choices
 from . import options, output
 
@@ -104,8 +104,8 @@ def reproduce(
     for name in plans:
         if run:
             _run_plan(name, context, cell or [], is_selected, seconds, shard, revision)
-        if name == TUNING:
-            _show_choices(context.results, dataset, only)
+        if name in TUNING:
+            _show_choices(name, context.results, dataset, only)
         if name in STAGES:
             for line in read_trials(context.results).summary():
                 output.result(line)
@@ -159,9 +159,11 @@ def _run_plan(
     output.result(f"{total} cells run, {len(collected.missing(cells))} missing")
 
 
-def _show_choices(results: Path, datasets: list[str] | None, methods: list[str] | None) -> None:
+def _show_choices(
+    name: str, results: Path, datasets: list[str] | None, methods: list[str] | None
+) -> None:
     """Show the best point of each method, and the grids that must be extended."""
-    for choice in load_choices(results):
+    for choice in load_choices(results, name):
         in_dataset = not datasets or choice.dataset in datasets
         if in_dataset and (not methods or choice.method in methods):
             output.result(str(choice))

@@ -21,7 +21,7 @@ from .plans import CONTENT
 from .recipes import Cell, Recipe, list_recipes, read_recipe
 from .smoke import shrink
 from .tables import write_tables
-from .tuning import choose, read_tuning, write_tuning
+from .tuning import NAMES, choose, read_tuning, write_tuning
 
 
 def list_targets() -> list[str]:
@@ -110,10 +110,11 @@ def write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Path
     seeds = seed_tables.load(results)
     written += write_leaderboard(known, records, results, docs, seeds)
     written += write_csv(seeds, docs / "tables" / "seeds.csv")
-    tried = Collected(results / "tuning").records()
-    if tried:
-        grids = read_tuning()
-        written += write_tuning(choose(grids, tried), grids.content["bits"], docs)
+    for name in NAMES:
+        tried = Collected(results / name).records()
+        if tried:
+            grids = read_tuning(name)
+            written += write_tuning(grids, choose(grids, tried), docs)
     for plan in CONTENT:
         written += write_content(Collected(results / plan).records(), docs, plan)
     return written + write_csv(records, docs / "tables" / "factorial.csv")

@@ -9,7 +9,7 @@ A plan is the name of a built-in one (`PLANS`) or a JSON file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import product
@@ -23,10 +23,13 @@ from . import recipe_trials, tuning
 from .collected import Collected
 from .recipes import Cell, mark_of, read_recipe
 
+FROZEN = "-frozen"  # ends the name of a plan with a fixed backbone, for a CPU
 # The plans of experiments.toml. Their cells take the settings that tuning chose.
 EXPERIMENTS = ("seeds", "lengths", "unseen", "halves", "lambda-seeds", "alexnet-seeds")
+EXPERIMENTS += tuple(f"{name}{FROZEN}" for name in EXPERIMENTS[:-1])
+FACTORIALS = ("factorial", f"factorial{FROZEN}")
 CONTENT = ("content", "content-frozen")  # content bits beside class bits
-PLANS = ("factorial", tuning.NAME, *CONTENT, *EXPERIMENTS, *recipe_trials.STAGES)
+PLANS = (*FACTORIALS, *tuning.NAMES, *CONTENT, *EXPERIMENTS, *recipe_trials.STAGES)
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,10 @@ def read_plan(source: str | Path, results: Path) -> Plan:
         return Plan(recipe_trials.NAME, cells)
     if source in CONTENT:
         return _content(str(source), results)
-    built_in = {"factorial": _factorial, tuning.NAME: _tuning}
-    if source in PLANS:
-        return built_in[str(source)](results)
+    if source in FACTORIALS:
+        return _factorial(str(source), results)
+    if source in tuning.NAMES:
+        return _tuning(str(source), results)
     path = Path(source)
     if path.suffix != ".json":
         raise unknown("plan", str(source), PLANS)
@@ -86,15 +90,33 @@ def _cell(plan: str, entry: dict[str, Any]) -> Cell:
     return Cell(**{**entry, "protocol": protocol, "mark": mark, "varied": varied, "recipe": plan})
 
 
-def _factorial(results: Path) -> Plan:
+def _factorial(name: str, results: Path) -> Plan:
     content = files.read_toml(resources.files(__package__) / "factorial.toml")
-    cells = [
-        cell for dataset in content["datasets"] for cell in _cells_of(content, dataset, results)
-    ]
-    return Plan("factorial", cells)
+    chosen: dict[tuple[str, str], tuning.Point] = {}
+    if name.endswith(FROZEN):
+        grids = tuning.read_tuning(f"tuning{FROZEN}")
+        chosen = _ready(tuning.load_choices(results, grids.name))
+        content |= {key: grids.content[key] for key in ("settings", "mark")}
+    else:
+        arms = content["arms"]
+        for key in product(content["datasets"], [*arms["losses"], *arms["without_codebook"]]):
+            chosen[key] = _chosen(content, *key, results)
+    return Plan(
+        name,
+        [
+            cell
+            for dataset in content["datasets"]
+            for cell in _cells_of(name, content, dataset, chosen)
+        ],
+    )
 
 
-def _cells_of(content: dict[str, Any], dataset: str, results: Path) -> Iterator[Cell]:
+def _cells_of(
+    name: str,
+    content: dict[str, Any],
+    dataset: str,
+    chosen: dict[tuple[str, str], tuning.Point],
+) -> Iterator[Cell]:
     """All arms of one seed before the next; permutations and repeats after their own seed."""
 
     def cell(method: str, bits: int, seed: int, varied: dict[str, Any], note: str = "") -> Cell:
@@ -104,26 +126,28 @@ def _cells_of(content: dict[str, Any], dataset: str, results: Path) -> Iterator[
             "bits": bits,
             "backbone": content["backbone"],
             "seed": seed,
-            "settings": {**content["settings"], **_chosen(content, dataset, method, results)},
+            "settings": {**content["settings"], **chosen[dataset, method]},
             "varied": varied,
             "mark": content["mark"],
         }
-        own = _cell("factorial", entry)
+        own = _cell(name, entry)
         return replace(own, mark=f"{own.mark}-{note}") if note else own
 
     arms = content["arms"]
+    losses = [method for method in arms["losses"] if (dataset, method) in chosen]
+    others = [method for method in arms["without_codebook"] if (dataset, method) in chosen]
     for seed in content["seeds"]:
-        for book, method, bits in product(arms["codebooks"], arms["losses"], content["bits"]):
+        for book, method, bits in product(arms["codebooks"], losses, content["bits"]):
             yield cell(method, bits, seed, {"codebook": book})
-        for method, bits in product(arms["without_codebook"], content["bits"]):
+        for method, bits in product(others, content["bits"]):
             yield cell(method, bits, seed, {})
         own = content["permutations"]
-        if seed == own["seed"]:
+        if seed == own["seed"] and own["method"] in losses:
             for number, bits in product(range(1, own["count"] + 1), content["bits"]):
                 varied = {"codebook": own["codebook"], "codebook_permutation": number}
                 yield cell(own["method"], bits, seed, varied)
         own = content["repeats"]
-        if seed == own["seed"]:
+        if seed == own["seed"] and own["method"] in losses:
             varied = {"codebook": own["codebook"]}
             for number in range(1, own["count"] + 1):
                 yield cell(own["method"], own["bits"], seed, varied, f"repeat{number}")
@@ -132,26 +156,42 @@ def _cells_of(content: dict[str, Any], dataset: str, results: Path) -> Iterator[
                 yield cell(own["method"], own["bits"], seed, exact, f"repeat{number}")
 
 
-def _tuning(results: Path) -> Plan:
-    records = Collected(results / tuning.NAME).records()
-    return Plan(tuning.NAME, tuning.trials(tuning.read_tuning(), records))
+def _tuning(name: str, results: Path) -> Plan:
+    records = Collected(results / name).records()
+    return Plan(name, tuning.trials(tuning.read_tuning(name), records))
+
+
+def _ready(choices: Iterable[tuning.Choice]) -> dict[tuple[str, str], tuning.Point]:
+    """The chosen points whose trials are complete, by data set and method."""
+    return {(own.dataset, own.method): own.point or {} for own in choices if own.complete}
 
 
 def _experiment(name: str, results: Path) -> Plan:
     """A plan of experiments.toml; a method is there when its tuning is complete."""
     content = files.read_toml(resources.files(__package__) / "experiments.toml")
-    grids, groups = tuning.read_tuning(), content[name]
-    choices = {(choice.dataset, choice.method): choice for choice in tuning.load_choices(results)}
-    ready = {key: choice.point or {} for key, choice in choices.items() if choice.complete}
-    ready |= {key: {} for key in product(grids.content["datasets"], content["untuned"])}
+    frozen = name.endswith(FROZEN)
+    grids = tuning.read_tuning(f"tuning{FROZEN}" if frozen else "tuning")
+    groups = content[name.removesuffix(FROZEN)]
+    choices = tuning.load_choices(results, grids.name)
+    ready = _ready(choices)
+    if frozen:
+        groups = [_fixed(group, grids) for group in groups]
+    else:
+        ready |= {key: {} for key in product(grids.content["datasets"], content["untuned"])}
     cells = [cell for group in groups for cell in _group_cells(name, group, grids, ready)]
     used = {key for group in groups for key in product(_datasets(group, grids), group["methods"])}
     notes = tuple(
         _note(choice)
-        for key, choice in choices.items()
-        if key in used and (choice.extend or not choice.complete)
+        for choice in choices
+        if (choice.dataset, choice.method) in used and (choice.extend or not choice.complete)
     )
     return Plan(name, cells, notes)
+
+
+def _fixed(group: dict[str, Any], grids: tuning.Tuning) -> dict[str, Any]:
+    """A group with a fixed backbone: its deep methods, without content bits."""
+    methods = [method for method in group["methods"] if method in grids.methods]
+    return {**group, "methods": methods, "content": False, **group.get("frozen", {})}
 
 
 def _datasets(group: dict[str, Any], grids: tuning.Tuning) -> list[str]:

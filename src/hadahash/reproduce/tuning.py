@@ -1,8 +1,9 @@
 """Tuning: the same number of trials for every method, on held-out training images.
 
-tuning.toml lists the points of each method. A trial trains on 80 % of the training images of the
-tuning seed; the other 20 % search them. Queries and database are not used. The best points at the
-first length are tried at the second one too, and the point with the best mean is chosen.
+tuning.toml lists the points of each method, tuning-frozen.toml those with a fixed backbone. A trial
+trains on 80 % of the training images of the tuning seed; the other 20 % search them. Queries and
+database are not used. The best points at the first length are tried at the second one too, and the
+point with the best mean is chosen.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .names import display_name
 from .recipes import Cell, mark_of
 
 Point = dict[str, Any]
-NAME = "tuning"
+NAMES = ("tuning", "tuning-frozen")  # each is a plan, and a file of points
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,12 @@ class Tuning:
     """The points of all methods and data sets.
 
     Attributes:
-        content: The content of tuning.toml.
+        content: The content of tuning.toml or tuning-frozen.toml.
+        name: Name of the plan.
     """
 
     content: Mapping[str, Any]
+    name: str = NAMES[0]
 
     @property
     def keys(self) -> list[tuple[str, str]]:
@@ -75,13 +78,13 @@ class Tuning:
             settings={**self.content["settings"], **point},
             choose=False,
             validation=self.content["share"],
-            recipe=NAME,
+            recipe=self.name,
         )
 
 
-def read_tuning() -> Tuning:
-    """Read tuning.toml."""
-    return Tuning(files.read_toml(resources.files(__package__) / "tuning.toml"))
+def read_tuning(name: str = NAMES[0]) -> Tuning:
+    """Read the points of a plan of `NAMES`."""
+    return Tuning(files.read_toml(resources.files(__package__) / f"{name}.toml"), name)
 
 
 @dataclass(frozen=True)
@@ -283,21 +286,23 @@ def trials(tuning: Tuning, records: Sequence[Record]) -> list[Cell]:
     return cells + [cell for choice in choose(tuning, records) for cell in choice.finalists]
 
 
-def write_tuning(choices: Sequence[Choice], lengths: Sequence[int], docs: Path) -> list[Path]:
-    """Write docs/tables/tuning.md: the chosen points, and which grids must be extended.
+def write_tuning(tuning: Tuning, choices: Sequence[Choice], docs: Path) -> list[Path]:
+    """Write the table of a plan: the chosen points, and which grids must be extended.
 
     Args:
+        tuning: The grids.
         choices: The choices.
-        lengths: The code lengths of the trials.
-        docs: Folder of the documents.
+        docs: Folder of the documents; the table is written to its folder `tables`.
 
     Returns:
         The files that were written.
     """
+    lengths = tuning.content["bits"]
     head = ["data set", "method", "trials", "diverged", "chosen"]
     head += [f"mAP, {bits} bits" for bits in lengths]
     head += ["best frozen", "60 epochs", "extend", "missing"]
-    lines = ["# Tuning", "", *_row(head), *_row(["---"] * len(head))]
+    title = "# Tuning with a fixed backbone" if "frozen" in tuning.name else "# Tuning"
+    lines = [title, "", *_row(head), *_row(["---"] * len(head))]
     for choice in choices:
         others = [choice.best_frozen, choice.longer]
         scores = [short(choice.scores[bits]) if bits in choice.scores else "" for bits in lengths]
@@ -314,14 +319,14 @@ def write_tuning(choices: Sequence[Choice], lengths: Sequence[int], docs: Path) 
                 str(len(choice.missing) or ""),
             ]
         )
-    path = docs / "tables" / "tuning.md"
+    path = docs / "tables" / f"{tuning.name}.md"
     files.write_text(path, "\n".join(lines) + "\n")
     return [path]
 
 
-def load_choices(results: Path) -> list[Choice]:
-    """The choices that the trials in a folder of results give."""
-    return choose(read_tuning(), Collected(results / NAME).records())
+def load_choices(results: Path, name: str = NAMES[0]) -> list[Choice]:
+    """The choices that the trials of a plan in a folder of results give."""
+    return choose(read_tuning(name), Collected(results / name).records())
 
 
 def point_text(point: Point) -> str:
