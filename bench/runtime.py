@@ -144,7 +144,7 @@ def compare(pixels: Pixels, rounds: int, threads: int, *, int8: bool) -> dict[st
             "onnx, whole graph": open_session(whole.read_bytes(), "cpu", threads),
             **({} if not int8 else _sessions(quantized(network, folder, pixels[:16]), threads)),
         }
-        ways = {"torch": lambda batch: model.runtime.features(batch)[0]}
+        ways = {"torch": lambda batch: model.runtime.start(model.runtime.load(batch))()[0]}
         ways |= {name: _runner(session) for name, session in sessions.items()}
         found = {name: run(pixels) for name, run in ways.items()}
         bits = {name: agreement(found["torch"], own, linear) for name, own in found.items()}

@@ -11,7 +11,7 @@ from toys import make_toy, tiny_hasher
 from hadahash import messages
 from hadahash.cli import output
 from hadahash.messages import ProgressLines, reading_bar
-from hadahash.pace import Pace, measured, network_time, total_time
+from hadahash.pace import NetworkTimer, Pace, measured, total_time
 
 
 def test_every_encoding_in_the_block_is_counted(fitted, toy_folder, monkeypatch):
@@ -44,10 +44,20 @@ def test_the_clock_is_that_of_the_blocks():
     with measured() as pace, total_time() as counted:
         counted.images += 3
         time.sleep(0.02)
-        with network_time(2):
-            time.sleep(0.05)
+        timer = NetworkTimer(2)
+        time.sleep(0.05)
+        timer.stop()
     assert (pace.images, pace.computed) == (3, 2)
     assert 0.05 <= pace.network_seconds <= pace.seconds - 0.02
+
+
+def test_batches_that_overlap_count_once():
+    with measured() as pace, total_time():
+        first, second = NetworkTimer(1), NetworkTimer(1)
+        time.sleep(0.05)
+        first.stop()
+        second.stop()
+    assert pace.computed == 2 and 0.05 <= pace.network_seconds <= pace.seconds
 
 
 def test_the_share_of_the_network_is_told_for_long_jobs():

@@ -7,6 +7,7 @@ and it can take the i-th of n equal shards of the images.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,15 +22,16 @@ from .codes import Codes
 from .config import EMBEDDINGS
 from .data.base import Images
 from .data.contents import content_digest, has_digests
-from .data.decode import decode, to_skipped
+from .data.decode import Decoded, decode, to_skipped
 from .data.embeddings import Embeddings
+from .data.prefetch import read_ahead
 from .data.preprocess import Preprocess
 from .data.sources import ImageSource
 from .data.spool import allocate
 from .errors import DataError, StorageError, UsageError
 from .feature_cache import FeatureStore, default_store, group_key
 from .outputs import Outputs, fill_outputs, join_outputs, to_codes
-from .pace import network_time, total_time
+from .pace import NetworkTimer, total_time
 from .parts import begin_job, end_job
 from .runtime.base import Runtime, runtime_of
 
@@ -151,14 +153,37 @@ class Encoder:
         return tuple(group_key(_VERSION, *facts, *part) for facts in known if facts is not None)
 
     def _computed(self, images: Images) -> Iterator[Outputs]:
-        batch_size = self.batch_size or (500 if self.runtime.device == "cuda" else 64)
-        for part in decode(images, self.preprocess, batch_size=batch_size):
-            features = self._no_features()
-            if len(part.rows):
-                with network_time(len(part.rows)):
-                    own, original = self.runtime.features(part.pixels, original=self.original)
-                features = features._replace(values=own, content=original)
-            yield features._replace(rows=part.rows, failed=part.failed)
+        """The features of images whose features are not known.
+
+        With a GPU three batches are under way: a thread decodes and loads one, the GPU computes the
+        features of another, and the caller uses those of the third.
+        """
+        on_gpu = self.runtime.device == "cuda"
+        batch_size = self.batch_size or (500 if on_gpu else 64)
+        parts = decode(images, self.preprocess, batch_size=batch_size)
+        loaded = ((part, self.runtime.load(part.pixels)) for part in parts)
+        waiting, most = deque[Callable[[], Outputs]](), int(on_gpu)
+        for part, pixels in read_ahead(loaded) if on_gpu else loaded:
+            waiting.append(self._start(part, pixels))
+            if len(waiting) > most:
+                yield waiting.popleft()()
+        while waiting:
+            yield waiting.popleft()()
+
+    def _start(self, part: Decoded, pixels: Any) -> Callable[[], Outputs]:
+        """Begin to compute the features of a batch."""
+        nothing = self._no_features()._replace(rows=part.rows, failed=part.failed)
+        if not len(part.rows):
+            return lambda: nothing
+        timer = NetworkTimer(len(part.rows))
+        finish = self.runtime.start(pixels, original=self.original)
+
+        def outputs() -> Outputs:
+            own, original = finish()
+            timer.stop()
+            return nothing._replace(values=own, content=original)
+
+        return outputs
 
     def count_unknown(self, images: Images, sample: int = 32) -> int:
         """Estimate how many images have to go through the network.

@@ -23,7 +23,7 @@ from .outputs import Outputs, check_single, to_codes, to_queries
 from .projections import Projection
 from .queries import Queries
 from .ranking import Ranking
-from .runtime.base import Runtime, bounded_relaxed
+from .runtime.base import Runtime, bounded_relaxed, runtime_of
 from .settings import require
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class HashModel:
     @cached_property
     def runtime(self) -> Runtime:
         """Runs the network: `.name` is "torch" or "onnx", `.device` is "cpu" or "cuda"."""
-        return self.encoder().runtime
+        return runtime_of(self.network, self.preprocess, self.precision)
 
     @cached_property
     def weights(self) -> bytes:
@@ -190,7 +190,7 @@ class HashModel:
         Returns:
             The encoder.
         """
-        return Encoder(self.network, self.preprocess, self.precision, batch_size)
+        return Encoder(self.runtime, self.preprocess, self.precision, batch_size)
 
     def encode(
         self,

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _SHORT = 3.0  # seconds; the network's fraction of less says little
 
@@ -23,12 +24,14 @@ class Pace:
         computed: Those of them that went through the network; the features of others were known.
         seconds: Time of reading, decoding and resizing images and of the network, overlapping.
         network_seconds: Time in which a batch was in the network.
+        last_stop: When the last batch left it.
     """
 
     images: int = 0
     computed: int = 0
     seconds: float = 0.0
     network_seconds: float = 0.0
+    last_stop: float = field(default=-math.inf, repr=False)
 
     @property
     def images_per_second(self) -> float:
@@ -84,14 +87,20 @@ def total_time() -> Iterator[Pace]:
         pace.seconds += time.perf_counter() - started
 
 
-@contextmanager
-def network_time(images: int) -> Iterator[None]:
-    """Count the time of a block as time in the network.
+class NetworkTimer:
+    """Counts the time of a batch in the network, from now on. Batches may overlap.
 
     Args:
         images: Number of images in the batch.
     """
-    pace, started = _CURRENT.get() or Pace(), time.perf_counter()
-    yield
-    pace.computed += images
-    pace.network_seconds += time.perf_counter() - started
+
+    def __init__(self, images: int) -> None:
+        self._pace, self._images = _CURRENT.get() or Pace(), images
+        self._started = time.perf_counter()
+
+    def stop(self) -> None:
+        """Count the batch, and its time since the end of the last one."""
+        pace, now = self._pace, time.perf_counter()
+        pace.computed += self._images
+        pace.network_seconds += now - max(self._started, pace.last_stop)
+        pace.last_stop = now

@@ -14,7 +14,8 @@ from toys import make_toy, one_line, write_folder
 
 from hadahash.data import as_labelled, pixel_store, read_folder, spool
 from hadahash.data.memory import available_memory
-from hadahash.data.pixel_store import PixelStore, Prefetcher
+from hadahash.data.pixel_store import PixelStore
+from hadahash.data.prefetch import Prefetcher
 from hadahash.data.preprocess import Preprocess
 from hadahash.errors import StorageError
 

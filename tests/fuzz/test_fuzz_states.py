@@ -231,7 +231,7 @@ def test_exported_models(trials, place, name):
     def use(folder):
         model_file_names(folder)
         network = light_network(read_model(folder), "cpu")
-        found = network.features(np.zeros((1, 3, 8, 8), np.uint8))
+        found = network.start(network.load(np.zeros((1, 3, 8, 8), np.uint8)))()
         network.head(*found, scores=False)
         network.codewords()
 

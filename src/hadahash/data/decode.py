@@ -26,7 +26,8 @@ class Decoded(NamedTuple):
 
     Attributes:
         rows: Indices of the images that could be decoded, int64 (b,).
-        pixels: Their squares, uint8 (b, 3, side, side).
+        pixels: Their squares, uint8 (b, 3, side, side). In memory the channels come last; squares
+            of arrays share it.
         failed: Index and reason of each image that could not be decoded.
     """
 
@@ -135,7 +136,7 @@ def to_skipped(failed: list[tuple[int, str]], ids: Ids) -> tuple[Skipped, ...]:
 def _slices(images: ArrayImages, batch_size: int) -> Iterator[Decoded]:
     for start in range(0, len(images), batch_size):
         part = images.pixels[start : start + batch_size]
-        pixels = np.ascontiguousarray(part.transpose(0, 3, 1, 2))
+        pixels = part.transpose(0, 3, 1, 2)
         yield Decoded(np.arange(start, start + len(pixels)), pixels, [])
 
 
@@ -149,12 +150,13 @@ def _square(images: Images, index: int, preprocess: Preprocess) -> Square:
 
 def _gather(squares: list[Square], start: int, side: int) -> Decoded:
     good = [place for place, square in enumerate(squares) if not isinstance(square, ImageError)]
-    pixels = np.empty((len(good), 3, side, side), np.uint8)
+    pixels = np.empty((len(good), side, side, 3), np.uint8)
     for row, place in enumerate(good):
-        pixels[row] = np.asarray(squares[place]).transpose(2, 0, 1)
+        pixels[row] = np.asarray(squares[place])
     failed = [
         (start + place, square.reason)
         for place, square in enumerate(squares)
         if isinstance(square, ImageError)
     ]
-    return Decoded(np.array(good, np.int64) + start, pixels, failed)
+    rows = np.array(good, np.int64) + start
+    return Decoded(rows, pixels.transpose(0, 3, 1, 2), failed)

@@ -6,12 +6,9 @@ memory. Images that cannot be decoded are skipped and listed.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -25,9 +22,6 @@ from .decode import decode, to_skipped
 from .memory import available_memory
 from .preprocess import Preprocess
 from .spool import allocate_file, size_text
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 _STATED = 256 << 20  # no message for smaller stores in memory
 
@@ -94,38 +88,6 @@ class PixelStore:
         skipped = to_skipped(failed, data.ids)
         pixels = torch.from_numpy(array[:filled])
         return PixelStore(pixels, np.concatenate(rows), skipped, in_memory)
-
-
-class Prefetcher(Generic[K, V]):
-    """Reads items in a thread, one ahead of the consumer.
-
-    Leaving the loop early stops the thread. An error in `read` is raised when its item is
-    requested.
-
-    Args:
-        read: Reads one item.
-        order: What to read, in order; it may be endless.
-
-    Example:
-        >>> list(Prefetcher(str, [1, 2, 3]))
-        ['1', '2', '3']
-    """
-
-    def __init__(self, read: Callable[[K], V], order: Iterable[K]) -> None:
-        self._read, self._order = read, order
-
-    def __iter__(self) -> Iterator[V]:
-        pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
-        waiting = deque[Future[V]]()
-        try:
-            for key in self._order:
-                waiting.append(pool.submit(self._read, key))
-                if len(waiting) > 1:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def _nbytes(shape: tuple[int, ...]) -> int:

@@ -25,8 +25,8 @@ from .recipes import Cell, mark_of, read_recipe
 
 FROZEN = "-frozen"  # ends the name of a plan with a fixed backbone, for a CPU
 # The plans of experiments.toml. Their cells take the settings that tuning chose.
-EXPERIMENTS = ("seeds", "lengths", "unseen", "halves", "lambda-seeds", "alexnet-seeds")
-EXPERIMENTS += tuple(f"{name}{FROZEN}" for name in EXPERIMENTS[:-1])
+_ON_IMAGES = ("seeds", "lengths", "unseen", "halves", "lambda-seeds")
+EXPERIMENTS = (*_ON_IMAGES, "alexnet-seeds", *(f"{name}{FROZEN}" for name in _ON_IMAGES))
 FACTORIALS = ("factorial", f"factorial{FROZEN}")
 CONTENT = ("content", "content-frozen")  # content bits beside class bits
 PLANS = (*FACTORIALS, *tuning.NAMES, *CONTENT, *EXPERIMENTS, *recipe_trials.STAGES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Pixels = NDArray[np.uint8]
+# float32 (n, d), and the features of the original backbone, or None.
+Features = tuple[Floats, "Floats | None"]
 
 
 class HeadValues(NamedTuple):
@@ -68,15 +70,25 @@ class Runtime(Protocol):
     def projection(self) -> Projection | None:
         """The projection to content bits; None without content bits, or if no file has it."""
 
-    def features(self, pixels: Pixels, *, original: bool = True) -> tuple[Floats, Floats | None]:
-        """Compute features.
+    def load(self, pixels: Pixels) -> Any:
+        """Copy pixels to the device. A thread may do so while another one computes features.
 
         Args:
             pixels: uint8 (n, 3, side, side).
+
+        Returns:
+            The pixels for `features`.
+        """
+
+    def start(self, pixels: Any, *, original: bool = True) -> Callable[[], Features]:
+        """Begin to compute features: a GPU goes on while the caller does something else.
+
+        Args:
+            pixels: Result of `load`.
             original: Also compute those of the original backbone, where there is one.
 
         Returns:
-            float32 (n, d), and those of the original backbone, or None.
+            A function that returns the features when they are computed.
         """
 
     def head(self, features: Floats, original: Floats | None, *, scores: bool) -> HeadValues:

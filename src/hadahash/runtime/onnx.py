@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from ..native import usable_cores
 from ..outputs import Floats
 from ..packing import unpack
 from ..projections import PARTS, Projection
-from .base import HeadValues, Pixels, facts_of_torch
+from .base import Features, HeadValues, Pixels, facts_of_torch
 from .files import ACTIVATION, HEAD, NETWORK, Graph, GraphFacts, damaged, read_graph
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -149,23 +149,27 @@ class OnnxNetwork:
             _ = self._activation
         _ = self._head
 
-    def features(self, pixels: Pixels, *, original: bool = True) -> tuple[Floats, Floats | None]:
+    def load(self, pixels: Pixels) -> Pixels:
+        """Return the pixels in the order that the graph takes."""
+        return np.ascontiguousarray(pixels)
+
+    def start(self, pixels: Pixels, *, original: bool = True) -> Callable[[], Features]:
         """Compute features.
 
         Args:
-            pixels: uint8 (n, 3, side, side).
+            pixels: Result of `load`.
             original: Also compute those of the original backbone, where there is one. They
                 are computed anyway.
 
         Returns:
-            float32 (n, d), and those of the original backbone, or None.
+            A function that returns float32 (n, d), and those of the original backbone, or None.
         """
         names = ["features", *(["original_features"] if self.has_original else [])]
         given: dict[str, Any] = {"pixels": pixels}
         if "view" in self.facts.graphs[NETWORK].inputs:
             given = {"view": center_array(pixels, self.preprocess)}
         found = self._network.run(names, given)
-        return found[0], found[1] if self.has_original and original else None
+        return lambda: (found[0], found[1] if self.has_original and original else None)
 
     def head(self, features: Floats, original: Floats | None, *, scores: bool) -> HeadValues:
         """Compute values from features.

@@ -21,7 +21,7 @@ from torch import Tensor
 from ..config import AugmentConfig, TrainConfig
 from ..data.augment import sample_augmentations
 from ..data.labels import Labels
-from ..data.pixel_store import Prefetcher
+from ..data.prefetch import Prefetcher
 from ..data.preprocess import Preprocess
 from ..errors import TrainingDivergedError
 from ..methods import DeepMethod
