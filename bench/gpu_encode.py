@@ -139,10 +139,10 @@ def whole(plan: Plan, model: HashModel, pixels: NDArray[np.uint8], batch: int) -
 def stages(
     session: Session, model: HashModel, pixels: NDArray[np.uint8]
 ) -> dict[str, tuple[Run, torch.device]]:
-    """The stages of a batch, in order and without the backbone, with the device of each."""
+    """The stages of a batch without the backbone, with what times each."""
     images, cpu = ArrayImages(pixels), torch.device("cpu")
     squares = next(decode(images, model.preprocess, batch_size=len(pixels))).pixels
-    on_device = torch.from_numpy(squares).to(session.device)
+    on_device = model.runtime.load(squares)
     features = torch.randn(len(pixels), model.runtime.width, device=session.device)
     rows, known = np.arange(len(pixels)), features.cpu().numpy()
 
@@ -160,7 +160,7 @@ def stages(
     device = session.device
     return {
         "squares": (read, cpu),
-        "transfer": (lambda: torch.from_numpy(squares).to(device), device),
+        "load": (lambda: model.runtime.load(squares), cpu),
         "view": (view, device),
         "features back": (lambda: features.float().cpu(), device),
         "head and packing": (pack, device),
@@ -178,9 +178,10 @@ def backbone_context(model: HashModel) -> Iterator[None]:
 def backbone_runs(
     session: Session, model: HashModel, size: int, batch: int
 ) -> Iterator[tuple[str, Run]]:
-    """The backbone alone: eager, compiled, and compiled in a CUDA graph."""
-    view = random_view(session, size, batch)
-    yield "backbone", lambda: model.network.backbone(view)
+    """The backbone as encoding runs it; plain, compiled, and compiled in a CUDA graph."""
+    view, fused = random_view(session, size, batch), model.runtime.backbones[0]
+    yield "backbone", lambda: fused(view)
+    yield "plain", lambda: model.network.backbone(view)
     if name_of(size, batch) in session.compiled:
         compiled = compiled_backbone(model)
         yield "compiled", lambda: compiled(view)
