@@ -56,14 +56,15 @@ Shape = tuple[str, int, int]  # part, input size, batch size
 def shapes_of(session: Session, cases: Sequence[Case]) -> dict[str, Shape]:
     """What has to be compiled for some cases, by their names."""
     plan = session.plan
+    batches = {
+        ("encode", gpu_encode.name_of): plan.encode_batches,
+        ("train", gpu_train.name_of): dict.fromkeys(plan.sizes, plan.train_batches),
+    }
     known = {
         name_of(size, batch): (part, size, batch)
-        for part, name_of, batches in (
-            ("encode", gpu_encode.name_of, plan.encode_batches),
-            ("train", gpu_train.name_of, plan.train_batches),
-        )
-        for size in plan.sizes
-        for batch in batches
+        for (part, name_of), by_size in batches.items()
+        for size, own in by_size.items()
+        for batch in own
     }
     return {case.name: known[case.name] for case in cases if case.name in known}
 

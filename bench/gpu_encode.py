@@ -33,8 +33,8 @@ ROUNDS = 3
 
 def cases(session: Session) -> Iterator[Case]:
     """Each input size with each batch size; the default batches first."""
-    for place, batch in enumerate(session.plan.encode_batches):
-        for size in session.plan.sizes:
+    for size in session.plan.sizes:
+        for place, batch in enumerate(session.plan.encode_batches[size]):
             run = partial(measure, session, size, batch)
             yield Case("encode", name_of(size, batch), rank_of(place), run)
 
@@ -47,7 +47,7 @@ def name_of(size: int, batch: int) -> str:
 def measure(session: Session, size: int, batch: int, result: dict[str, Any]) -> None:
     """Measure one case."""
     model, pixels = model_of(session, size), pixels_of(session, size)
-    default, least = batch == session.plan.encode_batches[0], session.plan.stage_seconds
+    default, least = batch == session.plan.encode_batches[size][0], session.plan.stage_seconds
     entry = result.setdefault("encode", {}).setdefault(str(size), {"batches": {}})
     rates, times = whole(session.plan, model, pixels, batch), dict[str, float]()
     entry["batches"][str(batch)] = {

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hadahash.encoding import usual_batch
 from hadahash.errors import MissingExtraError
 from hadahash.networks.weights import LITE_MODELS, lite_weights
 
@@ -25,7 +26,7 @@ class Plan:
     Attributes:
         backbone: Name of the network.
         sizes: Input sizes in pixels.
-        encode_batches: Images per batch when encoding.
+        encode_batches: Images per batch when encoding, by input size.
         train_batches: Images per step.
         images: Images that are encoded.
         train_images: Images that are trained on.
@@ -44,7 +45,12 @@ class Plan:
 
     backbone: str = "efficientnet_lite0"
     sizes: tuple[int, ...] = (224, 128)
-    encode_batches: tuple[int, ...] = (500, 2000, 1000)
+    encode_batches: dict[int, tuple[int, ...]] = field(
+        default_factory=lambda: {
+            size: (usual_batch("cuda", size), *others)
+            for size, others in ((224, (1000, 2000)), (128, (500, 3000)))
+        }
+    )
     train_batches: tuple[int, ...] = (128, 256, 64)
     images: int = 16_000
     train_images: int = 5_000
@@ -66,7 +72,7 @@ class Plan:
 SMOKE = Plan(
     backbone="test_efficientnet",
     sizes=(32,),
-    encode_batches=(8, 16),
+    encode_batches={32: (8, 16)},
     train_batches=(8, 16),
     images=16,
     train_images=16,

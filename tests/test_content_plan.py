@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,6 +102,14 @@ def test_known_items_equal_a_count_over_all_pairs(inputs, measured):
     found = measured["hamming"]["known_item"]["none"]
     assert found["recall_10"] == pytest.approx(np.mean(recall), abs=1e-5)
     assert found["micro_ap"] == pytest.approx(total / len(recall), abs=1e-5)
+
+
+def test_a_classifier_without_codewords_does_not_rank(inputs, measured):
+    """HCDH-C and SSDH have class probabilities, but none of a code."""
+    copies = {"none": replace(inputs.altered["none"], classes=torch.rand(30, 5))}
+    query = replace(inputs.query, classes=torch.rand(40, 5))
+    found = content.measure_content(replace(inputs, query=query, altered=copies))
+    assert found["rankings"] == measured
 
 
 def test_content_bits_are_balanced_and_of_unit_variance():

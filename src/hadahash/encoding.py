@@ -36,6 +36,7 @@ from .parts import begin_job, end_job
 from .runtime.base import Runtime, runtime_of
 
 PART = 8192  # images per part of a long job
+_GPU_PIXELS, _MOST = 500 * 224**2, 4096  # of a batch on a GPU
 _VERSION = 3  # of decoding; features of images that were decoded otherwise are not reused
 
 Progress = Callable[[int], object]
@@ -49,8 +50,8 @@ class Encoder:
         network: A `HashNetwork`, or a network that is a runtime; see `hadahash.runtime`.
         preprocess: How images become its input.
         precision: Precision of the backbone on a GPU, "bf16" or "fp32"; a CPU always uses fp32.
-        batch_size: Images per batch; None: 500 on a GPU, 64 on a CPU. Batches that do not fit into
-            the memory of the GPU are halved.
+        batch_size: Images per batch; None: see `usual_batch`. Batches that do not fit into the
+            memory of the GPU are halved.
         store: Features of image files on disk, which are not computed again; None: no such cache.
         original: Also compute the features of the original backbone, where content bits take them.
             Without them only `features` is possible.
@@ -159,7 +160,7 @@ class Encoder:
         features of another, and the caller uses those of the third.
         """
         on_gpu = self.runtime.device == "cuda"
-        batch_size = self.batch_size or (500 if on_gpu else 64)
+        batch_size = self.batch_size or usual_batch(self.runtime.device, self.preprocess.size)
         parts = decode(images, self.preprocess, batch_size=batch_size)
         loaded = ((part, self.runtime.load(part.pixels)) for part in parts)
         waiting, most = deque[Callable[[], Outputs]](), int(on_gpu)
@@ -208,6 +209,26 @@ class Encoder:
     def _given(self, embeddings: Embeddings) -> Iterator[Outputs]:
         for part in embeddings.batches(self.batch_size):
             yield Outputs(part.vectors, part.rows, part.failed)
+
+
+def usual_batch(device: str, size: int) -> int:
+    """The usual number of images per batch.
+
+    A GPU takes as many pixels as 500 images of 224 pixels have: the kernels of a batch take 7 ms
+    to launch, and smaller images would be computed in less.
+
+    Args:
+        device: "cpu" or "cuda".
+        size: Input size in pixels.
+
+    Returns:
+        The batch size.
+
+    Example:
+        >>> usual_batch("cuda", 224), usual_batch("cuda", 128), usual_batch("cpu", 224)
+        (500, 1531, 64)
+    """
+    return min(_MOST, max(1, _GPU_PIXELS // size**2)) if device == "cuda" else 64
 
 
 def check_input(runtime: Runtime, images: Images) -> None:

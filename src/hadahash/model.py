@@ -185,7 +185,7 @@ class HashModel:
         """The encoder that runs this model.
 
         Args:
-            batch_size: Images per batch; None: 500 on a GPU, 64 on a CPU.
+            batch_size: Images per batch; None: see `hadahash.encoding.usual_batch`.
 
         Returns:
             The encoder.

@@ -130,7 +130,8 @@ class _SameClass:
 
     def __call__(self, part: Encoded, *, classifier: bool) -> Tensor:
         """float64 (q, n): P(same class), or <v, s> without codewords."""
-        own = part.classes if classifier and not self.ranking.multilabel else None
+        by_class = self.ranking.codewords is not None and not self.ranking.multilabel
+        own = part.classes if classifier and by_class else None
         own = self._probabilities(part.real) if own is None else own.double()
         if self.ranking.codewords is None or not self.ranking.multilabel:
             return own @ self._stored.T
