@@ -71,7 +71,15 @@ def test_the_section_has_arms_differences_and_noise(records):
     assert "One cell run 2 times with the fastest kernels: mAP .800 to .810" in text
     assert "permuted over the classes 2 times, 64 bits: mAP .780 to .820" in text
     assert "1 without a result" in text
+    assert text.startswith("## Codebook and loss\n")
     assert factorial.section([]) == []
+
+
+def test_the_section_of_a_fixed_backbone_names_its_plan(records):
+    text = "\n".join(factorial.section(records, frozen=True))
+    assert text.startswith("## Codebook and loss, fixed backbone\n")
+    assert "`hadahash reproduce factorial-frozen`" in text and "(tables/tuning-frozen.md)" in text
+    assert "/ .785" not in text, "the paper fine-tunes its network"
 
 
 def test_every_record_with_a_result_is_a_line_of_the_csv(records, tmp_path):
@@ -84,7 +92,9 @@ def test_every_record_with_a_result_is_a_line_of_the_csv(records, tmp_path):
 def test_the_leaderboard_lists_every_arm_with_its_interval(records, tmp_path):
     for own in records:
         own |= {"backbone": "net", "preprocess": {"train_size": 128}}
-    paths = leaderboard.write_leaderboard([], records, tmp_path / "results", tmp_path)
+    paths = leaderboard.write_leaderboard(
+        [], {"factorial": records}, tmp_path / "results", tmp_path
+    )
     page, entries = paths[0].read_text(), json.loads(paths[1].read_text())
     assert "/*ENTRIES*/" not in page and "http" not in page
     first = next(e for e in entries if e["method"] == "HCDH (paper)" and e["measure"] == "mAP@all")
@@ -97,7 +107,7 @@ def test_the_leaderboard_lists_the_seeds_of_tuned_methods(tmp_path):
     found = [record("hashnet", None, seed, 0.7 + seed / 1000) for seed in (40, 41, 42)]
     for own in found:
         own |= {"backbone": "net", "preprocess": {"train_size": 128}}
-    paths = leaderboard.write_leaderboard([], [], tmp_path / "results", tmp_path, found)
+    paths = leaderboard.write_leaderboard([], {"seeds": found}, tmp_path / "results", tmp_path)
     first = next(e for e in json.loads(paths[1].read_text()) if e["measure"] == "mAP@all")
     assert (first["source"], first["method"], first["seeds"]) == ("seeds", "HashNet", 3)
     assert first["command"] == "hadahash reproduce check seeds/cifar10/hashnet-64-s40-None"

@@ -92,7 +92,7 @@ def test_the_first_group_measures_content_and_old_records_count():
     assert {"hcdh", "hcdh-far", "csq"} <= measured and "dpsh" not in measured
     collected = Collected(ROOT / "results" / "seeds")
     records = [own for own in collected.records() if own["dataset"] == "cifar10"]
-    old = {own["name"] for own in records if "content" not in own}
+    old = {own["name"] for own in records if "content" not in own and "failed" not in own}
     stored = [cell for cell in cells if cell.dataset == "cifar10" and cell.name in old]
     assert any(cell.content for cell in stored)
     assert collected.missing(stored) == []
@@ -101,6 +101,18 @@ def test_the_first_group_measures_content_and_old_records_count():
 def test_nothing_is_written_without_records(tmp_path):
     assert seed_tables.section([]) == []
     assert seed_tables.load(tmp_path) == []
+
+
+def test_a_fixed_backbone_has_a_section_of_its_own(tmp_path):
+    (tmp_path / "seeds-frozen").mkdir()
+    line = json.dumps(record("csq", None, 0, 0.5, 64))
+    (tmp_path / "seeds-frozen" / "cifar10.jsonl").write_text(line + "\n")
+    assert seed_tables.load(tmp_path) == []
+    found = seed_tables.load(tmp_path, frozen=True)
+    text = "\n".join(seed_tables.section(found, frozen=True))
+    assert text.startswith("## Tuned methods on fresh seeds, fixed backbone\n")
+    assert "`hadahash reproduce seeds-frozen lengths-frozen`" in text
+    assert "(tables/tuning-frozen.md)" in text
 
 
 def test_both_plans_are_read_and_failures_left_out(tmp_path):

@@ -14,10 +14,10 @@ from .collected import Collected
 from .content_tables import write_content
 from .drawings import FIGURES
 from .figures import draw_figure, list_figures
-from .forms import write_csv
+from .forms import FROZEN, write_csv
 from .leaderboard import write_leaderboard
 from .page import write_page
-from .plans import CONTENT
+from .plans import CONTENT, FACTORIALS
 from .recipes import Cell, Recipe, list_recipes, read_recipe
 from .smoke import shrink
 from .tables import write_tables
@@ -106,10 +106,12 @@ def write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Path
     written = [page]
     for recipe in known:
         written += write_tables(recipe, results, docs / "tables")
-    records = Collected(results / "factorial").records()
-    seeds = seed_tables.load(results)
-    written += write_leaderboard(known, records, results, docs, seeds)
-    written += write_csv(seeds, docs / "tables" / "seeds.csv")
+    plans = {name: Collected(results / name).records() for name in FACTORIALS}
+    for frozen in (False, True):
+        plans[f"seeds{FROZEN if frozen else ''}"] = seed_tables.load(results, frozen=frozen)
+    written += write_leaderboard(known, plans, results, docs)
+    for name, records in plans.items():
+        written += write_csv(records, docs / "tables" / f"{name}.csv")
     for name in NAMES:
         tried = Collected(results / name).records()
         if tried:
@@ -117,7 +119,7 @@ def write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Path
             written += write_tuning(grids, choose(grids, tried), docs)
     for plan in CONTENT:
         written += write_content(Collected(results / plan).records(), docs, plan)
-    return written + write_csv(records, docs / "tables" / "factorial.csv")
+    return written
 
 
 def in_folder(folder: Path, context: RunContext) -> tuple[RunContext, Path]:

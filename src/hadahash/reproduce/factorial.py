@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from .collected import Record
-from .forms import FORMS, Measure, markdown_table, measured, provenance, summary
+from .forms import FORMS, FROZEN, Measure, markdown_table, measured, provenance, summary
 from .intervals import Values, paired_differences, short, t_interval
 from .names import display_name
 from .tables import PAPER_BITS, paper_values
@@ -73,34 +73,47 @@ def repeats(records: Iterable[Record], *, deterministic: bool) -> list[Record]:
     return [*again, *(record for record in found if record["name"] in names)]
 
 
-def section(records: Sequence[Record]) -> list[str]:
+def section(records: Sequence[Record], *, frozen: bool = False) -> list[str]:
     """Write the section of docs/results.md.
 
     Args:
         records: Records of the experiment.
+        frozen: Whether it has a fixed backbone.
 
     Returns:
         Lines of Markdown; empty without records.
     """
     if not records:
         return []
+    about = "Mean ± standard deviation (seeds) / the paper's value (AlexNet)."
+    if frozen:
+        about = (
+            "Only the head is trained, on features of the original backbone, with the settings of "
+            f"[trials of its own](tables/tuning{FROZEN}.md). Mean ± standard deviation (seeds)."
+        )
     parts = [
-        "## Codebook and loss",
+        f"## Codebook and loss{', fixed backbone' if frozen else ''}",
         "",
-        "`hadahash reproduce factorial`",
+        f"`hadahash reproduce factorial{FROZEN if frozen else ''}`",
         "",
         "Codebook x loss on fresh seeds. All arms of a seed share the split, the initial head and "
-        "the order of the images. Mean ± standard deviation (seeds) / the paper's value (AlexNet).",
+        f"the order of the images. {about}",
         "",
     ]
     for dataset in dict.fromkeys(record["dataset"] for record in records):
         own = [record for record in records if record["dataset"] == dataset]
-        parts += [f"### {display_name(dataset)}", "", *_arms(own), *_contrasts(own)]
+        parts += [
+            f"### {display_name(dataset)}",
+            "",
+            *_arms(own, printed=not frozen),
+            *_contrasts(own),
+        ]
         parts += [*_forms(own), *_noise(own), *provenance(own)]
     return parts
 
 
-def _arms(records: Sequence[Record]) -> list[str]:
+def _arms(records: Sequence[Record], *, printed: bool) -> list[str]:
+    """The mean of each arm, with the values that the paper printed."""
     lengths = sorted({record["bits"] for record in records})
     head = ["loss", "codebook"]
     head += [f"{bits} bits, {name}" for bits in lengths for name in _MEASURES]
@@ -112,7 +125,7 @@ def _arms(records: Sequence[Record]) -> list[str]:
             continue
         cells = [
             summary([v for (own, _), v in values[name].items() if own == bits])
-            + _printed(records[0], loss, book, bits, name)
+            + (_printed(records[0], loss, book, bits, name) if printed else "")
             for bits in lengths
             for name in _MEASURES
         ]

@@ -16,6 +16,8 @@ from .intervals import short, t_interval
 
 Measure = Callable[[Record], float]
 
+FROZEN = "-frozen"  # ends the name of a plan with a fixed backbone, for a CPU
+
 # A model measured in several ways. All mAP values are of the whole ranking.
 FORMS: dict[str, Measure] = {
     "Hamming": lambda r: r["maps"]["all"],

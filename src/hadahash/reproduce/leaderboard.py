@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -25,28 +25,24 @@ _MEASURES = {"mAP@all": "all", "mAP@1000": "1000_found"}
 
 def write_leaderboard(
     recipes: Sequence[Recipe],
-    records: Sequence[Record],
+    plans: Mapping[str, Sequence[Record]],
     results: Path,
     docs: Path,
-    seeds: Sequence[Record] = (),
 ) -> list[Path]:
     """Write docs/leaderboard.html and docs/tables/leaderboard.json.
 
     Args:
         recipes: All recipes.
-        records: Records of the factorial.
+        plans: Records by name of the plan.
         results: Folder of the results.
         docs: Folder of the documents.
-        seeds: Records of the plan seeds.
 
     Returns:
         The files that were written.
     """
-    entries = [
-        *_of_recipes(recipes, results),
-        *_of_plan("factorial", records),
-        *_of_plan("seeds", seeds),
-    ]
+    entries = _of_recipes(recipes, results)
+    for name, records in plans.items():
+        entries += _of_plan(name, records)
     paths = [docs / "leaderboard.html", docs / "tables" / "leaderboard.json"]
     data = json.dumps(entries, ensure_ascii=False, indent=0)
     page = (resources.files(__package__) / "leaderboard.html").read_text("utf-8")

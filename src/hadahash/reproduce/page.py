@@ -9,8 +9,10 @@ from typing import Any
 from .. import files
 from . import factorial, seed_tables
 from .collected import Collected
+from .forms import FROZEN
 from .intervals import short
 from .names import display_name
+from .plans import FACTORIALS
 from .recipes import Cell, Recipe, edges
 from .tables import NOISE, TITLES, Table, listed, markdown, tables, title
 
@@ -152,8 +154,11 @@ def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path
     ]
     if notes.exists():
         parts += [notes.read_text("utf-8").rstrip(), ""]
-    parts += seed_tables.section(seed_tables.load(results))
-    parts += factorial.section(Collected(results / "factorial").records())
+    for frozen in (False, True):
+        parts += seed_tables.section(seed_tables.load(results, frozen=frozen), frozen=frozen)
+    for name in FACTORIALS:
+        frozen = name.endswith(FROZEN)
+        parts += factorial.section(Collected(results / name).records(), frozen=frozen)
     order = {name: place for place, name in enumerate(TITLES)}
     for recipe in sorted(recipes, key=lambda recipe: order.get(recipe.name, len(order))):
         parts += [f"## {title(recipe.name)}", "", f"`hadahash reproduce {recipe.name}`", ""]

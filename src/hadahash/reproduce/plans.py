@@ -21,9 +21,9 @@ from ..data import find_dataset
 from ..errors import DataError, UsageError, unknown
 from . import recipe_trials, tuning
 from .collected import Collected
+from .forms import FROZEN
 from .recipes import Cell, mark_of, read_recipe
 
-FROZEN = "-frozen"  # ends the name of a plan with a fixed backbone, for a CPU
 # The plans of experiments.toml. Their cells take the settings that tuning chose.
 _ON_IMAGES = ("seeds", "lengths", "unseen", "halves", "lambda-seeds")
 EXPERIMENTS = (*_ON_IMAGES, "alexnet-seeds", *(f"{name}{FROZEN}" for name in _ON_IMAGES))

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .collected import Collected, Record
-from .forms import FORMS, Measure, counted, markdown_table, measured, provenance, with_interval
+from .forms import (
+    FORMS,
+    FROZEN,
+    Measure,
+    counted,
+    markdown_table,
+    measured,
+    provenance,
+    with_interval,
+)
 from .names import display_name
 
 PLANS = ("seeds", "lengths")
@@ -40,37 +49,41 @@ _NOTE = (
 )
 
 
-def load(results: Path) -> list[Record]:
+def load(results: Path, *, frozen: bool = False) -> list[Record]:
     """The records of both plans in a folder of results.
 
     Args:
         results: Folder of the results.
+        frozen: Load those of the plans with a fixed backbone.
 
     Returns:
         The records, also of cells without a result.
     """
-    return [record for plan in PLANS for record in Collected(results / plan).records()]
+    names = [f"{plan}{FROZEN}" if frozen else plan for plan in PLANS]
+    return [record for name in names for record in Collected(results / name).records()]
 
 
-def section(records: Sequence[Record]) -> list[str]:
+def section(records: Sequence[Record], *, frozen: bool = False) -> list[str]:
     """Write the section of docs/results.md.
 
     Args:
         records: Records of the plans.
+        frozen: Whether the plans have a fixed backbone.
 
     Returns:
         Lines of Markdown; empty without records.
     """
     if not records:
         return []
+    title, suffix = (", fixed backbone", FROZEN) if frozen else ("", "")
     parts = [
-        "## Tuned methods on fresh seeds",
+        f"## Tuned methods on fresh seeds{title}",
         "",
-        "`hadahash reproduce seeds lengths`",
+        f"`hadahash reproduce {' '.join(f'{plan}{suffix}' for plan in PLANS)}`",
         "",
-        "Every method with the settings that [its own trials](tables/tuning.md) chose: twelve "
-        "points for each, and further ones where the best was at an edge. Mean [95 % t interval] "
-        "(number of seeds), best first. HCDH has the paper's codebook, HCDH (far) ours.",
+        f"Every method with the settings that [its own trials](tables/tuning{suffix}.md) chose: "
+        "twelve points for each, and further ones where the best was at an edge. Mean [95 % t "
+        "interval] (number of seeds), best first. HCDH has the paper's codebook, HCDH (far) ours.",
         "",
     ]
     for dataset in dict.fromkeys(record["dataset"] for record in records):
