@@ -69,6 +69,44 @@ def test_the_service_is_compared_with_version_0_1(section):
     assert lines["add an item, median"].met is not None
 
 
+def service(version, uploads, content_bits=0):
+    """A case of the benchmark of the service in which only the uploads count."""
+    searches = [
+        {"kind": kind, "clients": clients, "p50_ms": 2.0, "p95_ms": 1.0, "processor_ms": 12.0}
+        | {"per_second": uploads if kind == "upload" else 500.0}
+        for kind in ("id", "label", "upload")
+        for clients in (1, 32)
+    ]
+    return {"version": version, "content_bits": content_bits, "searches": searches}
+
+
+SERVICE = {
+    "items": 1000,
+    "cases": [
+        service("0.1", 50.0),
+        service("0.2", 120.0),
+        service("0.2 with content bits", 80.0, content_bits=128),
+    ],
+}
+
+
+def test_goals_of_the_service_are_judged_with_content_bits_too(section):
+    lines = {line.name: line for line in section.service_lines(SERVICE)}
+    assert lines["uploads, 32 clients"].met is True
+    missed = lines["uploads, 32 clients, with content bits"]
+    assert (missed.before, missed.now, missed.met) == ("50.0 /s", "80.0 /s", False)
+    assert "12.0 ms of processor time" in missed.bound and "content bits" in missed.bound
+    assert lines["ready, with content bits"].met is None  # it was not measured
+
+
+def test_the_section_of_the_service_names_goals_that_are_missed_with_content_bits(section):
+    text = " ".join(section.serve_section.serve_million(SERVICE))
+    assert "uploads, 32 clients, with content bits: 80.0 /s, 1.60 times" in text
+    assert "- uploads, 32 clients: " not in text
+    assert "| 50.0 /s | 120 /s | 80.0 /s | >= 2 | 2.40 | 1.60 |" in text
+    assert "| ready |  |  |  | < 2 s |  |  |" in text
+
+
 def test_the_numbers_of_all_benchmarks_are_found(section):
     """One number of each other result, at the place where the benchmark writes it."""
     results = {
