@@ -92,6 +92,29 @@ def test_every_stored_result_is_connected_with_code_that_exists(stale):
             assert (ROOT / "src" / "hadahash" / part).exists(), part
 
 
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    {
+        "start": "data encoding.py index methods photos runs training",
+        "scale": "cli/bench_scale.py fitting.py methods networks training",
+        "decode": "data/decode.py native/resize.c native/resize.py networks",
+        "runtime": "data/decode.py data/preprocess.py ready_models.py",
+    }.items(),
+)
+def test_results_are_connected_with_what_their_steps_run(stale, name, parts):
+    assert set(parts.split()) <= set(stale.MEASURED[name])
+
+
+def test_a_change_of_the_packages_makes_the_sizes_stale(stale, project):
+    packages = project.root / "pyproject.toml"
+    packages.write_text("first = 1\n")
+    revision = project.commit()
+    packages.write_text("first = 2\n")
+    changed = "the code it measures has changed since"
+    assert stale.why_stale(project.root, "runtime", {"revision": revision}) == changed
+    assert stale.why_stale(project.root, "search", {"revision": revision}) is None
+
+
 def test_a_page_without_stale_results_says_nothing_about_them(page):
     results = {"search": SEARCH}
     text = page.render(results, {})
