@@ -50,6 +50,10 @@ def at(*path: Any) -> Value:
     return value
 
 
+def _percent(*path: Any) -> Value:
+    return lambda result: 100 * at(*path)(result)
+
+
 def step(name: str, field: str) -> Value:
     """A field of a step of `hadahash bench scale`."""
     return lambda result: float(
@@ -186,11 +190,32 @@ GOALS: dict[str, tuple[Goal, ...]] = {
         Goal(
             "bits equal to those of torch",
             "runtime",
-            lambda result: 100 * at("bits", "onnx", "equal")(result),
+            _percent("bits", "onnx", "equal"),
             ">= 99.9",
             "{:.3f} %",
             "",
             "Rounding of float32 in another order.",
+        ),
+        *(
+            Goal(
+                f"{name} bits equal to those of torch, trained model",
+                "runtime",
+                _percent("trained", "equal", name),
+                ">= 99.9",
+                "{:.3f} %",
+                "",
+                "Rounding of float32 in another order.",
+            )
+            for name in ("class", "content")
+        ),
+        Goal(
+            "installed, packages of the container",
+            "runtime",
+            lambda result: at("install", "container", "bytes")(result) / 1e6,
+            "< 500",
+            "{:,.0f} MB",
+            "",
+            "The largest packages: see the result.",
         ),
         Goal(
             "installed, packages for serving",
