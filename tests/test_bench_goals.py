@@ -145,10 +145,32 @@ def test_the_numbers_of_all_benchmarks_are_found(section):
     }
 
 
-def test_the_start_of_commands_is_measured(tmp_path, monkeypatch):
+def test_the_start_and_the_memory_of_commands_are_measured(tmp_path, monkeypatch):
     out = tmp_path / "start.json"
     bench = load_bench("start", monkeypatch)
     monkeypatch.setattr(bench, "COMMANDS", {"--version": ["--version"]})
-    bench.main(["--rounds", "1", "--old", str(ROOT), "--out", str(out)])
+    demos = []
+    monkeypatch.setattr(bench, "demo", lambda source, root: demos.append((source, root)) or 3.0)
+    options = ["--rounds", "1", "--items", "50", "--demo", "--data-root", "data"]
+    bench.main([*options, "--old", str(ROOT), "--out", str(out)])
     result = json.loads(out.read_text())
-    assert result["commands"]["--version"]["seconds"] > 0 and "before" in result
+    for version in ("commands", "before"):
+        assert result[version]["--version"]["seconds"] > 0
+        assert 5 < result[version]["--version"]["peak_megabytes"] < 2000
+        assert result[version]["index info"]["peak_megabytes"] > 5
+        assert result[version]["demo"]["seconds"] == 3.0
+    assert result["items"] == 50 and len(demos) == 2
+
+
+def test_the_memory_of_a_command_is_its_own(monkeypatch):
+    bench = load_bench("start", monkeypatch)
+    ballast = bytearray(b"x" * (1 << 28))  # of this process
+    assert bench.peak_megabytes(ROOT, ["--version"]) < 128
+    del ballast
+
+
+def test_both_versions_of_the_demo_are_compared(section):
+    goals = {goal.name: goal for goal in section.GOALS["Commands"]}
+    start = {"commands": {"demo": {"seconds": 71}}, "before": {"demo": {"seconds": 99}}}
+    line = section.line_of(goals["make demo after set-up"], {"start": start})
+    assert (line.goal, line.before, line.now, line.met) == ("< 202 s", "99 s", "71 s", True)
