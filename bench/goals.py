@@ -179,12 +179,19 @@ GOALS: dict[str, tuple[Goal, ...]] = {
     ),
     "A million photos": (
         Goal(
-            "index add of one photo, processor time",
+            "index add of one photo",
+            "scale",
+            step("index add, one photo", "seconds"),
+            "",
+            "{:.1f} s",
+            "38 s *",
+        ),
+        Goal(
+            "its processor time",
             "scale",
             step("index add, one photo", "cpu_seconds"),
             "",
             "{:.1f} s",
-            "38 s *",
         ),
         Goal(
             "its peak memory",
@@ -198,8 +205,8 @@ GOALS: dict[str, tuple[Goal, ...]] = {
             "read a table of a million rows, processor time",
             "scale",
             step("read the table", "cpu_seconds"),
-            "< 60",
-            "{:.0f} s",
+            "< 10",
+            "{:.1f} s",
             "",
             "Each row is checked in Python.",
         ),

@@ -169,6 +169,18 @@ def test_the_memory_of_a_command_is_its_own(monkeypatch):
     del ballast
 
 
+def test_an_added_photo_is_compared_by_the_time_that_passed(section):
+    goals = {goal.name: goal for goal in section.GOALS["A million photos"]}
+    steps = [
+        {"step": "index add, one photo", "seconds": 1.5, "cpu_seconds": 1.2},
+        {"step": "read the table", "seconds": 10.2, "cpu_seconds": 10.4},
+    ]
+    lines = {n: section.line_of(goal, {"scale": {"steps": steps}}) for n, goal in goals.items()}
+    assert lines["index add of one photo"][3:5] == ("38 s *", "1.5 s")
+    table = lines["read a table of a million rows, processor time"]
+    assert (table.goal, table.now, table.met) == ("< 10 s", "10.4 s", False)
+
+
 def test_both_versions_of_the_demo_are_compared(section):
     goals = {goal.name: goal for goal in section.GOALS["Commands"]}
     start = {"commands": {"demo": {"seconds": 71}}, "before": {"demo": {"seconds": 99}}}
