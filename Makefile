@@ -66,7 +66,10 @@ lint: setup
 
 # Without options: what needs nothing but this machine. With all of these, every benchmark but those
 # that docs/performance.md names:
-#   PHOTOS=VOC2012/JPEGImages   photos;  MODEL=runs/voc   a run that was trained on other photos
+#   PHOTOS=VOC2012/JPEGImages   photos
+#   MODEL=runs/voc              a run with content bits
+#   OTHER=other-photos          photos that the run was not trained on; IMAGEDEDUP=ded/bin/python: see
+#                               bench/duplicates.py
 #   OLD=old                     sources of version 0.1, with its library built: see bench/serve_million.py
 #   DATA=data                   folder with CIFAR-10, for the demo
 bench: setup
@@ -82,7 +85,7 @@ ifneq ($(and $(PHOTOS),$(MODEL)),)
 	$(RUN)python bench/decode.py --photos $(PHOTOS) --model $(MODEL) --count 200
 	$(RUN)python bench/overlap.py --photos $(PHOTOS) --model $(MODEL)
 	$(RUN)python bench/runtime.py --photos $(PHOTOS) --model $(MODEL) --int8
-	$(RUN)python bench/duplicates.py $(MODEL) $(PHOTOS) $(if $(IMAGEDEDUP),--imagededup $(IMAGEDEDUP))
+	$(if $(OTHER),$(RUN)python bench/duplicates.py $(MODEL) $(OTHER) $(if $(IMAGEDEDUP),--imagededup $(IMAGEDEDUP)))
 endif
 ifneq ($(OLD),)
 	$(RUN)python bench/start.py --old $(OLD) --demo $(if $(DATA),--data-root $(DATA))

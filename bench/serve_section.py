@@ -237,7 +237,8 @@ def in_words(row: Row, number: float | None) -> str:
 def _ratio(now: float | None, before: float | None) -> str:
     if now is None or not before:
         return ""
-    return f"{now / before:.{2 if now < 10 * before else 0}f}"
+    ratio = now / before
+    return f"{ratio:.{2 if ratio < 10 else 0}f}" if ratio >= 0.1 else f"{ratio:.1g}"
 
 
 def goal_text(row: Row) -> str:
