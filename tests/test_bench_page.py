@@ -82,6 +82,9 @@ def test_figures_in_the_text_about_milvus_are_those_of_the_result(page):
     assert f"one query with a label took {label[list(label)[1]]:.0f} ms" in text
     assert f"one without {fast:.1f} ms" in text
     assert f"took at most {case['peak_memory_gb']:.2f} GB" in text
+    assert f"one writer reached {round(case['inserted_per_second'], -3):,.0f} at 1e6" in text
+    assert f"About {round(case['removed_per_second'], -3):,.0f} items per second, a twelfth" in text
+    assert round(case["inserted_per_second"] / case["removed_per_second"]) == 12
 
 
 def test_every_stored_result_is_connected_with_code_that_exists(stale):
