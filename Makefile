@@ -64,13 +64,33 @@ lint: setup
 	$(RUN)ruff format --check src tests bench examples tools
 	$(RUN)mypy
 
+# Without options: what needs nothing but this machine. With all of these, every benchmark but those
+# that docs/performance.md names:
+#   PHOTOS=VOC2012/JPEGImages   photos
+#   MODEL=runs/voc              a run with content bits
+#   OTHER=other-photos          photos that the run was not trained on; IMAGEDEDUP=ded/bin/python: see
+#                               bench/duplicates.py
+#   OLD=old                     sources of version 0.1, with its library built: see bench/serve_million.py
+#   DATA=data                   folder with CIFAR-10, for the demo
 bench: setup
 	$(RUN)python bench/evaluation.py
 	$(RUN)python bench/search.py
 	$(RUN)python bench/ranking.py
-	$(RUN)python bench/start.py --demo
 	$(RUN)python bench/serve.py
-	$(RUN)python bench/milvus.py --page docs/scale.md
+	$(RUN)python bench/embeddings.py
+	$(RUN)python bench/scale.py --codes random --train
+	$(RUN)python bench/milvus.py
+ifneq ($(and $(PHOTOS),$(MODEL)),)
+	$(RUN)hadahash export $(MODEL) --onnx
+	$(RUN)python bench/decode.py --photos $(PHOTOS) --model $(MODEL) --count 200
+	$(RUN)python bench/overlap.py --photos $(PHOTOS) --model $(MODEL)
+	$(RUN)python bench/runtime.py --photos $(PHOTOS) --model $(MODEL) --int8
+	$(if $(OTHER),$(RUN)python bench/duplicates.py $(MODEL) $(OTHER) $(if $(IMAGEDEDUP),--imagededup $(IMAGEDEDUP)))
+endif
+ifneq ($(OLD),)
+	$(RUN)python bench/start.py --old $(OLD) --demo $(if $(DATA),--data-root $(DATA))
+	$(RUN)python bench/serve_million.py --old $(OLD)
+endif
 	$(RUN)python bench/page.py
 
 clean:

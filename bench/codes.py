@@ -4,7 +4,10 @@
 
 The database codes of each run are compared with the majority code of each class: the fraction of
 images that are nearest to the majority code of their own class, the fraction that equal it, the
-mean distance to it, and the smallest distance between the majority codes of two classes.
+mean distance to it, and the smallest distance between the majority codes of two classes. No page
+shows the result: it says of which codes the routed engine can skip most, which searches codes that
+lie close to codewords (`bench/trained.py` measures its speed), and how far apart methods place the
+classes.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def wait_until_quiet(patience: float) -> None:
     Raises:
         SystemExit: The machine is still busy after `patience` seconds.
     """
-    cores = os.cpu_count() or 1
+    cores = native.usable_cores()
     end = time.monotonic() + patience
     if load() / cores > QUIET:
         print(f"Waiting up to {patience:.0f} s for a load below {QUIET} per core", file=sys.stderr)

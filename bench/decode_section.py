@@ -1,4 +1,4 @@
-"""The section of docs/performance.md about decoding."""
+"""The sections of docs/performance.md about decoding and indexing photos."""
 
 from __future__ import annotations
 
@@ -73,3 +73,43 @@ def by_reduction(result: Result) -> list[str]:
                 f"| {case['milliseconds'][way]:.0f} | {case['equal_bits'][way]['all']:.2%} |"
             )
     return lines
+
+
+def overlap(result: Result) -> list[str]:
+    """`index build` beside the network alone, and what bounds it."""
+    model, alone = result["model"], result.get("network_alone")
+    lines = [
+        "## Indexing photos",
+        "",
+        *paragraph(
+            f"`hadahash index build` with {result['runtime']}, {model['backbone']} at",
+            f"{model['size']} pixels. *Busy*: the fraction of the time in which a batch is in the",
+            "network. It does not mean that the network is as fast as alone: the decoders use the",
+            "same cores.",
+        ),
+    ]
+    if alone is not None:
+        lines += paragraph(
+            f"The network alone encodes {alone['images_per_second']:,.0f} images/s and takes",
+            f"{alone['cpu_ms']:.1f} ms of processor time for each. *At most*: all of",
+            f"{result['cores']} cores, at the processor time of decoding and of the network alone.",
+        )
+    lines += [
+        "| JPEGs | photos | images/s | of the network alone | decoding, ms of processor time "
+        "| at most, images/s | busy |",
+        "|" + "---|" * 7,
+    ]
+    for case in result["cases"]:
+        ratio = "" if alone is None else f"{share_of_network(result, case):.0f} %"
+        cells = [f"{case['images_per_second']:,.0f}", ratio]
+        for name, form in (("decode_cpu_ms", "{:.1f}"), ("most_per_second", "{:,.0f}")):
+            cells.append(form.format(case[name]) if name in case else "")
+        cells.append(f"{100 * case['network_busy']:.0f} %")
+        lines.append(f"| {case['case']} | {case['photos']:,} | {' | '.join(cells)} |")
+    return lines
+
+
+def share_of_network(result: Result, case: Result) -> float:
+    """Images per second of a build in percent of those of the network alone."""
+    alone = result["network_alone"]["images_per_second"]
+    return float(100 * case["images_per_second"] / alone)

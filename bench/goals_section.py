@@ -92,22 +92,13 @@ def number_of(value: Value, result: Result | None) -> float | None:
 
 
 def service_lines(result: Result | None) -> Iterator[Line]:
-    """The goals of the service, whose section has all of its numbers."""
-    cases = {} if result is None else {each["version"]: each for each in result["cases"]}
-    old = cases.get(serve_section.OLD)
-    new = next((each for name, each in cases.items() if name != serve_section.OLD), None)
-    previous = ""
-    for row in serve_section.ROWS:
-        name, previous = row.name.replace("these", previous), row.name
-        if not row.goal:
-            continue
-        before, now = (number_of(row.value, each) for each in (old, new))
-        compared = row.goal.startswith("<") or before is not None
-        met = serve_section.reached(row, now, cases) if now is not None and compared else None
-        shown = [NOT_MEASURED if v is None else f"{v:,.1f} {row.unit}" for v in (before, now)]
+    """The goals of the service, whose section has all of its numbers, for each version."""
+    for each in serve_section.judged(result):
+        row, numbers = each.row, (each.before, each.now)
+        shown = [serve_section.in_words(row, number) or NOT_MEASURED for number in numbers]
         wanted = serve_section.goal_text(row)
         wanted += {"<": "", "x": " times version 0.1", "/": " of version 0.1"}[row.goal[0]]
-        yield Line(name, "serve_million", wanted, *shown, met, row.bound)
+        yield Line(each.name, "serve_million", wanted, *shown, each.met, each.bound)
 
 
 def in_words(line: Line) -> str:

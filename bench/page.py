@@ -1,4 +1,4 @@
-"""Write docs/performance.md and the table of docs/scale.md from bench/results/*.json.
+"""Write docs/performance.md, and parts of other pages, from bench/results/*.json.
 
 python bench/page.py            # write the pages
 python bench/page.py --stale    # list the stored results that are older than the code they measure
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 import common
-import milvus
+import page_parts
 from goals_section import goals
 from page_text import Result, count_cores, disturbed, paragraph
 from search_section import best_cases
@@ -20,7 +20,7 @@ from stale import HistoryError, find_stale
 
 from hadahash import files
 
-PAGE, SCALE = common.ROOT / "docs" / "performance.md", common.ROOT / "docs" / "scale.md"
+PAGE = common.ROOT / "docs" / "performance.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -37,8 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     results = read_results()
     files.write_text(PAGE, render(results, stale))
-    if "milvus" in results:
-        milvus.write_page(SCALE, results["milvus"])
+    for part in page_parts.PARTS:
+        page_parts.write(part, results)
 
 
 def read_results() -> dict[str, Result]:
@@ -86,8 +86,11 @@ def about() -> list[str]:
     """Where the figures come from."""
     return paragraph(
         "`python bench/page.py` writes this page from the files in `bench/results/`.",
-        "`make bench` repeats all measurements except those on codes of trained models, which need",
-        "the models (`bench/trained.py`), and those on a GPU (`bench/gpu.py`).",
+        "`make bench` repeats the measurements that need nothing but this machine; with photos, a",
+        "trained model and the sources of version 0.1, as described in the Makefile, also those",
+        "that need these. The others are made by hand: codes of trained models",
+        "(`bench/trained.py`, `bench/codes.py`), methods without labels (`bench/label_free.py`)",
+        "and a GPU (`bench/gpu.py`).",
         "Square brackets hold the first and third quartile, where they were stored: of the rounds,",
         "and for the service of the requests.",
     )

@@ -24,7 +24,7 @@ def disturbed(result: Result) -> bool:
 
 def paragraph(*sentences: str) -> list[str]:
     """Sentences as lines of at most 100 columns, and an empty line."""
-    text = " ".join(sentences)
+    text = " ".join(filter(None, sentences))
     return [*textwrap.wrap(text, 100, break_long_words=False, break_on_hyphens=False), ""]
 
 

@@ -1,6 +1,11 @@
 """Both runtimes on one CPU: install size, start, speed, equal bits, and int8.
 
-    python bench/runtime.py --photos VOC2012/JPEGImages
+    hadahash export runs/voc --onnx
+    python bench/runtime.py --photos VOC2012/JPEGImages --model runs/voc
+
+Bits are compared twice: those of a projection of the features of the ready-made network, also for
+networks of 8-bit integers; and, with --model, the packed codes of a trained model, class bits and
+content bits, from image files to bytes.
 
 Rounds of the runtimes alternate, with as many threads each. On a busy machine compare the CPU time,
 which other processes change little.
@@ -28,6 +33,7 @@ sys.path.append(str(common.ROOT / "tests"))
 # As the command line does: threads that spin while they wait would count as work.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+from decode import describe
 from light_install import packages_of
 
 from hadahash.data.decode import decode
@@ -39,7 +45,8 @@ from hadahash.ready_models import load_ready, ready_folder
 from hadahash.runtime.onnx import LinearHead, open_session
 
 Pixels = NDArray[np.uint8]
-SETS = {"torch": ("train", "serve", "offline"), "onnx": ("onnx", "serve")}
+STARTED = {"torch": ("train", "serve", "offline"), "onnx": ("onnx", "serve")}
+SETS = {**STARTED, "container": ("onnx", "serve", "milvus")}
 START = """
 import os, sys
 import numpy as np
@@ -58,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--count", type=int, default=256, help="number of photos")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--model", type=Path, help="run folder of a trained, exported model")
     parser.add_argument("--int8", action="store_true", help="also measure quantized networks")
     options = common.parse(parser, arguments)
     versions = {name: distribution(name).version for name in ("onnx", "onnxruntime")}
@@ -68,7 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     pixels = read(options.photos, options.count)
     result["photos"], result["threads"] = len(pixels), options.threads
     result |= compare(pixels, options.rounds, options.threads, int8=options.int8)
-    result["start"] = {name: start(name, options.rounds) for name in SETS}
+    if options.model is not None:
+        result["trained"] = trained(options.model, options.photos, options.count)
+    result["start"] = {name: start(name, options.rounds) for name in STARTED}
     common.finish(result, options)
 
 
@@ -122,10 +132,42 @@ def start(runtime: str, rounds: int) -> dict[str, Any]:
 
 def read(folder: Path, count: int) -> Pixels:
     """Squares of some photos, evenly spaced by name."""
-    paths = sorted(folder.rglob("*.jpg"))
-    chosen = [paths[row] for row in np.linspace(0, len(paths) - 1, count).astype(int)]
-    parts = decode(as_images(chosen).images, Preprocess(), batch_size=count)
+    parts = decode(as_images(choose(folder, count)).images, Preprocess(), batch_size=count)
     return np.concatenate([part.pixels for part in parts])
+
+
+def choose(folder: Path, count: int) -> list[Path]:
+    """Some photos, evenly spaced by name."""
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in (".jpg", ".png"))
+    return [paths[row] for row in np.linspace(0, len(paths) - 1, count).astype(int)]
+
+
+def trained(run: Path, folder: Path, count: int) -> dict[str, Any]:
+    """Equal bits of the packed codes of a trained model with both runtimes, from image files."""
+    if not (run / "onnx.json").exists():
+        raise SystemExit(f"{run} is not exported. Run: hadahash export {run} --onnx")
+    photos = choose(folder, count)
+    codes = {}
+    for name in STARTED:
+        model = HashModel.load(run, device="cpu", runtime=name)
+        if model.runtime.name != name:
+            raise SystemExit(f"{run} was loaded with {model.runtime.name}, not {name}.")
+        codes[name] = model.encode(photos)
+    one, other = codes.values()
+    same = {"class": _same(one.packed, other.packed, one.bits)}
+    if one.content is not None:
+        same["content"] = _same(one.content, other.content, one.content_bits)
+    same["all"] = np.concatenate(list(same.values()), axis=1)
+    return {
+        "model": describe(model),
+        "photos": len(one),
+        "equal": {name: float(bits.mean()) for name, bits in same.items()},
+        "images_with_all_equal": float(same["all"].all(axis=1).mean()),
+    }
+
+
+def _same(one: Pixels, other: Pixels, bits: int) -> NDArray[np.bool_]:
+    return np.unpackbits(one ^ other, axis=1)[:, :bits] == 0
 
 
 def compare(pixels: Pixels, rounds: int, threads: int, *, int8: bool) -> dict[str, Any]:

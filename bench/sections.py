@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from decode_section import decode
+from decode_section import decode, overlap
 from gpu_section import gpu
 from page_text import Result, paragraph, ratio_of, time_of, with_quartiles
 from search_section import search
@@ -214,6 +214,7 @@ SECTIONS: dict[str, Callable[[Result], list[str]]] = {
     "serve": serve,
     "serve_million": serve_million,
     "decode": decode,
+    "overlap": overlap,
     "gpu": gpu,
     "duplicates": duplicates,
     "embeddings": embeddings,

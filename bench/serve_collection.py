@@ -2,14 +2,16 @@
 
     python bench/serve_collection.py FOLDER ITEMS CONTENT_BITS
 
-It uses only what version 0.1 has, too, so that `PYTHONPATH` chooses the version. The model is
-trained on noise for one epoch: speed does not depend on the weights. The codes are random. Ids
-are those of a large photo folder, with one label and one path per item; the first items have
-files, JPEGs of 12 megapixels.
+It uses what version 0.1 has, so that `PYTHONPATH` chooses the version; where there is a catalog
+that searches read, it is written as `hadahash index build` does. The model is trained on noise for
+one epoch: speed does not depend on the weights. The codes are random. Ids are those of a large
+photo folder, with one label and one path per item; the first items have files, JPEGs of 12
+megapixels.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import sys
 from pathlib import Path
@@ -19,8 +21,9 @@ from PIL import Image
 
 import hadahash as hh
 
-BITS, LABELS, FILES = 64, 100, 60
+BITS, LABELS, FILES = 64, 100, 200
 WIDTH, HEIGHT = 4000, 3000
+_PART = 8192  # rows of the catalog written at once
 
 
 def main(folder: Path, items: int, content_bits: int) -> None:
@@ -52,6 +55,24 @@ def main(folder: Path, items: int, content_bits: int) -> None:
         codes = hh.Codes(packed=packed, bits=BITS, ids=names)
     labels = [name.partition("/")[0] for name in names]
     hh.Index.build(codes, labels, names, **options).save(folder / "index")
+    write_catalog(folder, names, rng)
+
+
+def write_catalog(folder: Path, names: list[str], rng: np.random.Generator) -> None:
+    """Write what is known of the files: size, time, digest, and what each looks like."""
+    try:
+        from hadahash.photos.catalog import Catalog, CatalogRow, FileStat
+    except ImportError:  # version 0.1, whose searches read no catalog
+        return
+    catalog, root = Catalog(folder / "index"), folder / "photos"
+    looks = rng.integers(0, 256, (len(names), 8), dtype=np.uint8)
+    digests = [hashlib.sha256(name.encode()).digest() for name in names]
+    for start in range(0, len(names), _PART):
+        part = slice(start, start + _PART)
+        rows = zip(names[part], digests[part], strict=True)
+        catalog.write({name: CatalogRow(root, FileStat(1, 1), each, None) for name, each in rows})
+        seen = zip(digests[part], looks[part], strict=True)
+        catalog.write_looks({digest: row.tobytes() for digest, row in seen})
 
 
 def write_photos(folder: Path, names: list[str], rng: np.random.Generator) -> None:

@@ -8,14 +8,15 @@ Each version makes its own collection (`bench/serve_collection.py`) and runs as 
 processes of its own; the model of 0.2 is exported before, as its first start would do. Measured:
 the time from the start of the process until /readyz answers 200; the memory of all its processes
 apart from mapped files (RssAnon); changes one after the other while another client asks for
-/healthz every 10 ms; searches by id, searches with a label and uploads with 1 and 32 clients; and
-an upload while thumbnails of 12-megapixel photos are made. The clients run on the same cores.
+/healthz every 10 ms; searches by id, searches with a label and uploads with 1 and 32 clients; the
+same searches again beside that client; and an upload while thumbnails of 12-megapixel photos are
+made. The clients run on the same cores. A version whose changes take longer than 2 s makes a
+twentieth of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
 import random
@@ -24,19 +25,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import common
 import numpy as np
 import psutil
+from serve_client import TOKEN, connect, health, milliseconds, send, timed, watching
 from serve_collection import FILES, LABELS
 
 HERE = Path(__file__).resolve().parent
-TOKEN = "a-token-long-enough"
 JSON = "application/json"
+THUMBNAIL_CLIENTS = 50  # which ask for thumbnails at the same time
+Body = Callable[[random.Random], tuple[bytes, str]]  # content of a request, and its type
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -67,7 +71,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--changes", type=int, default=40, help="changes of the index")
+    parser.add_argument("--changes", type=int, default=200, help="changes of the index")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--keep", type=common.absolute, help="keep the collections in this folder")
     parser.add_argument("--only", help="measure only this version")
@@ -119,30 +123,6 @@ def server(source: Path, folder: Path) -> Iterator[tuple[int, psutil.Process, fl
         process.wait()
 
 
-def connect(port: int) -> http.client.HTTPConnection:
-    """A connection to the service."""
-    return http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-
-
-def send(
-    connection: http.client.HTTPConnection,
-    method: str,
-    path: str,
-    body: bytes = b"",
-    kind: str = "",
-) -> int:
-    """Send a request, read the response and return its status."""
-    headers = {"Authorization": f"Bearer {TOKEN}"} | ({"Content-Type": kind} if kind else {})
-    try:
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        answer.read()
-        return answer.status
-    except ConnectionError:
-        connection.close()
-        return 0
-
-
 def memory(process: psutil.Process) -> dict[str, float]:
     """Megabytes of the server and its decoders, apart from mapped files, and with them."""
     own = [_status(process.pid)]
@@ -181,7 +161,7 @@ def measure(source: Path, folder: Path, options: argparse.Namespace) -> dict[str
         row["first"] = first_requests(port, names)
         time.sleep(2)  # 0.2 starts the rest of its decoders when it is ready
         row["load"] = common.load()
-        kinds: dict[str, Callable[[random.Random], tuple[bytes, str]]] = {
+        kinds: dict[str, Body] = {
             "id": lambda rng: (json.dumps({"id": rng.choice(names)}).encode(), JSON),
             "label": lambda rng: (
                 json.dumps({"id": rng.choice(names), "label": _label(rng)}).encode(),
@@ -195,6 +175,8 @@ def measure(source: Path, folder: Path, options: argparse.Namespace) -> dict[str
             for kind, body in kinds.items()
             for clients in options.clients
         ]
+        most = max(options.clients)
+        row["healthz"] = health_beside(port, process, kinds, most, options.seconds)
         row["changes"] = changes(port, options.changes)
         row["thumbnails"] = thumbnails(port, photo)
         row["memory_after"] = memory(process)
@@ -219,25 +201,10 @@ def first_requests(port: int, names: Sequence[str]) -> dict[str, float]:
     return found | {"stats": timed(connect(port), "GET", "/v1/stats")}
 
 
-def timed(
-    connection: http.client.HTTPConnection,
-    method: str,
-    path: str,
-    body: bytes = b"",
-    kind: str = "",
-) -> float:
-    """Milliseconds of a request that must succeed."""
-    started = time.perf_counter()
-    status = send(connection, method, path, body, kind)
-    if not 200 <= status < 300:
-        raise SystemExit(f"{method} {path} was answered {status}.")
-    return round(1000 * (time.perf_counter() - started), 2)
-
-
 def load_test(
     port: int,
     process: psutil.Process,
-    body: Callable[[random.Random], tuple[bytes, str]],
+    body: Body,
     clients: int,
     seconds: float,
 ) -> dict[str, Any]:
@@ -275,40 +242,23 @@ def processor_seconds(process: psutil.Process) -> float:
     return sum(each.user + each.system for each in times)
 
 
-def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
-    """Median, 95th percentile and maximum in milliseconds."""
-    values = 1000 * np.asarray(seconds)
-    found = {"p50_ms": np.median(values), "p95_ms": np.quantile(values, 0.95)}
-    return {name: round(float(value), 2) for name, value in found.items()} | {
-        "max_ms": round(float(values.max()), 2)
-    }
-
-
-@contextmanager
-def watching(port: int) -> Iterator[list[float]]:
-    """Ask for /healthz every 10 ms in a thread; yields the seconds of each answer."""
-    took: list[float] = []
-    stop = threading.Event()
-
-    def watch() -> None:
-        connection = connect(port)
-        while not stop.wait(0.01):
-            took.append(timed(connection, "GET", "/healthz") / 1000)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield took
-    finally:
-        stop.set()
-        thread.join()
+def health_beside(
+    port: int, process: psutil.Process, kinds: Mapping[str, Body], clients: int, seconds: float
+) -> dict[str, Any]:
+    """/healthz during searches. These are not counted: the watcher would slow them."""
+    found = {}
+    for kind, body in kinds.items():
+        with watching(port) as took:
+            load_test(port, process, body, clients, seconds)
+        found[kind] = {"clients": clients} | health(took)
+    return found
 
 
 def changes(port: int, count: int) -> dict[str, Any]:
-    """Additions and removals one after the other, and /healthz meanwhile; then 32 at once."""
+    """Additions and removals one after the other, and /healthz meanwhile."""
     stamp = time.time_ns()
-    count = max(2, count if timed_change(port, f"{stamp}/first") < 2000 else count // 10)
-    with watching(port) as health:
+    count = max(2, count if timed_change(port, f"{stamp}/first") < 2000 else count // 20)
+    with watching(port) as took:
         added = [timed_change(port, f"{stamp}/{number}.jpg") / 1000 for number in range(count)]
         removed = [
             timed(connect(port), "DELETE", f"/v1/items/{stamp}/{number}.jpg") / 1000
@@ -318,7 +268,7 @@ def changes(port: int, count: int) -> dict[str, Any]:
         "count": count,
         "add": milliseconds(added),
         "remove": milliseconds(removed),
-        "healthz_meanwhile": milliseconds(health),
+        "healthz_meanwhile": health(took),
     }
 
 
@@ -337,26 +287,34 @@ def timed_change(port: int, name: str) -> float:
 
 
 def thumbnails(port: int, photo: bytes) -> dict[str, Any]:
-    """An upload alone, and one while thumbnails of large photos are made."""
+    """An upload alone, and one while thumbnails of large photos are made; /healthz meanwhile."""
     alone = [timed(connect(port), "POST", "/v1/search", photo, "image/jpeg") for _ in range(5)]
-    paths = [f"/v1/thumbnails/{_name(number)}" for number in range(FILES)]
-    took: list[float] = []
-    threads = [
-        threading.Thread(target=lambda path=path: took.append(timed(connect(port), "GET", path)))
-        for path in paths
-    ]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.3)
-    beside = timed(connect(port), "POST", "/v1/search", photo, "image/jpeg")
-    for thread in threads:
-        thread.join()
+    waiting = deque(f"/v1/thumbnails/{_name(number)}" for number in range(FILES))
+    first = waiting[0]
+
+    def client() -> None:
+        connection = connect(port)
+        with suppress(IndexError):
+            while True:
+                timed(connection, "GET", waiting.popleft())
+
+    threads = [threading.Thread(target=client) for _ in range(THUMBNAIL_CLIENTS)]
+    began = time.perf_counter()
+    with watching(port) as took:
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        beside = timed(connect(port), "POST", "/v1/search", photo, "image/jpeg")
+        for thread in threads:
+            thread.join()
     return {
         "upload_alone_ms": float(np.median(alone)),
         "upload_beside_ms": beside,
-        "thumbnails": len(paths),
-        "all_ms": max(took),
-        "again_ms": timed(connect(port), "GET", paths[0]),
+        "thumbnails": FILES,
+        "left": len(waiting),
+        "all_ms": round(1000 * (time.perf_counter() - began), 1),
+        "again_ms": timed(connect(port), "GET", first),
+        "healthz_meanwhile": health(took),
     }
 
 

@@ -13,9 +13,13 @@ from hadahash import files
 _CODES = ("codes.py", "packing.py", "native")
 _GPU = tuple(f"data/{name}.py" for name in ("augment", "decode", "pixel_store", "views"))
 _EMBEDDINGS = ("data/embeddings.py", "data/embedding_files.py", "encoding.py", "methods/itq.py")
+_DECODING = tuple(
+    f"data/{name}.py" for name in ("colors", "decode", "headers", "images", "preprocess", "squares")
+)
+_TRAINING = ("data", "fitting.py", "methods", "networks", "training")
 MEASURED = {
-    "codes": ("codebooks", "data", "fitting.py", "methods", "networks", "packing.py", "training"),
-    "decode": tuple(f"data/{name}.py" for name in ("colors", "headers", "images", "squares")),
+    "codes": ("codebooks", "packing.py", *_TRAINING),
+    "decode": (*_DECODING, "native/resize.c", "native/resize.py", "networks"),
     "duplicates": ("content.py", "data", "encoding.py", "index", "networks", *_CODES),
     "embeddings": ("preparing.py", *_EMBEDDINGS),
     "evaluation": ("evaluation", *_CODES),
@@ -24,14 +28,23 @@ MEASURED = {
     "milvus": ("index", *_CODES),
     "overlap": ("data", "encoding.py", "model.py", "networks", "pace.py", "photos", "runtime"),
     "ranking": ("queries.py", "ranking", *_CODES),
-    "runtime": ("encoding.py", "model.py", "networks", "onnx_files.py", "runtime"),
-    "scale": ("data", "index", "photos", *_CODES),
+    "runtime": (
+        *("encoding.py", "model.py", "networks", "onnx_files.py", "ready_models.py", "runtime"),
+        *_DECODING,
+    ),
+    "scale": ("cli/bench_scale.py", "cli/scale_steps.py", "index", "photos", *_TRAINING, *_CODES),
     "search": ("index", *_CODES),
     "serve": ("data", "encoding.py", "index", "model.py", "networks", "photos", "serve", *_CODES),
     "serve_million": ("data", "index", "model.py", "photos", "runtime", "serve", *_CODES),
-    "start": ("__main__.py", "cli", "demo.py"),
+    "start": (
+        *("__main__.py", "cli", "demo.py", "encoding.py", "evaluation", "index", "model.py"),
+        *("photos", "runs", "runtime", *_TRAINING, *_CODES),
+    ),
     "trained": ("index", *_CODES),
 }
+
+# Files beside src/ that a benchmark measures too.
+OTHERS = {"runtime": ("pyproject.toml",)}
 
 
 class HistoryError(Exception):
@@ -81,6 +94,7 @@ def why_stale(root: Path, name: str, result: dict[str, Any]) -> str | None:
             raise HistoryError("The clone is shallow. Run: git fetch --unshallow")
         return "the revision is not part of the history"
     paths = [f"src/hadahash/{part}" for part in MEASURED[name]]
+    paths += OTHERS.get(name, ())
     changed = _git(root, "diff", "--quiet", commit, "--", *paths) != 0
     return "the code it measures has changed since" if changed else None
 

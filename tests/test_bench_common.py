@@ -26,7 +26,7 @@ def common(monkeypatch, tmp_path):
     module = load_bench("common", monkeypatch)
     monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(module, "PATIENCE", 0.0)
-    monkeypatch.setattr(module.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(module.native, "usable_cores", lambda: 4)
     monkeypatch.setenv("HADAHASH_REVISION", "a" * 40)
     module.environment.source_revision.cache_clear()
     yield module

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from benches import load_bench
 from PIL import Image
+
+from hadahash.native import usable_cores
 
 
 def test_the_share_of_the_network_is_measured(saved, tmp_path, monkeypatch):
@@ -31,3 +34,16 @@ def test_the_share_of_the_network_is_measured(saved, tmp_path, monkeypatch):
     for case in result["cases"]:
         assert 0 < case["network_busy"] < 1
         assert case["images_per_second"] > 0
+        assert 0 < case["seconds"] < case["build_seconds"]
+        assert case["decode_cpu_ms"] > 0 and result["network_alone"]["cpu_ms"] > 0
+        used = case["decode_cpu_ms"] + result["network_alone"]["cpu_ms"]
+        assert case["most_per_second"] == pytest.approx(1000 * usable_cores() / used)
+    text = "\n".join(load_bench("sections", monkeypatch).SECTIONS["overlap"](result))
+    assert "| as they are | 4 |" in text and "network alone" in text
+
+
+def test_results_without_the_network_alone_are_shown(monkeypatch):
+    case = {"case": "as they are", "photos": 9, "images_per_second": 192.0, "network_busy": 0.95}
+    result = {"model": {"side": 9, "backbone": "x", "size": 8}, "runtime": "onnx", "cases": [case]}
+    text = "\n".join(load_bench("sections", monkeypatch).SECTIONS["overlap"](result))
+    assert "| as they are | 9 | 192 |  |  |  | 95 % |" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -37,12 +38,84 @@ def test_the_page_shows_the_stored_results(page):
     assert page.render(page.read_results(), page.read_stale(shown)) == shown, AGAIN
 
 
+def test_parts_of_other_pages_show_the_stored_results(page):
+    results = page.read_results()
+    for part in page.page_parts.PARTS:
+        text = (ROOT / "docs" / part.page).read_text("utf-8")
+        assert page.page_parts.shown(part, text) == part.text(results[part.source]), AGAIN
+
+
+def test_make_bench_repeats_what_the_page_says(page, stale):
+    makefile = (ROOT / "Makefile").read_text().partition("\nbench: ")[2].partition("\nclean:")[0]
+    by_hand = set(re.findall(r"`bench/(\w+)\.py`", " ".join(page.about())))
+    repeated = set(re.findall(r"bench/(\w+)\.py", makefile)) - {"page"}
+    assert repeated | by_hand == set(stale.MEASURED) and not repeated & by_hand
+    assert all("--old" in line for line in makefile.splitlines() if "start.py" in line)
+
+
+def test_each_side_is_compared_with_its_better_batch(page):
+    speed = {
+        "batch 1": {"torch": {"milliseconds_per_image": 20.0}},
+        "batch 32": {"torch": {"milliseconds_per_image": 40.0}},
+    }
+    for batch, ms in (("batch 1", 8.0), ("batch 32", 5.0)):
+        speed[batch]["onnx"] = {"milliseconds_per_image": ms}
+    assert page.page_parts.better_batch({"speed": speed}) == 4.0
+
+
+def test_figures_in_the_text_about_milvus_are_those_of_the_result(page):
+    text = " ".join((ROOT / "docs" / "scale.md").read_text("utf-8").split())
+    case = page.read_results()["milvus"]["cases"][-1]
+    plain, fresh, label = (
+        next(
+            row["milliseconds_per_query"]
+            for row in case["searches"]
+            if (row["batch"], "fresh" in row and row["fresh"], "labels" in row) == (1, *which)
+        )
+        for which in ((False, False), (True, False), (False, True))
+    )
+    strong, fast = (plain[name] for name in list(plain)[:2])
+    late = fresh[list(fresh)[1]]
+    assert f"{strong:.0f} ms at 1e6 codes" in text
+    assert f"takes {fast:.1f} ms. Such" in text
+    assert f"took {late:.0f} ms instead of {fast:.1f} ms" in text
+    assert f"one query with a label took {label[list(label)[1]]:.0f} ms" in text
+    assert f"one without {fast:.1f} ms" in text
+    assert f"took at most {case['peak_memory_gb']:.2f} GB" in text
+    assert f"one writer reached {round(case['inserted_per_second'], -3):,.0f} at 1e6" in text
+    assert f"About {round(case['removed_per_second'], -3):,.0f} items per second, a twelfth" in text
+    assert round(case["inserted_per_second"] / case["removed_per_second"]) == 12
+
+
 def test_every_stored_result_is_connected_with_code_that_exists(stale):
     stored = {path.stem for path in (ROOT / "bench" / "results").glob("*.json")}
     assert stored <= set(stale.MEASURED)
     for parts in stale.MEASURED.values():
         for part in parts:
             assert (ROOT / "src" / "hadahash" / part).exists(), part
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    {
+        "start": "data encoding.py index methods photos runs training",
+        "scale": "cli/bench_scale.py fitting.py methods networks training",
+        "decode": "data/decode.py native/resize.c native/resize.py networks",
+        "runtime": "data/decode.py data/preprocess.py ready_models.py",
+    }.items(),
+)
+def test_results_are_connected_with_what_their_steps_run(stale, name, parts):
+    assert set(parts.split()) <= set(stale.MEASURED[name])
+
+
+def test_a_change_of_the_packages_makes_the_sizes_stale(stale, project):
+    packages = project.root / "pyproject.toml"
+    packages.write_text("first = 1\n")
+    revision = project.commit()
+    packages.write_text("first = 2\n")
+    changed = "the code it measures has changed since"
+    assert stale.why_stale(project.root, "runtime", {"revision": revision}) == changed
+    assert stale.why_stale(project.root, "search", {"revision": revision}) is None
 
 
 def test_a_page_without_stale_results_says_nothing_about_them(page):

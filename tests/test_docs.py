@@ -169,6 +169,11 @@ def test_the_files_that_contributing_names_exist():
 README = (ROOT / "README.md").read_text("utf-8")
 
 
+def test_the_installation_serves_without_torch_in_the_process():
+    (extras,) = re.findall(r'pip install "\.\[(.+?)\]"', README)
+    assert {"train", "onnx", "serve"} <= set(extras.split(","))
+
+
 def test_the_library_example_runs(tmp_path, monkeypatch):
     (example,) = re.findall(r"^```python\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
     small = 'backbone="test_efficientnet", weights="none", size=32, epochs=2, device="cpu"'

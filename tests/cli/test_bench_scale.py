@@ -55,6 +55,20 @@ def test_the_build_and_the_training_are_those_of_the_commands(tmp_path):
     assert found["index build"].whole and not found["scan the folder"].whole
 
 
+@pytest.mark.parametrize("codes", ["random", "network"])
+def test_the_model_is_exported_before_photos_are_added(tmp_path, codes):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    titles = [each.title for each in steps(tmp_path, Options(500, codes=codes), train=False)]
+    assert titles.index("export --onnx") < titles.index("index add, one photo")
+    (place := Place(tmp_path, Options(500))).run.mkdir()
+    (place.run / "onnx.json").touch()
+    again = [each.title for each in steps(tmp_path, Options(500, codes=codes), train=False)]
+    assert "export --onnx" not in again
+    given = steps(tmp_path / "x", Options(500, run=str(tmp_path), codes=codes), train=False)
+    assert "export --onnx" not in [each.title for each in given]  # it is not the measurement's
+
+
 def test_random_photos_have_known_duplicates():
     codes, looks = random_photos(3000, 0)
     both = np.concatenate([codes.content, looks], axis=1)

@@ -19,6 +19,7 @@ import typer
 from .. import files
 from ..config import differences
 from ..errors import StorageError, UsageError
+from ..lazy import is_installed
 from ..settings import require
 from . import options, output
 from .scale_steps import SIDE, Options, Place
@@ -162,6 +163,9 @@ def steps(folder: Path, asked: Options, train: bool) -> list[Step]:
     found += [] if place.table.exists() else [own("table written", "write the table")]
     found += [own("table", "read the table")]
     found += [] if place.run.exists() else [own("network", "train a tiny network on 400 photos")]
+    exports = not asked.run and is_installed("onnx") and is_installed("onnxruntime")
+    if exports and not (place.run / "onnx.json").exists():
+        found += [command("export --onnx", "export", place.run, "--onnx")]
     if asked.codes == "random":
         found += [own("index of random codes")]
     else:

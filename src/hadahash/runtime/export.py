@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ..config import EMBEDDINGS
 from ..data.preprocess import Preprocess, view_matrix
+from ..data.squares import enough_for
 from ..errors import MissingExtraError, UsageError
 from ..lazy import is_installed
 from ..networks.hash_network import HashNetwork
@@ -220,8 +221,13 @@ def describe(preprocess: Preprocess) -> dict[str, Any]:
     """
     side = preprocess.side
     return {
-        "before": f"Decode, turn upright and convert to RGB; resize to {side} x {side} with an "
-        f"antialiased bilinear filter (fit: {preprocess.fit}); uint8 (n, 3, {side}, {side}).",
+        "before": "Decode, turn upright and convert to RGB. A JPEG is decoded at 1/2, 1/4 or 1/8 "
+        "of its size, the smallest of which both sides are at least "
+        f"{enough_for(side)} pixels; if there is none, and any other format, in full. Resize to "
+        f"{side} x {side} with an antialiased bilinear filter (fit: {preprocess.fit}): Pillow's "
+        "BILINEAR, which rounds after each of two passes; a JPEG that was decoded smaller is "
+        "rounded once, at the end, and the part to resize is that of the full image divided by 2, "
+        f"4 or 8, not rounded to pixels. uint8 (n, 3, {side}, {side}).",
         "inside": "Crop of the center, bilinear resampling to the input size, scaling by mean and "
         "standard deviation"
         + (", and the average with the mirror image." if preprocess.mirror else "."),
