@@ -181,7 +181,8 @@ def _agree(backbone: Backbone, fused: Backbone) -> bool:
     coarse = 255 * torch.rand((8, 3, 16, 16), generator=torch.Generator().manual_seed(0))
     size = (backbone.size, backbone.size)  # as smooth as photos: noise has other rounding errors
     pixels = F.interpolate(coarse, size=size, mode="bilinear").to(backbone.mean.device)
-    with torch.inference_mode():
+    kernels = torch.backends.cudnn.flags(enabled=True, benchmark=False)  # not worth a search
+    with torch.inference_mode(), kernels:
         with torch.autocast(kind, enabled=False):
             exact = backbone(pixels)
         with torch.autocast(kind, torch.bfloat16):

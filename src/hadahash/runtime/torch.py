@@ -85,9 +85,8 @@ class TorchRuntime:
         original = None if content is None else content.backbone
         if self.device != "cuda" or self.precision != "bf16":
             return self.network.backbone, original
-        with backbone_kernels(self.network.device, self.precision):
-            fused = fuse_backbone(self.network.backbone)
-            return fused, None if original is None else fuse_backbone(original)
+        fused = fuse_backbone(self.network.backbone)
+        return fused, None if original is None else fuse_backbone(original)
 
     def load(self, pixels: Pixels) -> Tensor:
         """Copy pixels to the device; on a GPU beside the computation of another batch.
@@ -112,7 +111,8 @@ class TorchRuntime:
         """Where a GPU does what need not wait for the backbone."""
         device = self.network.device
         torch.cuda.current_stream(device).synchronize()  # the weights may just have been computed
-        return _Streams(*(torch.cuda.Stream(device) for _ in _Streams._fields))  # type: ignore[no-untyped-call]
+        load, head = (torch.cuda.Stream(device) for _ in range(2))  # type: ignore[no-untyped-call]
+        return _Streams(load, head)
 
     def start(self, pixels: Tensor, *, original: bool = True) -> Callable[[], Features]:
         """Begin to compute features; the batch is halved if memory runs out.
