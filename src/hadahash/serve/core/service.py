@@ -22,6 +22,7 @@ from .decode_pool import DecodePool
 from .duplicates import DuplicateSearch
 from .encode import EncodedQuery, Encoder
 from .handle import Add, IndexHandle, Remove
+from .joined import Joined
 from .limits import Limit
 from .media import Media
 from .metrics import Metrics
@@ -104,8 +105,10 @@ class Service:
             device=settings.device,
             max_batch=settings.batch,
             on_batch=batches.labels("write").observe,
+            seconds=settings.index_seconds,
             shared=self._shared,
         )
+        self._reloading = Joined(self._reload)
         self._lookups = ThreadPoolExecutor(_LOOKUP_THREADS)
         self.duplicates = DuplicateSearch(self.config.index, settings.index_seconds)
         self.overview = OverviewCache(
@@ -306,11 +309,7 @@ class Service:
         return await settled(self._searcher.enqueue(job), self.settings.index_seconds)
 
     async def add(
-        self,
-        new: NewItem,
-        image: bytes | None,
-        timer: StageTimer,
-        client: str = "",
+        self, new: NewItem, image: bytes | None, timer: StageTimer, client: str = ""
     ) -> tuple[Id, Codes]:
         """Add an item and save the index. Only the code of an image is stored.
 
@@ -383,7 +382,11 @@ class Service:
 
         Raises:
             HadaHashError: If the index cannot be opened.
+            Problem: 503, if the index does not respond; it is opened when it does.
         """
+        return await within(self._reloading.run(), self.settings.index_seconds)
+
+    async def _reload(self) -> int:
         count = await self.handle.reload()
         self._reloaded()
         return count
