@@ -156,13 +156,6 @@ def test_images_with_a_very_long_side_are_refused(client):
     assert error_code(response, 413) == "image_too_large" and "max_side" in response.text
 
 
-def test_uploads_do_not_wait_for_thumbnails(collection_copy):
-    with opened(collection_copy) as client:
-        client.app.state.service._stored.turns.free.clear()  # as if each had an image
-        image = encode(picture(), "PNG")
-        assert client.post("/v1/search", files={"image": image}).status_code == 200
-
-
 def test_images_are_sent_again_only_if_they_changed(collection_copy):
     with opened(collection_copy, write_token=WRITE) as client:
         first = client.get(f"/v1/thumbnails/{RED}")

@@ -76,8 +76,7 @@ class Service:
         self._create_workers()
 
     def _create_limits(self) -> None:
-        settings = self.settings
-        share = settings.client_share
+        settings, share = self.settings, self.settings.client_share
         self.searches = Limit(settings.queue, share)
         self.uploads = Limit(settings.upload_queue, share)
         self.writes = Limit(settings.write_queue, share)
@@ -396,6 +395,5 @@ class Service:
         self.overview.invalidate()
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
-        loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self._lookups, function, *arguments)
+        running = asyncio.get_running_loop().run_in_executor(self._lookups, function, *arguments)
         return await within(running, self.settings.index_seconds)
