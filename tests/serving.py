@@ -155,3 +155,29 @@ def service_in_thread(
     finally:
         server.should_exit = True
         thread.join()
+
+
+class Blocked:
+    """An index whose methods wait until they are released."""
+
+    def __init__(self, index: Index) -> None:
+        self._index, self._released = index, threading.Event()
+        self.calls = 0
+
+    def release(self) -> None:
+        self._released.set()
+
+    def __len__(self) -> int:
+        self._wait()
+        return len(self._index)
+
+    def __getattr__(self, name: str) -> object:
+        value = getattr(self._index, name)
+        if name in ("bits", "content_bits", "engine", "meta", "ranking"):  # plain attributes
+            return value
+        self._wait()
+        return value
+
+    def _wait(self) -> None:
+        self.calls += 1
+        assert self._released.wait(60)

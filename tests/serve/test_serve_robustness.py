@@ -18,7 +18,15 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from make_images import encode, picture, png
-from serving import WRITE, ToyCollection, in_thread, opened, service_in_thread, wait_for
+from serving import (
+    WRITE,
+    Blocked,
+    ToyCollection,
+    in_thread,
+    opened,
+    service_in_thread,
+    wait_for,
+)
 from toys import tiny_hasher
 
 from hadahash import Index
@@ -393,32 +401,6 @@ def test_changes_that_wait_are_saved_together(collection_copy, monkeypatch):
 
 
 # ---- an index that blocks --------------------------------------------------------------------------------------------
-
-
-class Blocked:
-    """An index whose methods wait until they are released."""
-
-    def __init__(self, index) -> None:
-        self._index, self._released = index, threading.Event()
-        self.calls = 0
-
-    def release(self) -> None:
-        self._released.set()
-
-    def __len__(self) -> int:
-        self._wait()
-        return len(self._index)
-
-    def __getattr__(self, name):
-        value = getattr(self._index, name)
-        if name in ("bits", "content_bits", "engine", "meta", "ranking"):  # plain attributes
-            return value
-        self._wait()
-        return value
-
-    def _wait(self) -> None:
-        self.calls += 1
-        assert self._released.wait(60)
 
 
 def test_health_and_metrics_answer_while_the_index_blocks(collection_copy):
