@@ -14,8 +14,7 @@ from hadahash import native
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "src" / "hadahash" / "native"
-SOURCES = ("hamming", "search", "route", "pairs", "ranked", "resize")
-KERNELS = [FOLDER / f"{name}.c" for name in SOURCES]
+KERNELS = sorted(FOLDER.glob("*.c"))
 CASES = [ROOT / "tests" / "native" / f"{name}_cases.c" for name in ("kernel", "ranked")]
 STRICT = ["-std=c99", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
 CROSS, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
