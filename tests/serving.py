@@ -21,6 +21,7 @@ from fastapi.testclient import TestClient
 from hadahash import Index
 from hadahash.serve.core.collection import ServeConfig, resolve_config
 from hadahash.serve.core.service import Service
+from hadahash.serve.core.shared import Shared
 from hadahash.serve.http.app import create_app
 from hadahash.serve.settings import ServeSettings
 
@@ -138,11 +139,12 @@ def in_thread(toy_collection: ToyCollection, **settings: object) -> Iterator[str
 
 @contextmanager
 def service_in_thread(
-    toy_collection: ToyCollection, **settings: object
+    toy_collection: ToyCollection, *, shared: Shared | None = None, **settings: object
 ) -> Iterator[tuple[str, Service]]:
     """The same; yields the address and the service behind it."""
     listener = socket.create_server(("127.0.0.1", 0))
-    service = Service(toy_collection.config, ServeSettings(**settings))  # type: ignore[arg-type]
+    limits = ServeSettings(**settings)  # type: ignore[arg-type]
+    service = Service(toy_collection.config, limits, shared=shared)
     server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -153,3 +155,29 @@ def service_in_thread(
     finally:
         server.should_exit = True
         thread.join()
+
+
+class Blocked:
+    """An index whose methods wait until they are released."""
+
+    def __init__(self, index: Index) -> None:
+        self._index, self._released = index, threading.Event()
+        self.calls = 0
+
+    def release(self) -> None:
+        self._released.set()
+
+    def __len__(self) -> int:
+        self._wait()
+        return len(self._index)
+
+    def __getattr__(self, name: str) -> object:
+        value = getattr(self._index, name)
+        if name in ("bits", "content_bits", "engine", "meta", "ranking"):  # plain attributes
+            return value
+        self._wait()
+        return value
+
+    def _wait(self) -> None:
+        self.calls += 1
+        assert self._released.wait(60)

@@ -13,7 +13,7 @@ from toys import make_toy, one_line, tensor_bytes, tiny_config, tiny_hasher
 
 from hadahash import Codes, Hasher
 from hadahash.content import IMAGES_PER_BIT, content_bits_that_fit, fit_content
-from hadahash.encoding import FeatureCache
+from hadahash.encoding import SharedFeatures
 from hadahash.errors import UsageError
 from hadahash.methods.base import Task
 from hadahash.methods.itq import ITQ, ITQSettings, rotated_directions
@@ -223,7 +223,7 @@ def test_a_fixed_backbone_runs_once_per_image(toy, toy_queries, monkeypatch):
     monkeypatch.setattr(type(model.network.backbone), "forward", counted)
     streamed = model.encode(toy_queries[0])
     assert sum(seen) == 80
-    cache = FeatureCache()
+    cache = SharedFeatures()
     cached = model.encode(toy_queries[0], cache=cache)
     model.queries(toy_queries[0], cache=cache)
     assert sum(seen) == 160
@@ -248,7 +248,7 @@ def test_fine_tuned_models_share_the_features_of_the_original_backbone(
         before = sum(seen)
         return action(), sum(seen) - before
 
-    images, cache = toy_queries[0], FeatureCache()
+    images, cache = toy_queries[0], SharedFeatures()
     plain, count = images_run(lambda: first.encode(images))
     assert count == 160, "the network, and the original backbone"
     cached, count = images_run(lambda: first.encode(images, cache=cache))
@@ -270,7 +270,7 @@ def test_fine_tuned_models_share_the_features_of_the_original_backbone(
 
 def test_models_without_an_original_backbone_keep_no_features(toy, toy_queries):
     model = tiny_hasher(content_bits=0, epochs=1).fit(*toy).model_
-    cache = FeatureCache()
+    cache = SharedFeatures()
     assert len(model.encode(toy_queries[0], cache=cache)) == len(toy_queries[0])
     assert not cache._last and not cache._original
 

@@ -16,7 +16,7 @@ from hadahash import Codes, Hasher
 from hadahash.codes import pack
 from hadahash.data import ArrayImages
 from hadahash.data.sources import ImageSource, as_images
-from hadahash.encoding import Encoder, FeatureCache, encode_to_file, parse_shard, shard_rows
+from hadahash.encoding import Encoder, SharedFeatures, encode_to_file, parse_shard, shard_rows
 from hadahash.errors import CorruptImage, StorageError, UsageError
 from hadahash.model import HashModel
 
@@ -317,7 +317,7 @@ def test_codes_that_cannot_be_written_are_one_line_errors(fitted, pixels, tmp_pa
 
 
 def test_cached_features_give_the_same_codes_and_are_computed_once(toy, pixels):
-    cache, counted = FeatureCache(), Counting(pixels, frozenset({4}))
+    cache, counted = SharedFeatures(), Counting(pixels, frozenset({4}))
     hashers = [
         tiny_hasher(name, frozen=True, epochs=1, bits=8).fit(*toy, cache=cache)
         for name in ("hcdh", "lsh")
@@ -334,7 +334,7 @@ def test_cached_features_give_the_same_codes_and_are_computed_once(toy, pixels):
 
 
 def test_the_cache_tells_images_and_networks_apart(toy, pixels, tmp_path):
-    cache = FeatureCache()
+    cache = SharedFeatures()
     one = tiny_hasher("lsh", bits=32).fit(*toy, cache=cache)
     other = tiny_hasher("lsh", bits=32, seed=1).fit(*toy, cache=cache)
     first, second = pixels[:30], pixels[30:60]  # as many, so with the same numbers as ids

@@ -275,6 +275,12 @@ def test_one_function_asks_whether_a_package_is_installed():
     assert asking == ["lazy.py"]
 
 
+def test_one_function_counts_the_cores_that_may_be_used():
+    """A container may use fewer cores than the machine has."""
+    counting = [path for path in _modules() if "cpu_count" in path.read_text()]
+    assert [_name(path) for path in counting] == ["hadahash.native"]
+
+
 @pytest.mark.parametrize("package", ["rawpy", "pi_heif", "onnxruntime", "no_such_package"])
 def test_a_package_whose_import_is_refused_is_not_installed(package, monkeypatch):
     from hadahash.cli import doctor

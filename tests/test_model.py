@@ -23,7 +23,7 @@ from toys import (
 
 from hadahash import Hasher, restoring
 from hadahash.building import build_network, seeded
-from hadahash.encoding import FeatureCache
+from hadahash.encoding import SharedFeatures
 from hadahash.errors import DataError, StorageError, TrainingDivergedError, UsageError
 from hadahash.model import HashModel
 from hadahash.model_files import MANIFEST, _digest
@@ -349,7 +349,7 @@ def test_features_from_a_cache_give_the_streamed_values(toy, method):
     """The head runs in float32, also where the backbone runs under bfloat16 autocast."""
     model = tiny_hasher(method, frozen=True, epochs=1).fit(*toy).model_
     with torch.autocast("cpu", torch.bfloat16):
-        cached = model.values(toy[0], cache=FeatureCache()).values
+        cached = model.values(toy[0], cache=SharedFeatures()).values
         streamed = model.values(toy[0]).values
         codes = model.encode(toy[0])
     assert cached.dtype == streamed.dtype == np.float32

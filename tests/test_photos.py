@@ -21,6 +21,7 @@ from hadahash.index.duplicates import duplicate_groups
 from hadahash.model import HashModel
 from hadahash.photos import (
     PhotoIndex,
+    digests,
     find_similar,
     load_model_of,
     scan_folder,
@@ -86,6 +87,14 @@ def test_the_index_is_synced_with_the_folder(build, model, toy_folder, engine):
     assert np.array_equal(codes.packed, whole.packed[order])
     items = photos.index.get(["red/new.png", "loose.jpg"])
     assert [item.labels for item in items] == [("red",), ()] and items[0].path == str(new.resolve())
+
+
+def test_progress_while_photos_are_compared(build, toy_folder, monkeypatch):
+    photos, _, _ = build()
+    monkeypatch.setattr(digests, "_STEP", 20)
+    done = []
+    plan = photos.plan(scan_folder(toy_folder), progress=done.append)
+    assert done == [20, 20, 8] and plan.unchanged == 48
 
 
 def test_renamed_files_keep_their_codes(build, toy_folder):

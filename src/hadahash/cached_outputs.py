@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,8 @@ from .data.base import Images
 from .data.contents import content_digest
 from .data.remote import Place
 from .feature_cache import FeatureStore, Vector
+from .files import stamp
+from .native import usable_cores
 from .outputs import Floats, Outputs, join_outputs
 
 _CHUNK = 512  # images looked up at once
@@ -51,7 +52,7 @@ def cached_outputs(
         The features, in the order of the images.
     """
     width = vector_width(nothing)
-    threads = getattr(images, "threads", 0) or min(8, os.cpu_count() or 1)
+    threads = getattr(images, "threads", 0) or min(8, usable_cores())
     with ThreadPoolExecutor(threads) as pool:
 
         def examine(start: int) -> list[Future[_File]]:
@@ -163,11 +164,7 @@ def _state(images: Images, row: int) -> object:
     path = _item(images, row)
     if path is None or isinstance(path, Place):
         return None
-    try:
-        status = os.stat(path)  # noqa: PTH116
-    except (OSError, ValueError):
-        return None
-    return status.st_size, status.st_mtime_ns, status.st_ino
+    return stamp(path)
 
 
 def _item(images: Images, row: int) -> Path | Place | None:

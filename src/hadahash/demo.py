@@ -14,7 +14,7 @@ from PIL import Image
 
 from .building import make_config
 from .data import LabelledImages, open_dataset
-from .encoding import FeatureCache
+from .encoding import SharedFeatures
 from .errors import HadaHashError
 from .evaluation import Report
 from .model import HashModel
@@ -88,7 +88,7 @@ def run_demo(settings: DemoSettings, info: Info) -> Path:
     """
     started = time.monotonic()
     dataset, spec = _open_images(settings, info)
-    cache, reports, models = FeatureCache(), {}, []
+    cache, reports, models = SharedFeatures(), {}, []
     for compared in COMPARED_METHODS:
         info(f"{compared.title} ...")
         run = settings.out / compared.method

@@ -251,7 +251,7 @@ def check_input(runtime: Runtime, images: Images) -> None:
     raise UsageError(f"This model takes {text[0]}, got {text[1]}.")
 
 
-class FeatureCache:
+class SharedFeatures:
     """Features in memory, so that several models can share them.
 
     Features of a fixed backbone are kept. Of fine-tuned models, those of the original backbone are,

@@ -21,7 +21,7 @@ from .data.decode import to_skipped
 from .data.pixel_store import PixelStore
 from .data.preprocess import Preprocess, choose_preprocess
 from .data.sources import as_images
-from .encoding import Encoder, FeatureCache, Progress
+from .encoding import Encoder, Progress, SharedFeatures
 from .environment import hardware
 from .errors import DataError
 from .messages import counts_text, is_terminal, reading_bar
@@ -56,7 +56,7 @@ def fit_model(
     folder: Path | None = None,
     resume: bool = False,
     progress: bool = False,
-    cache: FeatureCache | None = None,
+    cache: SharedFeatures | None = None,
     info: Info = lambda text: None,
 ) -> FitResult:
     """Train a model.
@@ -133,7 +133,7 @@ def _read_inputs(
     network: HashNetwork,
     preprocess: Preprocess,
     data: LabelledImages,
-    cache: FeatureCache | None,
+    cache: SharedFeatures | None,
     folder: Path | None,
     info: Info,
     progress: Progress,
@@ -143,7 +143,7 @@ def _read_inputs(
     if isinstance(network.method, ShallowMethod) or config_train.fixed_backbone:
         precision = effective_precision(config_train, network.device)
         encoder = Encoder(network, preprocess, precision)
-        features = cache or FeatureCache()
+        features = cache or SharedFeatures()
         found = features.get(encoder, as_images(data), backbone_key(config), progress)
         inputs = Inputs(
             torch.from_numpy(found.values), found.rows, to_skipped(found.failed, data.ids)

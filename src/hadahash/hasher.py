@@ -13,7 +13,7 @@ from .building import DEFAULT_METHOD, make_config
 from .codes import Codes, Skipped
 from .config import Config
 from .data.sources import as_images, as_training
-from .encoding import FeatureCache, Progress
+from .encoding import Progress, SharedFeatures
 from .errors import UsageError
 from .fitting import fit_model
 from .methods import METHODS
@@ -141,7 +141,7 @@ class Hasher:
         labels: Any = None,
         *,
         progress: bool = False,
-        cache: FeatureCache | None = None,
+        cache: SharedFeatures | None = None,
     ) -> Hasher:
         """Learn from images or embeddings. `model_` changes only when training has succeeded.
 
@@ -181,7 +181,7 @@ class Hasher:
         *,
         batch_size: int | None = None,
         progress: Progress | None = None,
-        cache: FeatureCache | None = None,
+        cache: SharedFeatures | None = None,
     ) -> Codes:
         """Encode images or embeddings.
 

@@ -18,7 +18,7 @@ from .config import Config, backbone_key
 from .data.decode import to_skipped
 from .data.preprocess import Preprocess
 from .data.sources import as_images
-from .encoding import Encoder, FeatureCache, Progress, encode_to_file
+from .encoding import Encoder, Progress, SharedFeatures, encode_to_file
 from .outputs import Outputs, check_single, to_codes, to_queries
 from .projections import Projection
 from .queries import Queries
@@ -198,7 +198,7 @@ class HashModel:
         *,
         batch_size: int | None = None,
         progress: Progress | None = None,
-        cache: FeatureCache | None = None,
+        cache: SharedFeatures | None = None,
     ) -> Codes:
         """Encode images.
 
@@ -230,7 +230,7 @@ class HashModel:
         *,
         batch_size: int | None = None,
         progress: Progress | None = None,
-        cache: FeatureCache | None = None,
+        cache: SharedFeatures | None = None,
     ) -> Queries:
         """Compute real-valued queries, which rank better than codes.
 
@@ -261,7 +261,7 @@ class HashModel:
         *,
         batch_size: int | None = None,
         progress: Progress | None = None,
-        cache: FeatureCache | None = None,
+        cache: SharedFeatures | None = None,
         scores: bool = False,
     ) -> Outputs:
         """Compute the real values before binarization.

@@ -18,7 +18,15 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from make_images import encode, picture, png
-from serving import WRITE, ToyCollection, in_thread, opened, service_in_thread, wait_for
+from serving import (
+    WRITE,
+    Blocked,
+    ToyCollection,
+    in_thread,
+    opened,
+    service_in_thread,
+    wait_for,
+)
 from toys import tiny_hasher
 
 from hadahash import Index
@@ -154,13 +162,6 @@ def test_images_with_a_very_long_side_are_refused(client):
     narrow = png(1, 40_000, 8, 2, b"\0\0\0\0" * 40_000)
     response = client.post("/v1/search", files={"image": narrow})
     assert error_code(response, 413) == "image_too_large" and "max_side" in response.text
-
-
-def test_uploads_do_not_wait_for_thumbnails(collection_copy):
-    with opened(collection_copy) as client:
-        client.app.state.service._stored.turns.free.clear()  # as if each had an image
-        image = encode(picture(), "PNG")
-        assert client.post("/v1/search", files={"image": image}).status_code == 200
 
 
 def test_images_are_sent_again_only_if_they_changed(collection_copy):
@@ -400,32 +401,6 @@ def test_changes_that_wait_are_saved_together(collection_copy, monkeypatch):
 
 
 # ---- an index that blocks --------------------------------------------------------------------------------------------
-
-
-class Blocked:
-    """An index whose methods wait until they are released."""
-
-    def __init__(self, index) -> None:
-        self._index, self._released = index, threading.Event()
-        self.calls = 0
-
-    def release(self) -> None:
-        self._released.set()
-
-    def __len__(self) -> int:
-        self._wait()
-        return len(self._index)
-
-    def __getattr__(self, name):
-        value = getattr(self._index, name)
-        if name in ("bits", "content_bits", "engine", "meta", "ranking"):  # plain attributes
-            return value
-        self._wait()
-        return value
-
-    def _wait(self) -> None:
-        self.calls += 1
-        assert self._released.wait(60)
 
 
 def test_health_and_metrics_answer_while_the_index_blocks(collection_copy):

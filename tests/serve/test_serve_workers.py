@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import psutil
 import pytest
-from serving import WRITE, running, wait_for
+from serving import WRITE, running, service_in_thread, wait_for
 
 from hadahash import Index
 from hadahash.serve.core.shared import Shared
@@ -135,3 +135,75 @@ def test_changes_are_counted_across_openings(tmp_path):
         assert other.changes == 1 and not entered.wait(0.2)
     thread.join(30)
     assert one.changes == 2
+
+
+class Hanging:
+    """Blocks a method of an object in its thread until it is released."""
+
+    def __init__(self, owner: object, name: str) -> None:
+        self.calls, self._released, self._real = 0, threading.Event(), getattr(owner, name)
+        setattr(owner, name, self)
+
+    def __call__(self) -> object:
+        self.calls += 1
+        assert self._released.wait(60)
+        return self._real()
+
+    def release(self) -> None:
+        self._released.set()
+
+
+def test_requests_share_a_refresh_that_hangs_and_do_not_wait_for_ever(collection_copy, tmp_path):
+    """As with a Milvus server that does not respond, after a change by another worker."""
+    shared = Shared(tmp_path)
+    limits = {"index_seconds": 0.5, "watch_seconds": 0, "write_token": WRITE}
+    with service_in_thread(collection_copy, shared=shared, **limits) as (address, service):
+        hanging = Hanging(service.handle, "_refresh")
+        shared.count_change()
+        requests = [
+            ("POST", "/v1/search", {"id": RED}),
+            ("POST", "/v1/search", {"code": "0000"}),
+            ("GET", f"/v1/thumbnails/{RED}", None),
+            ("GET", "/v1/duplicates", None),
+            ("POST", "/v1/duplicates/dismiss", {"ids": ["a", "b"]}),
+        ]
+
+        def send(request: tuple[str, str, object]) -> httpx.Response:
+            method, path, body = request
+            return httpx.request(method, address + path, json=body, headers=AUTH, timeout=10)
+
+        with ThreadPoolExecutor(10) as pool:
+            answers = list(pool.map(send, requests * 2))
+        assert [answer.status_code for answer in answers] == [503] * 10
+        assert all("does not respond" in answer.text for answer in answers)
+        assert hanging.calls == 1
+        hanging.release()
+        wait_for(lambda: send(requests[0]).status_code == 200)
+        assert hanging.calls <= 3
+
+
+def test_an_unexpected_error_of_a_refresh_does_not_end_requests(collection_copy, tmp_path, caplog):
+    shared = Shared(tmp_path)
+    with service_in_thread(collection_copy, shared=shared, watch_seconds=0) as (address, service):
+
+        def fail() -> bool:
+            raise RuntimeError("unexpected")
+
+        service.handle._refresh = fail
+        shared.count_change()
+        assert httpx.post(f"{address}/v1/search", json={"id": RED}).status_code == 200
+        assert "RuntimeError: unexpected" in caplog.text, "with its traceback"
+
+
+def test_a_reload_does_not_wait_for_ever(collection_copy):
+    """It is made once the index responds."""
+    limits = {"index_seconds": 0.3, "watch_seconds": 0, "write_token": WRITE}
+    with service_in_thread(collection_copy, **limits) as (address, service):
+        hanging = Hanging(service.handle, "_reload")
+        for _ in range(5):
+            answer = httpx.post(f"{address}/v1/reload", headers=AUTH, timeout=10)
+            assert answer.status_code == 503 and "does not respond" in answer.text
+        hanging.release()
+        wait_for(lambda: hanging.calls == 2)
+        assert httpx.post(f"{address}/v1/reload", headers=AUTH).json() == {"items": 48}
+        assert "hadahash_index_reloads_total 3.0" in httpx.get(f"{address}/metrics").text

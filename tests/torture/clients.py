@@ -10,10 +10,11 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 
 import numpy as np
 import psutil
-from make_images import encode, picture
+from make_images import encode, picture, png
 from serving import WRITE, Running
 
 HOST = "Host: localhost\r\n"
@@ -310,6 +311,29 @@ def slow_reader(server: Running, rng: np.random.Generator) -> None:
     good_search(server)
     for connection in held:
         connection.recv(100)
+        connection.close()
+
+
+@cache
+def large_image() -> bytes:
+    """A file of 90 kB with as many pixels as are allowed."""
+    return png(9000, 9900, 8, 0, bytes(9900 * 9001))
+
+
+@client
+def large_images(server: Running, rng: np.random.Generator) -> None:
+    """Images that take seconds to decode do not delay the ordinary image of another client."""
+    upload = post(large_image(), "Content-Type: image/png")
+    held = [server.connect() for _ in range(8)]
+    for connection in held:
+        connection.sendall(upload)
+    started = time.monotonic()
+    found = statuses(sent(server, post(encode(picture(), "PNG"), "Content-Type: image/png")))
+    seconds = time.monotonic() - started
+    assert found == [200] and seconds < 10, f"{found} after {seconds:.1f} s"
+    for connection in held:
+        answers = statuses(received(connection))
+        assert answers in ([200], [422], [503]), answers
         connection.close()
 
 

@@ -13,7 +13,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src" / "hadahash" / "native"
-SOURCES = ("hamming", "search", "route", "pairs", "ranked", "resize")
 LEFT_OUT = "not compiler and not installation and not faster and not a_fork and not speed"
 TESTS = {
     "tests/native/test_native_counts.py": LEFT_OUT,
@@ -43,7 +42,7 @@ def sanitized(tmp_path_factory):
         *options.split(),
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=all",
-        *(str(NATIVE / f"{name}.c") for name in SOURCES),
+        *map(str, sorted(NATIVE.glob("*.c"))),
         "-o",
         str(source / "hadahash" / "native" / "_hamming.abi3.so"),
     ]

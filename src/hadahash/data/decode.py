@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..codes import Skipped
 from ..errors import ImageError
+from ..native import usable_cores
 from .base import ArrayImages, Files, Ids, Images, LabelledImages
 from .memory import available_memory
 from .preprocess import Preprocess
@@ -50,8 +50,8 @@ def decode(
         images: The images.
         preprocess: Size and fit of the squares.
         batch_size: Largest batch.
-        workers: Number of threads; by default one per core, at most 16, or more for images that
-            come over a network.
+        workers: Number of threads; by default one per usable core, at most 16, or more for
+            images that come over a network.
 
     Yields:
         The batches; an image that cannot be decoded is in `failed` of its batch.
@@ -60,7 +60,7 @@ def decode(
     if isinstance(images, ArrayImages) and images.pixels.shape[1:3] == (side, side):
         yield from _slices(images, batch_size)
         return
-    threads = workers or getattr(images, "threads", 0) or min(16, os.cpu_count() or 1)
+    threads = workers or getattr(images, "threads", 0) or min(16, usable_cores())
     pool = ThreadPoolExecutor(threads)
     try:
         indices, waiting = iter(range(len(images))), deque[Future[Square]]()

@@ -8,7 +8,6 @@ tinyimagenet100      100 classes of Tiny-ImageNet with 400 training images each:
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from PIL import Image
 
 from .. import files
 from ..errors import DataError, StorageError, unknown
+from ..native import usable_cores
 from .datasets.imagenet import locate_tinyimagenet100, read_wnids, tiny_classes
 from .datasets.voc import locate_voc2012, read_voc2012
 from .images import open_image
@@ -112,7 +112,7 @@ def _shrink(source: Path, target: Path) -> None:
 
 
 def _in_threads(work: Callable[[Path], None], paths: Iterable[Path]) -> None:
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(16, usable_cores())) as pool:
         for _ in pool.map(work, paths):
             pass  # raises the error of a thread
 

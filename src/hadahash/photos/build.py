@@ -133,7 +133,7 @@ class Build:
         """Build the index, or bring it up to date.
 
         Args:
-            bar: Makes the progress bar of the encoding.
+            bar: Makes the progress bars of comparing and encoding.
             progress: Show a progress bar on stderr while a model is fitted.
             info: Receives messages for the user.
 
@@ -148,7 +148,8 @@ class Build:
         if self._replaces_model():
             return self._replace(bar, info)
         photos, model = self._open(progress, info)
-        plan = self._plan(photos)
+        with bar("comparing", len(self.scan.photos)) as advance:
+            plan = self._plan(photos, advance)
         plan.check_deletions(
             allow_empty=self.options.allow_empty, allow_deletions=self.options.allow_deletions
         )
@@ -156,8 +157,9 @@ class Build:
         with bar("encoding", len(plan.encode)) as advance:
             return photos.apply(plan, model, progress=advance)
 
-    def _plan(self, photos: PhotoIndex) -> SyncPlan:
-        return photos.plan(self.scan, whole=self.home, checksum=self.options.checksum)
+    def _plan(self, photos: PhotoIndex, progress: Progress | None = None) -> SyncPlan:
+        checksum = self.options.checksum
+        return photos.plan(self.scan, whole=self.home, checksum=checksum, progress=progress)
 
     def _open(self, progress: bool, info: Info) -> tuple[PhotoIndex, HashModel]:
         options, own = self.options, self._needs_own_model()
@@ -227,7 +229,8 @@ class Build:
         photos, options = PhotoIndex.open(self.out), self.options
         if photos.home != home_path(self.home) and not options.moved:
             raise UsageError(f"{self.out} is an index of {photos.home}, got {self.source}.")
-        plan = self._plan(photos)
+        with bar("comparing", len(self.scan.photos)) as advance:
+            plan = self._plan(photos, advance)
         plan.check_deletions(
             allow_empty=options.allow_empty, allow_deletions=options.allow_deletions
         )

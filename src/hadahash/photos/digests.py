@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     from ..data.remote import Place
     from ..data.squares import Reduced
+    from .scan import Photo
 
 T = TypeVar("T")
 
 NO_STAT = FileStat(-1, -1)
+_STEP = 1000  # files between two calls of `progress`
 
 
 class DigestingImages:
@@ -135,3 +137,21 @@ def file_stat(path: Path | Place) -> FileStat:
     except OSError:
         return NO_STAT
     return FileStat(status.st_size, status.st_mtime_ns)
+
+
+def with_stats(
+    photos: Sequence[Photo], progress: Callable[[int], object] | None = None
+) -> Iterator[tuple[Photo, FileStat]]:
+    """Yield photos with their size and time, one after the other: there may be millions.
+
+    Args:
+        photos: The photos.
+        progress: Called now and then with the number of photos since the last call.
+
+    Yields:
+        Each photo and the result of `file_stat`.
+    """
+    for number, photo in enumerate(photos, 1):
+        yield photo, file_stat(photo.file)
+        if progress is not None and (number % _STEP == 0 or number == len(photos)):
+            progress((number - 1) % _STEP + 1)

@@ -21,6 +21,7 @@ import numpy as np
 from ..codes import Codes
 from ..errors import ImageError, StorageError
 from ..index.items import id_array
+from ..native import usable_cores
 from .catalog import CATALOG, Catalog
 from .catalog_sql import SOME_LOOKS, prepare
 from .digests import DigestingImages
@@ -155,7 +156,7 @@ def read_photos(catalog: Catalog, paths: list[Path], progress: Progress | None =
         Number of files that could not be read.
     """
     failed = 0
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(16, usable_cores())) as pool:
         for start in range(0, len(paths), _PART):
             images = DigestingImages(paths[start : start + _PART])
             for done in pool.map(lambda row: _read(images, row), range(len(images))):  # noqa: B023

@@ -20,8 +20,8 @@ from ..errors import UsageError
 from ..index import Index
 from ..index.items import Id
 from ..index.storage.manifest import MANIFEST
-from .catalog import Catalog, CatalogRow, Comparison, DeletedFile, FileStat
-from .digests import DigestingImages, file_stat
+from .catalog import Catalog, CatalogRow, Comparison, DeletedFile
+from .digests import DigestingImages, file_stat, with_stats
 from .item_files import ids_of_files
 from .meta import home_path, recorded, shown
 from .models import check_model, no_codes
@@ -154,7 +154,14 @@ class PhotoIndex:
         """The folder or table that the index was built from."""
         return Path(self.index.meta["images"]) if "images" in self.index.meta else None
 
-    def plan(self, scan: Scan, *, whole: Path | None = None, checksum: bool = False) -> SyncPlan:
+    def plan(
+        self,
+        scan: Scan,
+        *,
+        whole: Path | None = None,
+        checksum: bool = False,
+        progress: Progress | None = None,
+    ) -> SyncPlan:
         """Compare files on disk with the catalog.
 
         Args:
@@ -162,6 +169,7 @@ class PhotoIndex:
             whole: The folder, if `scan` is all of it: files of the last build that are not in it
                 are deleted. None: nothing is deleted.
             checksum: Read every file, to detect changes that kept size and modification time.
+            progress: Called with the number of files that were compared.
 
         Returns:
             The plan.
@@ -170,21 +178,21 @@ class PhotoIndex:
             UsageError: An id belongs to another file.
         """
         by_id = {photo.id: photo for photo in scan.photos}
-        stats = {photo.id: file_stat(photo.file) for photo in scan.photos}
         compared = self.catalog.compare(
-            ((photo, stats[photo.id]) for photo in scan.photos),
+            with_stats(scan.photos, progress),
             deleted_from=None if whole is None else self.home,
         )
-        renamed = self._find_renamed([by_id[each] for each in compared.new], stats, compared)
+        renamed = self._find_renamed([by_id[each] for each in compared.new], compared)
         taken = {photo.id for photo in renamed.values()}
         encode = [by_id[each] for each in compared.new if each not in taken]
         unchanged, encoded, mtime_only = 0, [], {}
         for known in compared.known:
             photo = by_id[known.id]
             same = known.same_stat and not checksum
-            if not same and known.digest and known.digest == _file_digest(photo.file):
+            before = None if same else file_stat(photo.file)
+            if before and known.digest and known.digest == _file_digest(photo.file):
                 same = True
-                mtime_only[photo.id] = stats[photo.id]
+                mtime_only[photo.id] = before
             if not same:
                 encode.append(photo)
                 continue
@@ -287,9 +295,7 @@ class PhotoIndex:
         self.catalog.write_looks(images.looks)
         return len(codes)
 
-    def _find_renamed(
-        self, new: list[Photo], stats: dict[str, FileStat], compared: Comparison
-    ) -> dict[str, Photo]:
+    def _find_renamed(self, new: list[Photo], compared: Comparison) -> dict[str, Photo]:
         """Find new files whose content is that of a deleted one."""
         ids = {each.id for each in compared.deleted if each.encoded and each.digest}
         present = ids_of_files(self.index, ids)
@@ -298,8 +304,8 @@ class PhotoIndex:
             if each.id in present:
                 by_size[each.size].append(each)
         renamed: dict[str, Photo] = {}
-        for photo in new:
-            candidates = by_size.get(stats[photo.id].size)
+        for photo in new if by_size else ():
+            candidates = by_size.get(file_stat(photo.file).size)
             if not candidates:
                 continue
             digest = _file_digest(photo.file)

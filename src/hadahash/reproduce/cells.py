@@ -21,7 +21,7 @@ from ..data.base import ArrayImages
 from ..data.contents import DigestedPixels
 from ..data.decode import in_memory
 from ..data.preprocess import Preprocess, choose_preprocess
-from ..encoding import FeatureCache
+from ..encoding import SharedFeatures
 from ..environment import versions
 from ..errors import HadaHashError, TrainingDivergedError, UsageError
 from ..evaluation import evaluate
@@ -211,12 +211,12 @@ class DatasetCache:
         return squares
 
 
-_process: tuple[RunContext, DatasetCache, FeatureCache]  # state of a worker process
+_process: tuple[RunContext, DatasetCache, SharedFeatures]  # state of a worker process
 
 
 def _start(context: RunContext) -> None:
     global _process
-    _process = context, DatasetCache(context), FeatureCache()
+    _process = context, DatasetCache(context), SharedFeatures()
 
 
 def _next(cell: Cell) -> str:
@@ -274,7 +274,7 @@ def _useless_point(cell: Cell, error: HadaHashError, context: RunContext) -> str
 
 
 def run_cell(
-    cell: Cell, dataset: LabelledImages, context: RunContext, cache: FeatureCache | None = None
+    cell: Cell, dataset: LabelledImages, context: RunContext, cache: SharedFeatures | None = None
 ) -> dict[str, Any]:
     """Train and measure one cell.
 

@@ -25,7 +25,7 @@ from ..data.decode import decode
 from ..data.embeddings import sample_rows
 from ..data.sources import as_images
 from ..data.views import center_view
-from ..encoding import FeatureCache
+from ..encoding import SharedFeatures
 from ..model import HashModel
 from ..networks import Backbone
 from ..networks.hash_network import HashNetwork
@@ -61,7 +61,7 @@ class Originals:
         cache: Features that cells with one backbone share; used on the CPU.
     """
 
-    def __init__(self, cache: FeatureCache) -> None:
+    def __init__(self, cache: SharedFeatures) -> None:
         self._cache = cache
         self._features: tuple[Any, Tensor, Tensor] | None = None
         self._kept: tuple[Any, Original] | None = None

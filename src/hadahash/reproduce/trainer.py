@@ -21,7 +21,7 @@ from ..data import LabelledImages, Split, find_dataset, make_split, validation_s
 from ..data.pixel_store import PixelStore
 from ..data.preprocess import Preprocess
 from ..data.sources import as_images
-from ..encoding import FeatureCache
+from ..encoding import SharedFeatures
 from ..environment import versions
 from ..errors import TrainingDivergedError
 from ..fitting import LOG, fit_model
@@ -60,7 +60,7 @@ class Trainer:
         self.context, self.revision = context, revision
         self._datasets = DatasetCache(context)
         self._resident: dict[str, _Resident] = {}
-        self._features = FeatureCache()  # of trials with a fixed backbone
+        self._features = SharedFeatures()  # of trials with a fixed backbone
         self._originals = Originals(self._features)
 
     def run(self, cell: Cell) -> tuple[Record, Coded | None]:

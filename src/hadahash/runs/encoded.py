@@ -13,7 +13,7 @@ from ..codes import Codes
 from ..config import backbone_key
 from ..data.base import LabelledImages
 from ..data.sources import ImageSource
-from ..encoding import FeatureCache, Progress
+from ..encoding import Progress, SharedFeatures
 from ..model import HashModel
 from ..outputs import Outputs, join_outputs
 
@@ -55,7 +55,7 @@ def encode_images(
     sample: int,
     values: bool = False,
     progress: Progress | None = None,
-    cache: FeatureCache | None = None,
+    cache: SharedFeatures | None = None,
 ) -> EncodedImages:
     """Encode images, part by part.
 
@@ -107,7 +107,7 @@ def labels_of(codes: Codes, images: LabelledImages) -> NDArray[Any]:
 
 
 def _features(
-    model: HashModel, source: ImageSource, progress: Progress | None, cache: FeatureCache | None
+    model: HashModel, source: ImageSource, progress: Progress | None, cache: SharedFeatures | None
 ) -> Iterator[Outputs]:
     """Features of all images; rows count from the first image."""
     encoder = model.encoder()

@@ -18,7 +18,7 @@ from ..data.embeddings import Embeddings
 from ..data.labels import Labels
 from ..data.remote import is_address, is_stored
 from ..data.sources import ImageSource
-from ..encoding import FeatureCache, Progress
+from ..encoding import Progress, SharedFeatures
 from ..errors import DataError, StorageError, UsageError, unknown
 from ..evaluation import Report
 from ..evaluation.known_item import KnownItem
@@ -46,7 +46,7 @@ def evaluate_run(
     progress: Progress | None = None,
     model: HashModel | None = None,
     dataset: LabelledImages | None = None,
-    cache: FeatureCache | None = None,
+    cache: SharedFeatures | None = None,
     ranks: Sequence[str] | None = None,
     weight: float | None = None,
     known_items: int | None = 0,
@@ -146,7 +146,7 @@ def _encode(
     model: HashModel,
     parts: dict[str, LabelledImages],
     progress: Progress | None,
-    cache: FeatureCache | None,
+    cache: SharedFeatures | None,
 ) -> dict[str, EncodedImages]:
     """Encode queries and database; the features of samples tell the agreement with them."""
     samples = {"query": _QUERY_SAMPLE, "database": _DATABASE_SAMPLE}

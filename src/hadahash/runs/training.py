@@ -16,7 +16,7 @@ from ..data import (
     make_split,
     validation_split,
 )
-from ..encoding import FeatureCache
+from ..encoding import SharedFeatures
 from ..errors import DataError
 from ..evaluation import evaluate
 from ..fitting import fit_model
@@ -40,7 +40,7 @@ def train_run(
     device: str = "auto",
     progress: bool = False,
     dataset: LabelledImages | None = None,
-    cache: FeatureCache | None = None,
+    cache: SharedFeatures | None = None,
     info: Info = lambda text: None,
 ) -> HashModel:
     """Train on the training part of the data and save everything that evaluation needs.
@@ -170,7 +170,7 @@ def validation_map(
     held_out: LabelledImages,
     searched: LabelledImages,
     *,
-    cache: FeatureCache | None = None,
+    cache: SharedFeatures | None = None,
 ) -> float:
     """mAP with held-out training images as queries and the other training images as database.
 

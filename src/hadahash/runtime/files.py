@@ -19,6 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from .. import files
@@ -27,10 +28,9 @@ from ..errors import NewerFileError, StorageError
 FORMAT = 2  # 1: without the digests of the backbones
 FACTS = "onnx.json"
 NETWORK, HEAD, ACTIVATION = "network", "head", "activation"
-_NONE = type(None)
 _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("model_id", "weights_sha256", "backbone"), (str,)),
-    **dict.fromkeys(("backbone_sha256", "original_sha256", "fingerprint"), (str, _NONE)),
+    **dict.fromkeys(("backbone_sha256", "original_sha256", "fingerprint"), (str, NoneType)),
     **dict.fromkeys(("width", "bits", "content_bits"), (int,)),
     **dict.fromkeys(("has_original", "fixed_backbone"), (bool,)),
 }  # of the values of onnx.json that are used

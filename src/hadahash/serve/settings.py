@@ -58,7 +58,10 @@ class ServeSettings:
     thumbnail_workers: int = setting(
         0, "Decoder processes for thumbnails; 0: one per two usable cores.", ge=0
     )
-    decode_seconds: float = setting(10.0, "Time limit for decoding an image.", gt=0)
+    large_pixels: int = setting(
+        20_000_000, "Uploaded images with more pixels are decoded one at a time.", gt=0
+    )
+    decode_seconds: float = setting(5.0, "Time limit for decoding an image.", gt=0)
     decode_memory: int = setting(
         2_000_000_000, "Memory that decoding an image may use, in bytes.", gt=0
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import files
 from ...errors import UsageError
 from ...index import Index, Item, Neighbor
 from ...index.items import id_array
@@ -260,11 +261,7 @@ def display_name(item: Item | Neighbor) -> str:
 
 def stamp_of(folder: Path) -> object:
     """Return a value that changes when the index in this folder changes; None if there is none."""
-    try:
-        status = (folder / "index.json").stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+    return files.stamp(folder / "index.json")
 
 
 def _fits(index: Index, model: HashModel, folder: Path) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..problem import Problem
 from ..settings import ServeSettings
 from .decode_worker import HEAD, message
-from .limits import Turns
+from .limits import Limit, Turns
 
 if TYPE_CHECKING:
     from ...data.preprocess import Preprocess
@@ -65,6 +65,9 @@ class DecodePool:
         command = (*COMMAND, str(settings.decode_memory), str(niceness))
         self._workers = [Worker(command, settings.start_seconds) for _ in range(workers)]
         self.turns: Turns[Worker] = Turns()
+        share = settings.client_share
+        self._large = Limit(max(1, int(settings.queue * share)), share)
+        self._large_turns: Turns[None] = Turns([None])
         self._opened = False  # whether the workers take turns
         self.replaced = 0
 
@@ -92,6 +95,8 @@ class DecodePool:
     ) -> DecodedImage:
         """Decode an uploaded image exactly as it is decoded for indexing.
 
+        Large images are decoded one at a time: the other processes are for ordinary images.
+
         Args:
             content: The image file.
             preprocess: Preprocessing of the model.
@@ -101,12 +106,20 @@ class DecodePool:
             The image.
 
         Raises:
-            Problem: If the image cannot be decoded.
+            Problem: If the image cannot be decoded; 503, if many large images wait.
         """
         side = preprocess.side
         task: dict[str, Any] = {"kind": "square", "side": side, "fit": preprocess.fit}
         task["max_bytes"] = self._settings.max_bytes
-        answer, pixels = await self._perform(task, content, client)
+        most = {"large_pixels": self._settings.large_pixels}
+        answer, pixels = await self._perform(task | most, content, client)
+        if "large" in answer:
+            with self._large.admit(client):
+                await self._large_turns.get(client)
+                try:
+                    answer, pixels = await self._perform(task, content, client)
+                finally:
+                    self._large_turns.put(None)
         square = np.frombuffer(pixels, np.uint8).reshape(side, side, 3)
         return DecodedImage(square, bytes.fromhex(answer["looks"]))
 

@@ -6,7 +6,8 @@ message is a JSON object after its length (4 bytes, big-endian), followed by the
 that its "bytes" field gives.
 
     square      decode an image to the input of the network: uint8 (side, side, 3); "looks" in the
-                answer is what it looks like, see `hadahash.data.appearance`
+                answer is what it looks like, see `hadahash.data.appearance`. With "large_pixels",
+                an image with more pixels is not decoded: the answer is "large"
     thumbnail   decode a file, or what is sent, to a JPEG or PNG of at most `side` pixels, without
                 metadata
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import signal
 import struct
@@ -28,7 +30,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ...data.appearance import appearance_bits
-from ...data.images import ImageLimits, open_reduced
+from ...data.images import ImageLimits, image_size, open_reduced
 from ...errors import ImageError
 
 HEAD = struct.Struct(">I")
@@ -72,8 +74,10 @@ def perform(task: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes
     """Return the answer to one task, or the name and the reason of its error."""
     source = content or task["path"] if "path" in task else content
     limits = ImageLimits(task["max_pixels"], task["max_bytes"], task["max_side"])
-    side = task["side"]
+    side, most = task["side"], task.get("large_pixels")
     try:
+        if most is not None and math.prod(image_size(source, limits=limits)) > most:
+            return {"large": True}, b""
         is_square = task["kind"] == "square"
         image = open_reduced(source, side, limits=limits, preview=not is_square)
         if is_square:

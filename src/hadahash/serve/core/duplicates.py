@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from ...errors import StorageError
+from ...files import stamp
 from ...index import Dismissed, DuplicateGroup, Duplicates, Item
 from ...index.dismissed import group_key
 from ...index.local import LocalIndex
@@ -216,7 +217,7 @@ class _Search:
 
     def __init__(self, folder: Path, state: object) -> None:
         self.state, self._file = state, folder / DISMISSED
-        self._stamp = _stamp(self._file)
+        self._stamp = stamp(self._file)
         self.photos = PhotoDuplicates(folder)
         self.unread = len(self.photos.unread())
         self._results: dict[int, Duplicates] = {}
@@ -242,26 +243,18 @@ class _Search:
 
     def _read_dismissed(self) -> None:
         """Follow what the command line and other processes dismiss."""
-        stamp = _stamp(self._file)
-        if stamp != self._stamp:
+        now = stamp(self._file)
+        if now != self._stamp:
             dismissed = self.photos.dismissed = Dismissed.load(self._file)
             self._results = {t: found.without(dismissed) for t, found in self._results.items()}
-            self._stamp = stamp
+            self._stamp = now
 
 
 def _state(folder: Path, collection: Collection) -> object:
     """A value that changes when items or what they look like change."""
     local = isinstance(collection.index, LocalIndex)
     period = None if local else time.monotonic() // _KEPT_SECONDS
-    return stamp_of(folder), _stamp(folder / CATALOG), period
-
-
-def _stamp(path: Path) -> object:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+    return stamp_of(folder), stamp(folder / CATALOG), period
 
 
 def _listed(

@@ -21,12 +21,15 @@ from ...index.local import LocalIndex
 from ..problem import Problem, busy, invalid, model_changed, unknown_id
 from .batcher import Batcher
 from .collection import Collection, ServeConfig, stamp_of
+from .joined import Joined
 from .names import Id, from_json
 from .shared import Shared
+from .timing import within
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 _SAVE_ATTEMPTS = 10  # if other programs keep saving the same index
+_UNREADABLE = "A change by another worker process cannot be read"
 _COUNT_SECONDS = 30.0  # lifetime of a cached count; other processes can change a Milvus collection
 
 
@@ -77,6 +80,7 @@ class IndexHandle:
         device: Device of the model.
         max_batch: Largest number of changes that are saved together.
         on_batch: Called with the size of every batch.
+        seconds: How long a request waits for a change by another worker process.
         shared: What the worker processes of the service share, if there are several.
     """
 
@@ -87,9 +91,11 @@ class IndexHandle:
         device: str,
         max_batch: int,
         on_batch: Callable[[int], object],
+        seconds: float,
         shared: Shared | None = None,
     ) -> None:
         self._config, self._device, self._shared = config, device, shared
+        self._seconds = seconds
         self._collection: Collection | None = None
         self._stamp: object = None
         self._lock = threading.Lock()  # held while the index is opened or changed
@@ -97,6 +103,7 @@ class IndexHandle:
             self._apply_batch, max_batch=max_batch, on_batch=on_batch
         )
         self._opener = ThreadPoolExecutor(1)  # a server that does not respond blocks no others
+        self._refreshed = Joined(self.refresh)
         self._seen = 0  # changes by all worker processes when the index was opened
         self.count, self._counted = 0, 0.0  # number of items, and when it was determined
 
@@ -114,14 +121,20 @@ class IndexHandle:
     async def fresh(self) -> Collection:
         """Return the open collection with the changes that other worker processes made.
 
+        Requests that wait for the same change wait together. If it cannot be read, they get the
+        collection before it.
+
         Raises:
-            Problem: 503, before the index is open.
+            Problem: 503, before the index is open, or if it does not respond.
         """
         if self._shared is not None and self._shared.changes != self._seen:
             try:
-                await self.refresh()
-            except HadaHashError as error:  # the watcher reports it, too
-                LOG.error("A change by another worker process cannot be read: %s", error)
+                await within(self._refreshed.run(), self._seconds)
+            except Problem:
+                raise
+            except Exception as error:  # the watcher reports it, too
+                unexpected = None if isinstance(error, HadaHashError) else error
+                LOG.error("%s: %s", _UNREADABLE, error, exc_info=unexpected)
         return self.current
 
     async def reload(self) -> int:

@@ -22,6 +22,7 @@ from .decode_pool import DecodePool
 from .duplicates import DuplicateSearch
 from .encode import EncodedQuery, Encoder
 from .handle import Add, IndexHandle, Remove
+from .joined import Joined
 from .limits import Limit
 from .media import Media
 from .metrics import Metrics
@@ -75,8 +76,7 @@ class Service:
         self._create_workers()
 
     def _create_limits(self) -> None:
-        settings = self.settings
-        share = settings.client_share
+        settings, share = self.settings, self.settings.client_share
         self.searches = Limit(settings.queue, share)
         self.uploads = Limit(settings.upload_queue, share)
         self.writes = Limit(settings.write_queue, share)
@@ -104,8 +104,10 @@ class Service:
             device=settings.device,
             max_batch=settings.batch,
             on_batch=batches.labels("write").observe,
+            seconds=settings.index_seconds,
             shared=self._shared,
         )
+        self._reloading = Joined(self._reload)
         self._lookups = ThreadPoolExecutor(_LOOKUP_THREADS)
         self.duplicates = DuplicateSearch(self.config.index, settings.index_seconds)
         self.overview = OverviewCache(
@@ -306,11 +308,7 @@ class Service:
         return await settled(self._searcher.enqueue(job), self.settings.index_seconds)
 
     async def add(
-        self,
-        new: NewItem,
-        image: bytes | None,
-        timer: StageTimer,
-        client: str = "",
+        self, new: NewItem, image: bytes | None, timer: StageTimer, client: str = ""
     ) -> tuple[Id, Codes]:
         """Add an item and save the index. Only the code of an image is stored.
 
@@ -383,7 +381,11 @@ class Service:
 
         Raises:
             HadaHashError: If the index cannot be opened.
+            Problem: 503, if the index does not respond; it is opened when it does.
         """
+        return await within(self._reloading.run(), self.settings.index_seconds)
+
+    async def _reload(self) -> int:
         count = await self.handle.reload()
         self._reloaded()
         return count
@@ -393,6 +395,5 @@ class Service:
         self.overview.invalidate()
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
-        loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self._lookups, function, *arguments)
+        running = asyncio.get_running_loop().run_in_executor(self._lookups, function, *arguments)
         return await within(running, self.settings.index_seconds)
