@@ -13,13 +13,13 @@ from toys import make_toy, one_line, tensor_bytes, tiny_config, tiny_hasher
 
 from hadahash import Codes, Hasher
 from hadahash.content import IMAGES_PER_BIT, content_bits_that_fit, fit_content
-from hadahash.encoding import SharedFeatures
 from hadahash.errors import UsageError
 from hadahash.methods.base import Task
 from hadahash.methods.itq import ITQ, ITQSettings, rotated_directions
 from hadahash.model import HashModel
 from hadahash.model_files import MANIFEST
 from hadahash.networks.content import ContentProjection
+from hadahash.shared_features import SharedFeatures
 
 
 def _features(count: int, width: int = 48, seed: int = 0) -> torch.Tensor:

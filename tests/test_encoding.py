@@ -16,9 +16,10 @@ from hadahash import Codes, Hasher
 from hadahash.codes import pack
 from hadahash.data import ArrayImages
 from hadahash.data.sources import ImageSource, as_images
-from hadahash.encoding import Encoder, SharedFeatures, encode_to_file, parse_shard, shard_rows
+from hadahash.encoding import Encoder, encode_to_file, parse_shard, shard_rows
 from hadahash.errors import CorruptImage, StorageError, UsageError
 from hadahash.model import HashModel
+from hadahash.shared_features import SharedFeatures
 
 NEAR_ZERO = 1e-4  # where another order of additions may turn a sign
 

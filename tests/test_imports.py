@@ -51,6 +51,7 @@ ORDER = (
     "parts",
     "runtime",
     "encoding",
+    "shared_features",
     "evaluation",
     "index",
     "exporting",

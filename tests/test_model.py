@@ -23,11 +23,11 @@ from toys import (
 
 from hadahash import Hasher, restoring
 from hadahash.building import build_network, seeded
-from hadahash.encoding import SharedFeatures
 from hadahash.errors import DataError, StorageError, TrainingDivergedError, UsageError
 from hadahash.model import HashModel
 from hadahash.model_files import MANIFEST, _digest
 from hadahash.runs import DataSpec, evaluate_run, train_run
+from hadahash.shared_features import SharedFeatures
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from PIL import Image
 
 from .building import make_config
 from .data import LabelledImages, open_dataset
-from .encoding import SharedFeatures
 from .errors import HadaHashError
 from .evaluation import Report
 from .model import HashModel
 from .photos import PhotoIndex
 from .runs import DataSpec, evaluate_run, read_evaluated_run, train_run
+from .shared_features import SharedFeatures
 from .visuals.demo_page import DemoResult, write_demo_page
 from .visuals.report.neighbors import Pictures, neighbor_rows
 

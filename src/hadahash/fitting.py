@@ -21,7 +21,7 @@ from .data.decode import to_skipped
 from .data.pixel_store import PixelStore
 from .data.preprocess import Preprocess, choose_preprocess
 from .data.sources import as_images
-from .encoding import Encoder, Progress, SharedFeatures
+from .encoding import Encoder, Progress
 from .environment import hardware
 from .errors import DataError
 from .messages import counts_text, is_terminal, reading_bar
@@ -31,6 +31,7 @@ from .model_files import CHECKPOINT
 from .networks.hash_network import HashNetwork
 from .preparing import backbone_of, prepare
 from .settings import require
+from .shared_features import SharedFeatures
 from .training import Checkpoint, Log, TrainingResult, TrainingSet, current_processes, train
 from .training.distributed import limits_of
 from .training.step import effective_precision

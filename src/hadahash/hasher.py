@@ -13,7 +13,7 @@ from .building import DEFAULT_METHOD, make_config
 from .codes import Codes, Skipped
 from .config import Config
 from .data.sources import as_images, as_training
-from .encoding import Progress, SharedFeatures
+from .encoding import Progress
 from .errors import UsageError
 from .fitting import fit_model
 from .methods import METHODS
@@ -21,6 +21,7 @@ from .model import HashModel
 from .networks import EMBEDDINGS
 from .queries import Queries
 from .settings import require
+from .shared_features import SharedFeatures
 
 
 class Hasher:

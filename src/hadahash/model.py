@@ -18,13 +18,14 @@ from .config import Config, backbone_key
 from .data.decode import to_skipped
 from .data.preprocess import Preprocess
 from .data.sources import as_images
-from .encoding import Encoder, Progress, SharedFeatures, encode_to_file
+from .encoding import Encoder, Progress, encode_to_file
 from .outputs import Outputs, check_single, to_codes, to_queries
 from .projections import Projection
 from .queries import Queries
 from .ranking import Ranking
 from .runtime.base import Runtime, bounded_relaxed, runtime_of
 from .settings import require
+from .shared_features import SharedFeatures
 
 if TYPE_CHECKING:
     import torch

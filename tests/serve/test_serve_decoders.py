@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import httpx
+import numpy as np
 import psutil
 import pytest
 from make_images import encode, picture, png
 from serving import in_thread, wait_for
 
-from hadahash.serve.core import decode_pool
+from hadahash.serve.core import decode_pool, decode_worker
 from hadahash.serve.core.service import _THUMBNAIL_NICENESS
 
 RED = "red/002.png"
@@ -23,6 +24,16 @@ RED = "red/002.png"
 def flat_png(width: int, height: int) -> bytes:
     """A small file of many pixels."""
     return png(width, height, 1, 0, bytes(height * (1 + -(-width // 8))))
+
+
+@pytest.mark.parametrize(("kind", "large"), [("PNG", True), ("JPEG", False)])
+def test_photos_of_phones_are_not_large(kind, large):
+    """A JPEG is decoded at a fraction of its size."""
+    content = encode(np.zeros((1500, 2000, 3), np.uint8), kind)
+    limits = {"max_pixels": 10**8, "max_bytes": 10**8, "max_side": 10**5}
+    task = {"kind": "square", "side": 256, "fit": "crop", "large_pixels": 10**6, **limits}
+    answer, pixels = decode_worker.perform(task, content)
+    assert ("large" in answer) == large and bool(pixels) != large
 
 
 @pytest.fixture

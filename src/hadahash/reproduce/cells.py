@@ -21,7 +21,6 @@ from ..data.base import ArrayImages
 from ..data.contents import DigestedPixels
 from ..data.decode import in_memory
 from ..data.preprocess import Preprocess, choose_preprocess
-from ..encoding import SharedFeatures
 from ..environment import versions
 from ..errors import HadaHashError, TrainingDivergedError, UsageError
 from ..evaluation import evaluate
@@ -35,6 +34,7 @@ from ..runs import (
     train_run,
 )
 from ..settings import fields_of, from_mapping
+from ..shared_features import SharedFeatures
 from .measures import code_statistics, training_map
 from .recipes import Cell, Recipe, current_names
 

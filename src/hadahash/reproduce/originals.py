@@ -25,11 +25,11 @@ from ..data.decode import decode
 from ..data.embeddings import sample_rows
 from ..data.sources import as_images
 from ..data.views import center_view
-from ..encoding import SharedFeatures
 from ..model import HashModel
 from ..networks import Backbone
 from ..networks.hash_network import HashNetwork
 from ..runtime.torch import backbone_kernels
+from ..shared_features import SharedFeatures
 from .content import BITS, SAMPLE
 
 _BATCH = 1000

@@ -21,12 +21,12 @@ from ..data import LabelledImages, Split, find_dataset, make_split, validation_s
 from ..data.pixel_store import PixelStore
 from ..data.preprocess import Preprocess
 from ..data.sources import as_images
-from ..encoding import SharedFeatures
 from ..environment import versions
 from ..errors import TrainingDivergedError
 from ..fitting import LOG, fit_model
 from ..model import HashModel
 from ..networks.weights import weights_digest
+from ..shared_features import SharedFeatures
 from .cells import DatasetCache, RunContext, relative_traceback
 from .collected import Record
 from .content import measure_content

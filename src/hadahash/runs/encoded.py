@@ -13,9 +13,10 @@ from ..codes import Codes
 from ..config import backbone_key
 from ..data.base import LabelledImages
 from ..data.sources import ImageSource
-from ..encoding import Progress, SharedFeatures
+from ..encoding import Progress
 from ..model import HashModel
 from ..outputs import Outputs, join_outputs
+from ..shared_features import SharedFeatures
 
 _PART = 4096  # images whose features are in memory at once
 

@@ -18,13 +18,14 @@ from ..data.embeddings import Embeddings
 from ..data.labels import Labels
 from ..data.remote import is_address, is_stored
 from ..data.sources import ImageSource
-from ..encoding import Progress, SharedFeatures
+from ..encoding import Progress
 from ..errors import DataError, StorageError, UsageError, unknown
 from ..evaluation import Report
 from ..evaluation.known_item import KnownItem
 from ..model import HashModel
 from ..outputs import Outputs
 from ..settings import require
+from ..shared_features import SharedFeatures
 from .encoded import EncodedImages, encode_images, labels_of
 from .known_item import available_ranks, search_copies, usual_sample
 from .rankings import check_content_weight, measure_rankings

@@ -16,12 +16,12 @@ from ..data import (
     make_split,
     validation_split,
 )
-from ..encoding import SharedFeatures
 from ..errors import DataError
 from ..evaluation import evaluate
 from ..fitting import fit_model
 from ..model import HashModel
 from ..settings import require
+from ..shared_features import SharedFeatures
 from ..training import current_processes
 from .encoded import labels_of
 from .record import DataSpec, make_record

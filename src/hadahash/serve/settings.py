@@ -59,7 +59,9 @@ class ServeSettings:
         0, "Decoder processes for thumbnails; 0: one per two usable cores.", ge=0
     )
     large_pixels: int = setting(
-        20_000_000, "Uploaded images with more pixels are decoded one at a time.", gt=0
+        20_000_000,
+        "Uploaded images with more pixels (a JPEG: four times as many) are decoded one at a time.",
+        gt=0,
     )
     decode_seconds: float = setting(5.0, "Time limit for decoding an image.", gt=0)
     decode_memory: int = setting(

@@ -30,10 +30,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ...data.appearance import appearance_bits
-from ...data.images import ImageLimits, image_size, open_reduced
+from ...data.images import ImageInput, ImageLimits, image_size, open_reduced
 from ...errors import ImageError
 
 HEAD = struct.Struct(">I")
+_JPEG = b"\xff\xd8"  # the first bytes of a file
 _PNG_PIXELS = 128 * 128  # smaller images are sent as PNG: JPEG would blur them and saves little
 
 
@@ -76,7 +77,7 @@ def perform(task: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes
     limits = ImageLimits(task["max_pixels"], task["max_bytes"], task["max_side"])
     side, most = task["side"], task.get("large_pixels")
     try:
-        if most is not None and math.prod(image_size(source, limits=limits)) > most:
+        if most is not None and _cost(source, limits) > most:
             return {"large": True}, b""
         is_square = task["kind"] == "square"
         image = open_reduced(source, side, limits=limits, preview=not is_square)
@@ -88,6 +89,13 @@ def perform(task: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes
         return {"error": type(error).__name__, "reason": error.reason}, b""
     except MemoryError:
         return {"error": "ImageTooLarge", "reason": "decoding it needs too much memory"}, b""
+
+
+def _cost(source: ImageInput, limits: ImageLimits) -> int:
+    """Number of pixels to decode. Those of a JPEG, which is decoded reduced, count a quarter."""
+    pixels = math.prod(image_size(source, limits=limits))
+    is_jpeg = isinstance(source, bytes) and source.startswith(_JPEG)
+    return pixels // 4 if is_jpeg else pixels
 
 
 def render_thumbnail(pixels: NDArray[np.uint8], side: int) -> tuple[dict[str, Any], bytes]:
