@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -422,3 +423,19 @@ def test_files_of_the_user_among_the_parts_are_kept(model, pixels, tmp_path, oth
         (folder / name).write_text(name)
     codes = model.encode_to_file(pixels[:4], tmp_path / "codes.npz")
     assert len(codes) == 4 and [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_a_copy_of_a_runtime_has_no_state_of_the_device(model, pixels):
+    expected = model.encode(pixels)
+    assert "backbones" in model.runtime.__dict__
+    copied = pickle.loads(pickle.dumps(model.runtime))
+    assert set(copied.__dict__) == {"network", "preprocess", "precision"}
+    assert np.array_equal(
+        Encoder(copied, model.preprocess).encode(as_images(pixels)).packed, expected.packed
+    )
+
+
+def test_read_only_pixels_are_encoded(model, pixels):
+    expected, given = model.encode(pixels), pixels.copy()
+    given.flags.writeable = False
+    assert np.array_equal(model.encode(given).packed, expected.packed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import NamedTuple, cast
 
@@ -38,6 +38,10 @@ class TorchRuntime:
     preprocess: Preprocess
     precision: str = "fp32"
     name = "torch"
+
+    def __getstate__(self) -> dict[str, object]:
+        """Copies and other processes make streams and faster copies of the network of their own."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def device(self) -> str:
