@@ -250,9 +250,11 @@ def goal_text(row: Row) -> str:
 
 def _missed(result: Result) -> list[str]:
     """The goals that a version after 0.1 does not reach, with what bounds them."""
-    missed = [each for each in judged(result) if each.met is False]
+    found = list(judged(result))
+    missed = [each for each in found if each.met is False]
     if not missed:
-        return paragraph("All goals that were measured are reached.")
+        measured = "" if all(each.met for each in found) else " that were measured"
+        return paragraph(f"All goals{measured} are reached.")
     lines = ["Goals that are missed, and what bounds them:", ""]
     for each in missed:
         ratio = _ratio(each.now, each.before)
