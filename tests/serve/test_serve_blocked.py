@@ -41,7 +41,8 @@ class Sent(NamedTuple):
         return answer.status_code
 
 
-REQUESTS = [
+REQUESTS = [  # the first one holds the lock for which a reload waits
+    Sent("POST", "/v1/items", {"json": {"id": "x", "code": "0000"}}, 201, waits=True),
     Sent("POST", "/v1/search", {"json": {"id": RED}}, waits=True),
     Sent("POST", "/v1/search", {"json": {"code": "0000"}}, waits=True),
     Sent("POST", "/v1/search", {"json": {"code": "0000", "label": ["red"]}}, waits=True),
@@ -49,7 +50,6 @@ REQUESTS = [
     Sent("POST", "/v1/encode", {"files": {"image": IMAGE}}),
     Sent("GET", "/v1/duplicates", waits=True),
     Sent("POST", "/v1/duplicates/dismiss", {"json": {"ids": [RED, GREEN]}}, waits=True),
-    Sent("POST", "/v1/items", {"json": {"id": "x", "code": "0000"}}, 201, waits=True),
     Sent("DELETE", "/v1/items/{id:path}", {}, 204, waits=True, id="blue/000.png"),
     Sent("POST", "/v1/reload", waits=True),
     Sent("GET", "/v1/images/{id:path}", waits=True, id=RED),
@@ -76,9 +76,12 @@ def timed_health(client: httpx.Client) -> float:
 
 
 def check_all(address: str, blocked: Blocked, requests: Sequence[Sent]) -> None:
-    """Send all requests together, and time /healthz until the index responds."""
+    """Send all requests after the first one waits, and time /healthz until the index responds."""
+    before = blocked.calls
     with ThreadPoolExecutor(len(requests)) as pool, httpx.Client(base_url=address) as client:
-        answers = [pool.submit(each.send, address) for each in requests]
+        answers = [pool.submit(requests[0].send, address)]
+        wait_for(lambda: blocked.calls > before)
+        answers += [pool.submit(each.send, address) for each in requests[1:]]
         pairs = list(zip(requests, answers, strict=True))
         deadline = time.monotonic() + 40
         while late := [each for each, answer in pairs if not (each.waits or answer.done())]:
