@@ -17,7 +17,7 @@ from .figures import draw_figure, list_figures
 from .forms import FROZEN, write_csv
 from .leaderboard import write_leaderboard
 from .page import write_page
-from .plans import CONTENT, FACTORIALS
+from .plans import CONTENT, FACTORIALS, PLANS
 from .recipes import Cell, Recipe, list_recipes, read_recipe
 from .smoke import shrink
 from .tables import write_tables
@@ -57,7 +57,7 @@ def run_all(
     """
     for name in names:
         if name not in [*list_targets(), "all"]:
-            raise unknown("table or figure", name, [*list_targets(), "all"])
+            raise unknown("table, figure or plan", name, [*list_targets(), "all", *PLANS])
     names = list_targets() if "all" in names else names
     known = {
         name: shrink(read_recipe(name)) if smoke else read_recipe(name) for name in list_recipes()

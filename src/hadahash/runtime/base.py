@@ -77,7 +77,7 @@ class Runtime(Protocol):
             pixels: uint8 (n, 3, side, side).
 
         Returns:
-            The pixels for `features`.
+            The pixels for `start`.
         """
 
     def start(self, pixels: Any, *, original: bool = True) -> Callable[[], Features]:

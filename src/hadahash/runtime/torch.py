@@ -99,7 +99,7 @@ class TorchRuntime:
             pixels: uint8 (n, 3, side, side).
 
         Returns:
-            The pixels for `features`.
+            The pixels for `start`.
         """
         host = torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy())
         if self.device != "cuda":
