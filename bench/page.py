@@ -90,7 +90,7 @@ def about() -> list[str]:
         "trained model and the sources of version 0.1, as described in the Makefile, also those",
         "that need these. The others are made by hand: codes of trained models",
         "(`bench/trained.py`, `bench/codes.py`), methods without labels (`bench/label_free.py`)",
-        "and a GPU (`bench/gpu.py`).",
+        "and a GPU (`bench/gpu.py`, `bench/gpu_variants.py`).",
         "Square brackets hold the first and third quartile, where they were stored: of the rounds,",
         "and for the service of the requests.",
     )
@@ -154,15 +154,17 @@ def read_stale(page: str) -> dict[str, str]:
 def origin(result: Result, stale: str | None) -> list[str]:
     """How a section was measured, and what speaks against its figures."""
     revision = (result.get("revision") or "")[:10]
-    loads = [f"{result['load_before']:.1f} before"]
-    if "load_after" in result:
-        loads.append(f"{result['load_after']:.1f} after")
+    loads = [
+        f"{result[f'load_{when}']:.1f} {when}"
+        for when in ("before", "after")
+        if result.get(f"load_{when}") is not None
+    ]
     facts = [
         f"`{result['command']}`",
         result["hardware"],
         result["date"][:10],
         f"revision {revision}" if revision else "revision not recorded",
-        f"load {', '.join(loads)}",
+        f"load {', '.join(loads) or 'not recorded'}",
     ]
     lines = [", ".join(facts) + "."]
     if disturbed(result):

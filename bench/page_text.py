@@ -18,8 +18,8 @@ def count_cores(result: Result) -> int:
 
 
 def disturbed(result: Result) -> bool:
-    """Whether the machine was busy when the measurement began."""
-    return bool(result["load_before"] > QUIET * count_cores(result))
+    """Whether the machine was busy when the measurement began, as far as it was recorded."""
+    return bool((result["load_before"] or 0.0) > QUIET * count_cores(result))
 
 
 def paragraph(*sentences: str) -> list[str]:

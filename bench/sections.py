@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from decode_section import decode, overlap
-from gpu_section import gpu
+from gpu_section import gpu, gpu_variants
 from page_text import Result, paragraph, ratio_of, time_of, with_quartiles
 from search_section import search
 from serve_section import serve_million
@@ -216,6 +216,7 @@ SECTIONS: dict[str, Callable[[Result], list[str]]] = {
     "decode": decode,
     "overlap": overlap,
     "gpu": gpu,
+    "gpu_variants": gpu_variants,
     "duplicates": duplicates,
     "embeddings": embeddings,
 }

@@ -24,6 +24,7 @@ MEASURED = {
     "embeddings": ("preparing.py", *_EMBEDDINGS),
     "evaluation": ("evaluation", *_CODES),
     "gpu": (*_GPU, "encoding.py", "fitting.py", "methods", "networks", "runtime", "training"),
+    "gpu_variants": (*_GPU, "methods", "networks", "training"),
     "label_free": ("methods/lsh.py", "pretrained", *_EMBEDDINGS),
     "milvus": ("index", *_CODES),
     "overlap": ("data", "encoding.py", "model.py", "networks", "pace.py", "photos", "runtime"),

@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 
 import numpy as np
 import pytest
+import torch
 from benches import load_bench
 
 REVISION = "c" * 40
@@ -146,3 +147,26 @@ def test_the_roofline_follows_from_the_ceilings_and_the_work(bench):
     assert found == {"arithmetic": 1e6, "memory": 80_000, "fused": 160_000}
     training = bench.gpu_section.bounds({"machine": machine, "work": work}, "224", 3)
     assert training["memory"] == pytest.approx(80_000 / 3)
+
+
+def test_fixed_norms_keep_their_statistics_in_training(monkeypatch):
+    variants = load_bench("gpu_variants", monkeypatch)
+    norm = torch.nn.BatchNorm2d(2)
+    with variants.fixed_norms(True):
+        assert not torch.nn.Sequential(norm).train()[0].training
+    assert torch.nn.Sequential(norm).train()[0].training
+
+
+def test_the_page_has_the_mean_of_each_variant(monkeypatch):
+    section = load_bench("gpu_section", monkeypatch)
+    fit = {"norms": "batch", "batch": 128, "lr": 0.1}
+    fits = [
+        {**fit, "seed": seed, "validation_map": value, "images_per_second": 1000}
+        for seed, value in ((1, 0.9), (2, 0.8))
+    ]
+    failed = {**fit, "batch": 256, "seed": 1, "failed": "out of memory"}
+    settings = {"size": 128, "epochs": 18}
+    result = {"method": "hcdh-far", "bits": 64, "settings": settings, "fits": [*fits, failed]}
+    lines = section.gpu_variants(result)
+    assert "| batch | 128 | 0.1 | 1,000 | 0.8500 (0.0707) | 2 |" in lines
+    assert "| batch | 256 | 0.1 |  | failed | 1 |" in lines
