@@ -167,7 +167,40 @@ def scale(result: Result) -> str:
     return "\n".join(lines)
 
 
+# ---- docs/embeddings.md --------------------------------------------------------------------------
+
+_EMBEDDING_STEPS = {
+    "open": "open (copied to a temporary file)",
+    "fit": "fit {bits} bits on {fitted_on:,} rows",
+    "encode": "encode all rows to a file",
+    "index": "build and save the index",
+    "search hamming": "{queries} queries, k = 10, Hamming",
+    "search class": "{queries} queries, k = 10, real-valued",
+}
+
+
+def embeddings(result: Result) -> str:
+    """Time and peak memory of each step with files of embeddings."""
+    lines = ["| file | step | seconds | peak memory |", "|---|---|---|---|"]
+    for case in result["cases"]:
+        form = case.get("format", "npy")
+        file = f".{form}, {case['type']}, {case['file_mb']:,} MB"
+        for step, name in _EMBEDDING_STEPS.items():
+            found = case["steps"].get(step)
+            if found is None or (step == "open" and form == "npy"):
+                continue
+            label, time = name.format(**case), f"{found['seconds']:.2f}"
+            lines.append(f"| {file} | {label} | {time} | {found['peak_mb']:,} MB |")
+    notes = paragraph(
+        f"`{result['command']}`, {result['rows']:,} rows of {result['width']} floats,",
+        f"{result['hardware']}, {result['date'][:10]}, load {result['load_before']:.1f} before",
+        f"and {result['load_after']:.1f} after.",
+    )
+    return "\n".join([*lines, "", *notes])
+
+
 PARTS = (
+    Part("embeddings.md", "embeddings", "embeddings", embeddings),
     Part("runtime.md", "runtime", "runtime", runtime),
     Part("scale.md", "scale", "scale", scale),
     Part("scale.md", "measured", "milvus", milvus.table),
