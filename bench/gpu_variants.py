@@ -74,14 +74,10 @@ def fit(trainer: Trainer, variant: str, seed: int) -> dict[str, Any]:
     )
     with fixed_norms(norms == "fixed"):
         record, coded = trainer.run(cell)
-    reason = record.get("failed") or record.get("diverged")
+    found = {"norms": norms, "batch": int(batch), "lr": float(lr), "seed": seed}
     if coded is None:
-        return {"norms": norms, "batch": int(batch), "lr": float(lr), "seed": seed, "failed": reason}
-    return {
-        "norms": norms,
-        "batch": int(batch),
-        "lr": float(lr),
-        "seed": seed,
+        return found | {"failed": record.get("failed") or record.get("diverged")}
+    return found | {
         "validation_map": measure(coded)["validation_map"],
         "images_per_second": record["images_per_second"],
     }

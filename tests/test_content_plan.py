@@ -76,6 +76,12 @@ def test_class_measures_are_those_of_evaluate(inputs, measured, name, weight):
     assert measured[name]["precision_10"] == pytest.approx(report.precision_at[10], abs=1e-5)
 
 
+def test_without_a_sweep_fewer_rankings_have_the_same_measures(inputs, measured):
+    found = content.measure_content(inputs, sweep=False)["rankings"]
+    assert found == {name: measured[name] for name in found}
+    assert set(found) == {"hamming", "class", "content-real-64", "photo-64-1"}  # no codewords
+
+
 def test_agreement_and_known_items_see_content(measured):
     assert measured["features"]["agreement_10"] == 1.0
     assert measured["features"]["known_item"]["none"]["recall_1"] == 1.0
@@ -127,7 +133,7 @@ def test_the_plan_has_trials_and_fresh_seeds():
     assert {cell.seed for cell in trials} == {49}
     assert {cell.seed for cell in cells if not cell.validation} == set(range(50, 55))
     assert len({(cell.dataset, cell.name) for cell in cells}) == len(cells)
-    assert all(cell.content and cell.settings["lr"] in (0.1, 0.3) for cell in cells)
+    assert all(cell.content == "sweep" and cell.settings["lr"] in (0.1, 0.3) for cell in cells)
     others = [
         cell
         for name in ("factorial", "tuning", "seeds")
@@ -149,7 +155,7 @@ def test_the_frozen_plan_has_its_own_names():
     trials = [cell for cell in cells if cell.validation]
     assert len(trials) == 3 and len(cells) == 12 and {cell.seed for cell in trials} == {49}
     assert {cell.dataset for cell in cells} == {"voc2012", "cifar10", "tinyimagenet100"}
-    assert all(cell.content and cell.settings["frozen"] for cell in cells)
+    assert all(cell.content == "sweep" and cell.settings["frozen"] for cell in cells)
     assert all(cell.name.endswith("-frozen") for cell in cells)
     tuned = {cell.name for cell in read_plan("content", ROOT / "results").cells}
     assert not tuned & {cell.name for cell in cells}
@@ -162,7 +168,9 @@ def test_a_frozen_cell_shares_its_features(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "encode_all", lambda *_, **__: copies.append(1))
     settings = {**SETTINGS, "frozen": True, "size": 32}
     cell = {"dataset": "digits", "bits": 16, "backbone": "test_efficientnet", "settings": settings}
-    cells = [{**cell, "method": name, "seed": 3, "content": True} for name in ("hcdh", "hcdh-far")]
+    cells = [
+        {**cell, "method": name, "seed": 3, "content": "sweep"} for name in ("hcdh", "hcdh-far")
+    ]
     path = tmp_path / "frozen.json"
     path.write_text(json.dumps({"name": "frozen", "cells": cells}))
     sizes = []
@@ -196,7 +204,7 @@ def test_a_cell_records_content(tmp_path, monkeypatch):
         "backbone": "test_efficientnet",
         "seed": 0,
         "settings": SETTINGS,
-        "content": True,
+        "content": "sweep",
     }
     trial = entry | {"dataset": "digits", "seed": 1, "protocol": "unseen", "validation": 0.2}
     path = tmp_path / "small.json"

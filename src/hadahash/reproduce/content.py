@@ -89,11 +89,13 @@ class ContentInputs:
     projections: Sequence[ContentProjection]
 
 
-def measure_content(inputs: ContentInputs) -> dict[str, Any]:
-    """Measure all rankings of one model.
+def measure_content(inputs: ContentInputs, *, sweep: bool = True) -> dict[str, Any]:
+    """Measure the rankings of one model.
 
     Args:
         inputs: Outputs, features and labels.
+        sweep: Measure all rankings. False: only `hamming`, `class`, and for
+            the longest content bits `content-real` and `photo` with the default weight.
 
     Returns:
         JSON values: `content_weight`, the default weight of the content; and `rankings`, by name,
@@ -101,7 +103,7 @@ def measure_content(inputs: ContentInputs) -> dict[str, Any]:
         `precision_1`, `precision_10`, `first_ten_tie`, `agreement_10` (expected fraction of the ten
         nearest images by features among the first ten) and `known_item` by alteration.
     """
-    scorer = _Scorer(inputs)
+    scorer = _Scorer(inputs, sweep=sweep)
     queries = np.arange(0, len(inputs.query), max(1, -(-len(inputs.query) // QUERIES)))
     found = _class_measures(inputs, scorer, torch.from_numpy(queries))
     for alteration, part in inputs.altered.items():
@@ -157,8 +159,9 @@ class _SameClass:
 class _Scorer:
     """Scores of the whole database under every ranking, for a block of queries."""
 
-    def __init__(self, inputs: ContentInputs) -> None:
-        self.projections = inputs.projections
+    def __init__(self, inputs: ContentInputs, *, sweep: bool) -> None:
+        self.projections = inputs.projections if sweep else inputs.projections[-1:]
+        self.sweep = sweep
         self.same_class = _SameClass(inputs.ranking)
         self._signs = _signs(inputs.database.real)
         self._units = _units(inputs.database.features)
@@ -170,17 +173,19 @@ class _Scorer:
         yield "hamming", -distance
         same = self.same_class(part, classifier=True)
         yield "class", _on_grid(same)
-        yield "class-real", _on_grid(self.same_class(part, classifier=False))
-        yield "features", _on_grid(_units(part.features) @ self._units.T)
+        if self.sweep:
+            yield "class-real", _on_grid(self.same_class(part, classifier=False))
+            yield "features", _on_grid(_units(part.features) @ self._units.T)
         for projection, stored in zip(self.projections, self._content, strict=True):
             z, own = projection.values(part.features), projection.bits
-            apart = _distance(z, stored)
-            yield f"content-{own}", -apart
-            for weight in CLASS_WEIGHTS:
-                yield f"weighted-{own}-{weight}", -(weight * distance + apart)
+            if self.sweep:
+                apart = _distance(z, stored)
+                yield f"content-{own}", -apart
+                for weight in CLASS_WEIGHTS:
+                    yield f"weighted-{own}-{weight}", -(weight * distance + apart)
             match, evidence = z.double() @ stored.double().T / own, self._evidence(same, own)
             yield f"content-real-{own}", _on_grid(match)
-            for factor in WEIGHTS:
+            for factor in WEIGHTS if self.sweep else (self.same_class.ranking.content_weight,):
                 yield f"photo-{own}-{factor:g}", _on_grid(evidence + factor * match)
 
     def _evidence(self, same: Tensor, content_bits: int) -> Tensor:

@@ -191,7 +191,7 @@ def _experiment(name: str, results: Path) -> Plan:
 def _fixed(group: dict[str, Any], grids: tuning.Tuning) -> dict[str, Any]:
     """A group with a fixed backbone: its deep methods, without content bits."""
     methods = [method for method in group["methods"] if method in grids.methods]
-    return {**group, "methods": methods, "content": False, **group.get("frozen", {})}
+    return {**group, "methods": methods, "content": "", **group.get("frozen", {})}
 
 
 def _datasets(group: dict[str, Any], grids: tuning.Tuning) -> list[str]:
@@ -226,7 +226,7 @@ def _group_cells(
                 varied=varied,
                 choose=False,
                 recipe=name,
-                content=group.get("content", False),
+                content=group.get("content", ""),
             )
 
 
@@ -252,7 +252,7 @@ def _content(name: str, results: Path) -> Plan:
             settings={**common["settings"], **chosen[dataset, method]},
             choose=False,
             recipe=name,
-            content=True,
+            content="sweep",
             **entry,
         )
 

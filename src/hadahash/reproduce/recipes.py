@@ -34,7 +34,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from .. import files
 from ..data import find_dataset
@@ -67,7 +67,8 @@ class Cell:
         validation: > 0: a trial, measured on this fraction of the training images.
         recipe: Name of the recipe or plan.
         least: Minimum training mAP; below it the run counts as degenerate.
-        content: Whether content bits are measured too, see `content`. Plans only.
+        content: "default" measures content bits too, with the default weight; "sweep" with every
+            weight. See `measure_content`. Plans only.
     """
 
     dataset: str
@@ -84,7 +85,7 @@ class Cell:
     validation: float = 0.0
     recipe: str = field(default="", compare=False)
     least: float = field(default=0.0, compare=False)
-    content: bool = field(default=False, compare=False)
+    content: Literal["", "default", "sweep"] = field(default="", compare=False)
 
     @property
     def name(self) -> str:

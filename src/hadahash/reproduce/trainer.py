@@ -137,7 +137,8 @@ class Trainer:
         if cell.content:
             original = self._originals.get(model, data, resident.pixels, split)
             record["content"] = measure_content(
-                content_inputs(split, data, model, values, original)
+                content_inputs(split, data, model, values, original),
+                sweep=cell.content == "sweep",
             )
             record["seconds"]["content"] = round(time.perf_counter() - ranked, 2)
         return coded
