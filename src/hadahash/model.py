@@ -125,10 +125,8 @@ class HashModel:
         """All weights as the content of a safetensors file (torch only)."""
         import safetensors.torch
 
-        tensors = self.network.state_dict()
-        return safetensors.torch.save(
-            {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
-        )
+        state = self.network.state_dict()
+        return safetensors.torch.save({k: v.detach().cpu().contiguous() for k, v in state.items()})
 
     @cached_property
     def weights_sha256(self) -> str:
