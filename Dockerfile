@@ -14,7 +14,7 @@ COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY src ./src
 # The service runs exported models with onnxruntime: neither torch nor CUDA is installed.
 RUN python -m venv /opt/hadahash \
-    && /opt/hadahash/bin/pip install --no-cache-dir --constraint constraints.txt '.[onnx,serve,milvus]'
+    && /opt/hadahash/bin/pip install --no-cache-dir --constraint constraints.txt '.[onnx,milvus]'
 
 # Export the ready-made model once, where torch is installed; only its files are copied.
 FROM build AS model

@@ -111,8 +111,9 @@ def _runtime_notes(result: Result) -> list[str]:
         f"images per second as torch. Measured by `{result['command']}` with {result['threads']}",
         f"threads, {result['hardware']}, {result['date'][:10]}; bits of {result['photos']} photos.",
         "Other processes kept the machine busy." if disturbed(result) else "",
-        f"Extras of the packages: {packages}. The sizes are those of the installed files; the",
-        "torch packages include CUDA. Quartiles are in `bench/results/runtime.json`.",
+        f"Extras of the packages: {packages}. The sizes are those of the installed files, without",
+        "the ready-made model (28 MB), which `make` exports and the container has; the torch",
+        "packages include CUDA. Quartiles are in `bench/results/runtime.json`.",
     )
     dynamic = result["bits"].get("int8, dynamic")
     if dynamic is None:

@@ -45,8 +45,8 @@ from hadahash.ready_models import load_ready, ready_folder
 from hadahash.runtime.onnx import LinearHead, open_session
 
 Pixels = NDArray[np.uint8]
-STARTED = {"torch": ("train", "serve", "offline"), "onnx": ("onnx", "serve")}
-SETS = {**STARTED, "container": ("onnx", "serve", "milvus")}
+STARTED = {"torch": ("train", "serve", "offline"), "onnx": ("onnx",)}
+SETS = {**STARTED, "container": ("onnx", "milvus")}
 START = """
 import os, sys
 import numpy as np
@@ -83,12 +83,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def install_size(extras: Sequence[str]) -> dict[str, Any]:
-    """Packages and bytes that an installation takes, hadahash itself included."""
+    """Packages and bytes that an installation takes, hadahash itself included.
+
+    The ready-made model is not counted: it is exported after the installation.
+    """
     sizes = {name: _size(name) for name in packages_of(extras)}
     own = sum(
         path.stat().st_size
         for path in (common.ROOT / "src" / "hadahash").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not {"__pycache__", "lite0.onnx"} & set(path.parts)
     )
     largest = dict(sorted(sizes.items(), key=lambda entry: -entry[1])[:6])
     return {

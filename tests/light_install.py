@@ -22,12 +22,16 @@ HEAVY = ("torch", "torchvision", "timm", "sklearn", "scipy", "matplotlib", "onnx
 def packages_of(extras: Sequence[str]) -> dict[str, list[str]]:
     """The packages that `pip install 'hadahash[...]'` installs, each with its extras."""
     project = read_toml(ROOT / "pyproject.toml")["project"]
-    lists = (project["dependencies"], *(project["optional-dependencies"][name] for name in extras))
+    optional = project["optional-dependencies"]
+    lists = (project["dependencies"], *(optional[name] for name in extras))
     waiting = [line for lines in lists for line in lines]
     found: dict[str, list[str]] = {}
     while waiting:
         need = Requirement(waiting.pop())
         name = canonicalize_name(need.name)
+        if name == project["name"]:  # an extra that includes others
+            waiting += [line for extra in need.extras for line in optional[extra]]
+            continue
         if need.marker is not None and not need.marker.evaluate({"extra": ""}):
             continue
         if name in found and set(need.extras) <= set(found[name]):
@@ -53,7 +57,7 @@ def link_packages(folder: Path, names: Sequence[str]) -> None:
                 (folder / top).symlink_to(target)
 
 
-def make_environment(folder: Path, extras: Sequence[str] = ("onnx", "serve")) -> Path:
+def make_environment(folder: Path, extras: Sequence[str] = ("onnx",)) -> Path:
     """Make an environment with this source tree and the packages of some extras.
 
     Returns the Python of the environment.

@@ -281,9 +281,10 @@ def test_embeddings_are_fitted_without_torch(tmp_path):
 
 def test_the_light_installation_has_nothing_heavy():
     assert not {"torch", "torchvision", "timm", "scikit-learn", "scipy", "matplotlib"} & set(
-        packages_of(["onnx", "serve", "milvus", "heif", "parquet"])
+        packages_of(["onnx", "milvus", "heif", "parquet"])
     )
-    assert {"numpy", "onnxruntime", "pillow"} <= set(packages_of(["onnx"]))
+    assert {"numpy", "onnxruntime", "pillow", *packages_of(["serve"])} <= set(packages_of(["onnx"]))
+    assert "uvicorn" in packages_of(["serve"]) and "onnxruntime" not in packages_of(["serve"])
 
 
 def test_commands_without_torch(light, run, photos, tmp_path):

@@ -27,6 +27,7 @@ from hadahash.serve.core.batcher import Batcher
 from hadahash.serve.core.collection import Collection
 from hadahash.serve.core.decode_pool import DecodedImage, DecodePool
 from hadahash.serve.core.encode import Encoder
+from hadahash.serve.core.results import show
 from hadahash.serve.core.search import IdJob, Options, run_searches
 from hadahash.serve.core.timing import settled
 from hadahash.serve.problem import Problem
@@ -195,6 +196,29 @@ def test_searches_do_not_wait_for_a_program_that_writes_the_catalog(tmp_path, mo
         assert looks.of(items) == {}, "not asked again at once"
         monkeypatch.setattr(looks, "_pause_until", 0.0)
         assert looks.of(items) == {"a.jpg": bytes(range(1, 9))}
+
+
+@pytest.mark.parametrize("content_bits", [0, 64])
+def test_looks_of_results_are_read_only_where_photos_are_compared(content_bits):
+    packed = np.random.default_rng(0).integers(0, 256, (20, 8), dtype=np.uint8)
+    content = packed if content_bits else None
+    codes = Codes(packed, 64, content=content, content_bits=content_bits)
+    index, asked = Index.build(codes), []
+    (item,), (found,) = index.get([3]), index.neighbors(codes[[3]], 5)
+
+    def looks_of(items):
+        asked[:] = [each.id for each in items]
+        return {each.id: bytes(8) for each in items}
+
+    collection = SimpleNamespace(index=index, looks=looks_of, has_image=lambda each: False)
+    results = [each.id for each in found] if content_bits else []
+    looks, shown = show(collection, item, found, None)
+    assert looks == bytes(8) and asked == [3, *results]
+    assert [each.same_photo for each in shown] == ([True] + 4 * [False] if results else 5 * [None])
+    _, shown = show(collection, None, found, bytes(8))
+    assert asked == results and {each.looks_distance for each in shown} == {0 if results else None}
+    _, shown = show(collection, None, found, None)
+    assert asked == [] and {each.looks_distance for each in shown} == {None}
 
 
 # ---- the start -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...codes import Codes
 from ...index import Item, Neighbor
-from ...photos import judge_same
+from ...photos import judge_same, same_photo_threshold
 from ...queries import Queries
 from ...ranking import Rank
 from .collection import Collection
@@ -48,7 +48,9 @@ def show(
     Returns:
         What the query looks like, as far as it is known, and the results.
     """
-    known = collection.looks([*([] if item is None else [item]), *found])
+    compared = looks is not None or item is not None
+    judged = compared and same_photo_threshold(collection.index) is not None
+    known = collection.looks([*([] if item is None else [item]), *(found if judged else ())])
     looks = looks if item is None else known.get(item.id)
     pairs = zip(found, judge_same(collection.index, found, looks, known), strict=True)
     return looks, [Shown(each, collection.has_image(each), *same) for each, same in pairs]
