@@ -319,6 +319,27 @@ def test_two_names_of_one_file_are_a_duplicate(table, tmp_path, monkeypatch):
     assert "is already in line 2" in error_of(Path("photos.csv"))
 
 
+def test_folders_of_many_rows_are_checked_like_others(tmp_path, monkeypatch):
+    (tmp_path / "many").mkdir()
+    (tmp_path / "many" / "folder.png").mkdir()
+    for i in range(70):
+        (tmp_path / "many" / f"{i}.png").touch()
+    names = [*(f"many/{i}.png" for i in range(70)), "many/70.png", "many/folder.png", "many/3.png"]
+    rows = [f"{name},{'cat' if i % 2 else 'dog'}" for i, name in enumerate(names)]
+    written = ["path,labels", *rows, "many/../many/5.png,cat", f"{tmp_path / 'many' / '6.png'},cat"]
+    (tmp_path / "photos.csv").write_text("\n".join(written))
+    monkeypatch.chdir(tmp_path)
+    text = error_of(Path("photos.csv"))
+    assert "line 72: image many/70.png does not exist (looked for many/70.png)" in text
+    assert "line 73: many/folder.png is a folder, not an image" in text
+    assert "line 74: many/3.png is already in line 5" in text
+    assert "line 75: many/../many/5.png is already in line 7" in text
+    assert "6.png is already in line 8" in text
+
+    (tmp_path / "photos.csv").write_text("\n".join(["path,labels", *rows[:70]]))
+    assert read_table(Path("photos.csv")).images.paths == [Path(name) for name in names[:70]]
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_line_endings_of_every_system(table, end):
     rows = end.join(["path,labels", "cat/0.png,cat", "dog/0.png,dog", ""])

@@ -218,7 +218,7 @@ def _text_records(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
     before, empty = 0, True
     try:
         for record in reader:
-            if any(cell.strip() for cell in record):
+            if any(map(str.strip, record)):
                 yield before + 1, record
                 empty = False
             before = reader.line_num
@@ -252,6 +252,8 @@ def _parquet_records(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
 
 
 def _text(cell: Any) -> str:
+    if isinstance(cell, str):
+        return cell.strip()
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "surrogateescape").strip()
     return "" if cell is None else str(cell).strip()

@@ -113,11 +113,11 @@ def check_paths(rows: Sequence[Row], problems: Problems) -> list[Path]:
     Returns:
         The image file of each row.
     """
-    listed = _listed_files(rows, problems.table.parent)
-    paths = [_check_path(row, problems, listed) for row in rows]
-    first: dict[str, int] = {}
-    for row, path in zip(rows, paths, strict=True):
-        place = os.path.abspath(path)  # noqa: PTH100 (Path.resolve reads the disk)
+    folders = _listed_folders(rows, problems.table.parent)
+    paths, first = [], {}
+    for row in rows:
+        path, place = _check_path(row, problems, folders)
+        paths.append(path)
         if row.path and place in first:
             other = f"{problems.unit} {first[place]}"
             text = f"{row.path} is already in {other}: put all its labels into one row"
@@ -194,21 +194,33 @@ def _warn(text: str) -> None:
     warnings.warn(text, DoubtfulLabelWarning, stacklevel=4)
 
 
-def _listed_files(rows: Sequence[Row], parent: Path) -> dict[str, set[str]]:
-    """Names of the files in folders of many rows: listing them is faster than asking for each."""
+class _Folder(NamedTuple):
+    """A folder of many rows: listing it is faster than asking for each of its files."""
+
+    path: Path
+    place: str  # the absolute path, with a separator at the end
+    names: set[str]  # of its files
+
+
+def _listed_folders(rows: Sequence[Row], parent: Path) -> dict[str, _Folder]:
+    """The folders of many rows, as they are written in the table."""
     counts = Counter(row.path[: row.path.rfind("/") + 1] for row in rows)
-    listed = {}
-    for folder in (folder for folder, count in counts.items() if count >= _MANY):
-        with suppress(OSError, ValueError), os.scandir(parent / folder) as entries:
-            listed[folder] = {entry.name for entry in entries if entry.is_file()}
-    return listed
+    folders = {}
+    for written in (written for written, count in counts.items() if count >= _MANY):
+        path = parent / written
+        with suppress(OSError, ValueError), os.scandir(path) as entries:
+            names = {entry.name for entry in entries if entry.is_file()}
+            folders[written] = _Folder(path, os.path.join(_absolute(path), ""), names)  # noqa: PTH118
+    return folders
 
 
-def _check_path(row: Row, problems: Problems, listed: dict[str, set[str]]) -> Path:
-    path = problems.table.parent / row.path
+def _check_path(row: Row, problems: Problems, folders: dict[str, _Folder]) -> tuple[Path, str]:
+    """The file of a row, and its absolute path."""
     start = row.path.rfind("/") + 1
-    if row.path[start:] in listed.get(row.path[:start], ()):
-        return path
+    folder, name = folders.get(row.path[:start]), row.path[start:]
+    if folder is not None and name in folder.names:
+        return folder.path / name, folder.place + name
+    path = problems.table.parent / row.path
     if not _is_file(path) and "\\" in row.path:
         path = problems.table.parent / row.path.replace("\\", "/")  # as Windows writes it
     if not row.path:
@@ -217,7 +229,12 @@ def _check_path(row: Row, problems: Problems, listed: dict[str, set[str]]) -> Pa
         problems.add(row.number, f"{row.path} is a folder, not an image")
     elif not _is_file(path):
         problems.add(row.number, f"image {row.path} does not exist (looked for {path})")
-    return path
+    return path, _absolute(path)
+
+
+def _absolute(path: Path) -> str:
+    """The absolute path. Path.resolve would read the disk."""
+    return os.path.abspath(path)  # noqa: PTH100
 
 
 def _is_file(path: Path) -> bool:
