@@ -29,16 +29,21 @@ def percent(*path: Any) -> Value:
     return lambda result: 100 * at(*path)(result)
 
 
-def step(name: str, field: str) -> Value:
-    """A field of a step of `hadahash bench scale`."""
+def step(name: str, field: str, version: str = "steps") -> Value:
+    """A field of a step of `hadahash bench scale`; with version="before", of version 0.1."""
     return lambda result: float(
-        next(each for each in result["steps"] if each["step"] == name)[field]
+        next(each for each in result[version] if each["step"] == name)[field]
     )
 
 
 def case(name: str, *path: Any) -> Value:
     """A field of a case with a name."""
     return lambda result: at(*path)(next(each for each in result["cases"] if each["case"] == name))
+
+
+def indexing_before(name: str) -> Value:
+    """Images per second of `index build` of version 0.1."""
+    return case(name, "before", "images_per_second")
 
 
 def indexing(name: str, field: str) -> Value:
@@ -72,6 +77,16 @@ def large(engine: str, kind: str) -> Value:
             if (each["kind"], each["batch"]) == (kind, 1) and engine in each["ways"]
         ]
         return float(times[0])
+
+    return value
+
+
+def large_before(engine: str, *path: str) -> Value:
+    """A number of version 0.1 in the large collection."""
+
+    def value(result: Result) -> float:
+        found = {each["engine"]: each for each in result["large"]["before"]}
+        return at(engine, *path)(found)
 
     return value
 

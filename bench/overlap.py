@@ -1,7 +1,7 @@
 """How fast `hadahash index build` indexes photos, beside the network alone and the processor.
 
     hadahash export runs/voc --onnx
-    python bench/overlap.py --photos VOC2012/JPEGImages --model runs/voc
+    python bench/overlap.py --photos VOC2012/JPEGImages --model runs/voc --old /tmp/old
 
 Photos as they are, and photos enlarged to 12 megapixels, are indexed as by `hadahash index build`,
 with the cache of features empty and with the runtime that it chooses. The network is busy while a
@@ -9,6 +9,8 @@ batch is in it; the rest of the time it waits for pixels. A batch takes longer w
 use the same cores, so three more numbers are measured: the network alone, on pixels in memory; the
 processor time of an image in it and of an image that is only decoded and resized; and what follows
 from these: more images than (cores / processor time of an image) cannot be indexed per second.
+With --old, version 0.1 (see bench/serve_million.py) indexes the same photos with a network of the
+same size; its codes have no content bits.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import common
 import decode as photos_of
 import numpy as np
+import old_version
 
 import hadahash as hh
 from hadahash.data.base import ImageSource, name_ids
@@ -60,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for path in small:
             shutil.copyfile(path, copied / path.name)
         enlarge(small[: options.distinct], large, options)
+        old = old_version.OldVersion(options.old) if options.old else None
+        if old:
+            old.step("train on noise", "run", folder / "old-run")
         for name, photos in (
             ("as they are", copied),
             (f"{options.megapixels:g} megapixels", large),
@@ -70,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             row["decode_cpu_ms"] = decode_alone(photos, model)
             used = row["decode_cpu_ms"] + alone["cpu_ms"]
             row["most_per_second"] = 1000 * usable_cores() / used
+            if old:
+                index = folder / f"old-{photos.name}.index"
+                row["before"] = old.step(name, "build", photos, folder / "old-run", index)
             result["cases"].append(row)
             print(row, flush=True)
     common.finish(result, options)
@@ -85,6 +94,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--copies", type=int, default=64, help="files of each large photo")
     parser.add_argument("--megapixels", type=float, default=12.0)
     parser.add_argument("--batches", type=int, default=20, help="batches of the network alone")
+    old_version.add_option(parser)
     parser.add_argument("--runtime", help="torch or onnx; default: as hadahash chooses")
     return common.parse(parser, arguments)
 

@@ -147,12 +147,14 @@ def _share(bits: Result | None) -> str:
 
 def scale(result: Result) -> str:
     """Time and memory of each step with a million photos."""
+    old = {each["step"]: each for each in result.get("before", ())}
     lines = [
-        "| step | time, s | processor time, s | peak memory, MB |",
-        "|---|---|---|---|",
+        "| step | time, s | processor time, s | peak memory, MB | version 0.1: time, s "
+        "| peak memory, MB |",
+        "|---|---|---|---|---|---|",
         *(
             f"| {each['step']} | {each['seconds']:,.1f} | {each['cpu_seconds']:,.1f} "
-            f"| {each['peak_megabytes']:,.0f} |"
+            f"| {each['peak_megabytes']:,.0f} | {_old_step(old.get(each['step']))} |"
             for each in result["steps"]
         ),
         "",
@@ -166,6 +168,11 @@ def scale(result: Result) -> str:
         ),
     ]
     return "\n".join(lines)
+
+
+def _old_step(step: Result | None) -> str:
+    """Time and memory of version 0.1; empty if it was not measured."""
+    return " | " if step is None else f"{step['seconds']:,.1f} | {step['peak_megabytes']:,.0f}"
 
 
 # ---- docs/embeddings.md --------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 """The steps of a million photos, as `hadahash bench scale` measures them, with the usual record.
 
-    python bench/scale.py --train
+    python bench/scale.py --codes random --train --old /tmp/old
     python bench/scale.py --photos 10000 --codes random --out small.json
 
-Options that are not those of every benchmark go to `hadahash bench scale`.
+Options that are not listed by --help go to `hadahash bench scale`. With --old, version 0.1 (see
+bench/serve_million.py) then does the same steps with the same photos, as far as it has them; its
+index has random codes, as that of `--codes random`, but no content bits.
 """
 
 from __future__ import annotations
@@ -13,22 +15,52 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import common
+import old_version
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write the result."""
     parser = common.make_parser("scale", __doc__)
+    old_version.add_option(parser)
     given = sys.argv[1:] if arguments is None else list(arguments)
     options, others = parser.parse_known_args(given)
     options.command = shlex.join(["python", "bench/scale.py", *given])
     result = common.begin(options)
+    with tempfile.TemporaryDirectory() as folder:
+        result = scale([*others, "--folder", folder]) | result
+        if options.old:
+            result["before"] = before(old_version.OldVersion(options.old), Path(folder))
+    common.finish(result, options)
+
+
+def scale(options: Sequence[str]) -> dict[str, Any]:
+    """The result of `hadahash bench scale`."""
     environment = os.environ | {"PYTHONPATH": str(common.ROOT / "src")}
-    command = [sys.executable, "-m", "hadahash", "bench", "scale", "--json", *others]
+    command = [sys.executable, "-m", "hadahash", "bench", "scale", "--json", *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
-    common.finish(json.loads(done.stdout) | result, options)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def before(old: old_version.OldVersion, folder: Path) -> list[dict[str, Any]]:
+    """The steps of version 0.1, named as those of `hadahash bench scale`."""
+    photos, run, index = folder / "photos", folder / "old-run", folder / "old.index"
+    build = ("index", "build", run, photos, "--out", index)
+    return [
+        old.step("scan the folder", "scan", photos),
+        old.step("read the table", "table", folder / "photos.csv"),
+        old.step("train a network on noise", "run", run),
+        old.step("index of random codes", "index", run, photos, index),
+        old.command("index add, one photo", "index", "add", index, folder / "one.jpg"),
+        old.command("index build again, nothing new", *build),
+        old.step("open the index, first search", "open", index),
+    ]
 
 
 if __name__ == "__main__":

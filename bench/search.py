@@ -16,7 +16,8 @@ IndexBinaryFlat, and on clustered codes also IndexBinaryIVF with 100 lists and t
 that find all true distances. The read bandwidth is that of numpy's fastest reduction over the
 same number of bytes. Threads wait passively everywhere.
 
-`large` has the search of one large collection, with add and remove; see search_large.py.
+`large` has the search of one large collection, with add and remove; see search_large.py. With
+--old, version 0.1 (see bench/serve_million.py) then searches and changes the same collection.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import common
+import old_version
 import search_large
+from search_codes import Maker
 from search_turns import (
     QUERIES,
-    Maker,
     bandwidth,
     faiss,
     faiss_instructions,
@@ -40,6 +42,8 @@ from search_turns import (
     pairs,
     searchers,
 )
+
+ENGINES = ("exact", "routed")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -63,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(json.dumps(best), file=sys.stderr)
     if options.large:
         result["large"] = search_large.in_a_process(options)
+        if options.old:
+            result["large"]["before"] = before(options)
     common.finish(result, options)
 
 
@@ -80,7 +86,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--large", type=int, default=100_000_000, help="codes; 0 for none")
     parser.add_argument("--large-rounds", type=int, default=3)
+    old_version.add_option(parser)
     return common.parse(parser, arguments)
+
+
+def before(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The search of the large collection by each engine of version 0.1."""
+    old = old_version.OldVersion(options.old)
+    return [old.step(f"{name}, large", "large", options.large, name) for name in ENGINES]
 
 
 def compare(

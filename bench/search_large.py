@@ -29,12 +29,10 @@ from typing import Any
 
 import common
 import numpy as np
+from search_codes import CODEWORDS, Maker, codeword_signs
 from search_turns import (
-    CODEWORDS,
     QUERIES,
-    Maker,
     Search,
-    codeword_signs,
     faiss,
     fastest,
     fewest_probes,

@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import argparse
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
@@ -17,13 +17,12 @@ import common
 import faiss
 import numpy as np
 from numpy.typing import NDArray
+from search_codes import CODEWORDS, Maker, Packed, codeword_signs
 
 import hadahash as hh
 
-CODEWORDS, FLIPS = 100, 0.05
 QUERIES = 256  # distinct queries, so that the cache rarely holds what the next one needs
 FEWEST, TURN = 8, 0.03  # minimum queries and seconds per turn of an engine
-Packed = NDArray[np.uint8]
 Search = Callable[[Packed, int], NDArray[Any]]  # queries, threads -> distances (q, k)
 Way = tuple[str, int]  # engine and number of threads
 Times = dict[Way, list[float]]  # seconds per query, by round
@@ -191,38 +190,3 @@ def theirs(index: Any, k: int, heap: bool = True) -> Search:
         return np.asarray(index.search(queries, k)[0])
 
     return search
-
-
-def codewords(bits: int) -> Packed:
-    return np.random.default_rng(1).integers(0, 256, (CODEWORDS, bits // 8), dtype=np.uint8)
-
-
-def codeword_signs(bits: int) -> NDArray[Any]:
-    return np.where(np.unpackbits(codewords(bits), axis=1), 1, -1)
-
-
-class Maker:
-    """Makes packed codes, in blocks: random ones, or codewords with flipped bits."""
-
-    def __init__(self, kind: str, bits: int) -> None:
-        self.kind, self.bits, self.centroids = kind, bits, codewords(bits)
-        self.rng = np.random.default_rng(0)
-
-    def __call__(self, n: int) -> Packed:
-        """The next n codes."""
-        packed, at = np.empty((n, self.bits // 8), np.uint8), 0
-        for block in self.blocks(n):
-            packed[at : at + len(block)] = block
-            at += len(block)
-        return packed
-
-    def blocks(self, n: int) -> Iterator[Packed]:
-        """The same codes, block by block."""
-        for start in range(0, n, 1 << 18):
-            yield self.block(min(1 << 18, n - start))
-
-    def block(self, n: int) -> Packed:
-        if self.kind == "random":
-            return self.rng.integers(0, 256, (n, self.bits // 8), dtype=np.uint8)
-        flips = np.packbits(self.rng.random((n, self.bits), np.float32) < FLIPS, axis=1)
-        return np.asarray(self.centroids[self.rng.integers(0, CODEWORDS, n)] ^ flips)

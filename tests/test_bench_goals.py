@@ -7,6 +7,8 @@ import json
 import pytest
 from benches import ROOT, load_bench
 
+from hadahash.errors import StorageError
+
 DECODE = {
     "command": "python bench/decode.py",
     "date": "2030-01-02T03:04:05+00:00",
@@ -175,8 +177,12 @@ def test_an_added_photo_is_compared_by_the_time_that_passed(section):
         {"step": "index add, one photo", "seconds": 1.5, "cpu_seconds": 1.2},
         {"step": "read the table", "seconds": 10.2, "cpu_seconds": 10.4},
     ]
-    lines = {n: section.line_of(goal, {"scale": {"steps": steps}}) for n, goal in goals.items()}
-    assert lines["index add of one photo"][3:5] == ("38 s *", "1.5 s")
+    old = [{"step": "index add, one photo", "seconds": 38.0, "cpu_seconds": 37.0}]
+    result = {"scale": {"steps": steps, "before": old}}
+    lines = {name: section.line_of(goal, result) for name, goal in goals.items()}
+    assert lines["index add of one photo, time"][3:5] == ("38.0 s", "1.5 s")
+    assert lines["index add of one photo, processor time"][3:5] == ("37.0 s", "1.2 s")
+    assert lines["index add of one photo, peak memory"][3:5] == ("not measured", "not measured")
     table = lines["read a table of a million rows, processor time"]
     assert (table.goal, table.now, table.met) == ("< 10 s", "10.4 s", False)
 
@@ -186,3 +192,35 @@ def test_both_versions_of_the_demo_are_compared(section):
     start = {"commands": {"demo": {"seconds": 71}}, "before": {"demo": {"seconds": 99}}}
     line = section.line_of(goals["make demo after set-up"], {"start": start})
     assert (line.goal, line.before, line.now, line.met) == ("< 202 s", "99 s", "71 s", True)
+
+
+def test_version_0_1_is_shown_beside_each_measurement_that_has_it(section):
+    overlap = {"case": "as they are", "images_per_second": 100.0, "before": {}}
+    overlap["before"]["images_per_second"] = 25.0
+    large = {"codes": 100_000_000, "best": [], "changes": []}
+    large["before"] = [{"engine": "exact", "one query": 32.0, "milliseconds": {"add 999": 0.5}}]
+    results = {"overlap": {"cases": [overlap]}, "search": {"large": large}}
+    lines = [section.line_of(goal, results) for area in section.GOALS.values() for goal in area]
+    before = {line.name: line.before for line in lines}
+    assert before["images per second while small photos are indexed"] == "25 images/s"
+    assert before["exact: 100,000,000 codes of 64 bits, one query"] == "32.0 ms"
+    assert before["exact: add 999"] == "0.5 ms"
+    assert before["routed: add 999"] == "not measured"
+
+
+def test_steps_of_version_0_1_use_its_sources(tmp_path, monkeypatch):
+    package = tmp_path / "old" / "src" / "hadahash"
+    package.joinpath("data").mkdir(parents=True)
+    for folder in (package, package / "data"):
+        folder.joinpath("__init__.py").touch()
+    package.joinpath("__main__.py").write_text("import sys\nassert sys.argv[1:] == ['--version']")
+    table = "def read_table(path):\n    return path.read_text().splitlines()"
+    package.joinpath("data", "table.py").write_text(table)
+    (tmp_path / "photos.csv").write_text("a\nb\nc")
+    old = load_bench("old_version", monkeypatch).OldVersion(tmp_path / "old")
+    found = old.step("read the table", "table", tmp_path / "photos.csv")
+    assert (found["step"], found["rows"]) == ("read the table", 3)
+    assert 0 < found["seconds"] < 10 and found["peak_megabytes"] > 5
+    assert old.command("the version", "--version")["seconds"] > 0
+    with pytest.raises(StorageError, match="The step 'no data' failed"):
+        old.step("no data", "table", tmp_path / "missing.csv")

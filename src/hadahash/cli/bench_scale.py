@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -131,7 +131,7 @@ def _measure_all(folder: Path, asked: Options, train: bool, json: bool) -> dict[
         "steps": [],
     }
     for step in steps(folder, asked, train):
-        found["steps"].append(_measure(step))
+        found["steps"].append(measure(step))
         if not json:
             output.result(_line(found["steps"][-1]))
     return found | {"load_after": os.getloadavg()[0]}
@@ -188,13 +188,24 @@ def _training(place: Place) -> list[str]:
     return ["train", *where, *tiny, *changes]
 
 
-def _measure(step: Step) -> dict[str, Any]:
-    """Run a step; its time, its peak memory and what it printed."""
-    environment = os.environ | {"HADAHASH_FEATURE_CACHE": "off"}
+def measure(step: Step, *, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Run a step in a process of its own.
+
+    Args:
+        step: The step. Unless it is a command, it prints a JSON object with its seconds.
+        environment: Variables that differ from those of this process.
+
+    Returns:
+        Title, seconds, processor time, peak memory, and what the step printed.
+
+    Raises:
+        StorageError: The step failed.
+    """
+    variables = {**os.environ, "HADAHASH_FEATURE_CACHE": "off", **(environment or {})}
     with tempfile.TemporaryFile() as errors:
         started = time.perf_counter()
         process = subprocess.Popen(  # noqa: S603
-            [sys.executable, *step.command], stdout=subprocess.PIPE, stderr=errors, env=environment
+            [sys.executable, *step.command], stdout=subprocess.PIPE, stderr=errors, env=variables
         )
         printed = process.stdout.read() if process.stdout else b""
         _, status, usage = os.wait4(process.pid, 0)  # the peak memory of this process alone

@@ -1,0 +1,145 @@
+"""Steps of version 0.1, for the benchmarks that compare it. Its sources come from PYTHONPATH.
+
+    python bench/old_steps.py STEP ARGUMENT...
+
+prints what the step measured as JSON, with its seconds. `bench/old_version.py` runs the steps.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from search_codes import Maker, codeword_signs
+
+Result = dict[str, Any]
+BITS = 64
+SOME = 1000  # items that are added and removed: one, then the rest
+REPEATED = 8
+QUERIES = 64
+
+
+def make_run(run: str) -> Result:
+    """A run with random weights: speed does not depend on them."""
+    import hadahash as hh
+
+    make = {"backbone": "efficientnet_lite0", "weights": "none", "frozen": True, "epochs": 1}
+    hasher = hh.Hasher(bits=BITS, size=224, side=256, device="cpu", **make)
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 64, 3), dtype=np.uint8)
+    hasher.fit(pixels, np.arange(64) % 2).save(run)
+    return {}
+
+
+def index_random_codes(run: str, photos: str, out: str) -> Result:
+    """An index of the photos with random codes, and the ledger of their files."""
+    import hadahash as hh
+    from hadahash.photos import Entry, PhotoIndex, _stamp, _write_entries, photos_of
+
+    found = photos_of(photos)
+    made = PhotoIndex.make(out, hh.Hasher.load(run, device="cpu"), run, photos)
+    packed = np.random.default_rng(0).integers(0, 256, (len(found), BITS // 8), dtype=np.uint8)
+    codes = hh.Codes(packed=packed, bits=BITS, ids=np.array([photo.id for photo in found]))
+    labels = [photo.label for photo in found]
+    made.index.add(codes, labels, [str(photo.path) for photo in found])
+    made.index.save(out)
+    entries = {
+        photo.id: Entry(photo.root, _stamp(photo.path), photo.id.encode(), None) for photo in found
+    }
+    with made._ledger() as ledger:
+        _write_entries(ledger, entries)
+    return {"items": len(made.index)}
+
+
+def scan_photos(photos: str) -> Result:
+    """List the folder."""
+    from hadahash.photos import photos_of
+
+    return {"found": len(photos_of(photos))}
+
+
+def read_the_table(table: str) -> Result:
+    """Read the table, with checks of all rows."""
+    from hadahash.data.table import read_table
+
+    return {"rows": len(read_table(Path(table)))}
+
+
+def open_the_index(index: str) -> Result:
+    """Open the index and search once."""
+    import hadahash as hh
+
+    opened = hh.Index.open(index)
+    opened.search(np.zeros((1, BITS // 8), np.uint8), 10)
+    return {"items": len(opened)}
+
+
+def build_index(photos: str, run: str, out: str) -> Result:
+    """Index a folder of photos with the network."""
+    import hadahash as hh
+    from hadahash.photos import PhotoIndex, photos_of
+
+    hasher = hh.Hasher.load(run, device="cpu")
+    started = time.perf_counter()
+    index = PhotoIndex.open_or_make(out, hasher, run, photos)
+    plan = index.plan(photos_of(photos), vanished_from=index.home)
+    encoded = index.apply(plan, hasher).encoded
+    return {"photos": encoded, "images_per_second": encoded / (time.perf_counter() - started)}
+
+
+def search_large(codes: str, engine: str) -> Result:
+    """Search a large collection with one query, add items and remove others."""
+    import hadahash as hh
+
+    kind = "random" if engine == "exact" else "clustered"
+    make, count = Maker(kind, BITS), int(codes)
+    words = {"codebook": codeword_signs(BITS)} if engine == "routed" else {}
+    index = hh.Index.build(hh.Codes(packed=make(count), bits=BITS), engine=engine, **words)
+    queries, times = make(QUERIES), []
+    for row in range(len(queries)):
+        started = time.perf_counter()
+        index.search(queries[row : row + 1], 10)
+        times.append(1000 * (time.perf_counter() - started))
+    return {"engine": engine, "one query": median(times[1:]), "milliseconds": _change(index, make)}
+
+
+def _change(index: Any, make: Callable[[int], Any]) -> dict[str, float]:
+    """Median milliseconds of the changes that `bench/search_large.py` makes."""
+    import hadahash as hh
+
+    found: dict[str, list[float]] = {}
+    count = len(index)
+    spread = np.random.default_rng(2).permutation(count // SOME)[:REPEATED] * SOME
+    for number, first in enumerate(spread.tolist()):
+        for many, start in ((1, first), (SOME - 1, first + 1)):
+            new_ids = np.arange(many) + count + number * SOME + (many > 1)
+            new = hh.Codes(packed=make(many), bits=BITS, ids=new_ids)
+            old = np.arange(start, start + many)
+            for name, step, given in (("add", index.add, new), ("remove", index.remove, old)):
+                started = time.perf_counter()
+                step(given)
+                found.setdefault(f"{name} {many}", []).append(time.perf_counter() - started)
+            index.search(new.packed[:1], 1)
+    return {name: 1000 * median(each) for name, each in found.items()}
+
+
+STEPS: dict[str, Callable[..., Result]] = {
+    "run": make_run,
+    "index": index_random_codes,
+    "scan": scan_photos,
+    "table": read_the_table,
+    "open": open_the_index,
+    "build": build_index,
+    "large": search_large,
+}
+
+
+if __name__ == "__main__":
+    started_at = time.perf_counter()
+    result = STEPS[sys.argv[1]](*sys.argv[2:])
+    print(json.dumps({"seconds": time.perf_counter() - started_at} | result))
