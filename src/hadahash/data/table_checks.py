@@ -114,7 +114,7 @@ def check_paths(rows: Sequence[Row], problems: Problems) -> list[Path]:
         The image file of each row.
     """
     folders = _listed_folders(rows, problems.table.parent)
-    paths, first = [], {}
+    paths, first = [], dict[str, int]()
     for row in rows:
         path, place = _check_path(row, problems, folders)
         paths.append(path)
