@@ -23,6 +23,8 @@ from typing import Any
 import common
 import old_version
 
+from hadahash.cli.bench_scale import TINY_TRAINING
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write the result."""
@@ -35,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         result = scale([*others, "--folder", folder]) | result
         if options.old:
-            result["before"] = before(old_version.OldVersion(options.old), Path(folder))
+            old = old_version.OldVersion(options.old)
+            result["before"] = before(old, Path(folder), train="--train" in others)
     common.finish(result, options)
 
 
@@ -48,11 +51,13 @@ def scale(options: Sequence[str]) -> dict[str, Any]:
     return result
 
 
-def before(old: old_version.OldVersion, folder: Path) -> list[dict[str, Any]]:
+def before(
+    old: old_version.OldVersion, folder: Path, *, train: bool = False
+) -> list[dict[str, Any]]:
     """The steps of version 0.1, named as those of `hadahash bench scale`."""
     photos, run, index = folder / "photos", folder / "old-run", folder / "old.index"
     build = ("index", "build", run, photos, "--out", index)
-    return [
+    found = [
         old.step("scan the folder", "scan", photos),
         old.step("read the table", "table", folder / "photos.csv"),
         old.step("train a network on noise", "run", run),
@@ -61,6 +66,10 @@ def before(old: old_version.OldVersion, folder: Path) -> list[dict[str, Any]]:
         old.command("index build again, nothing new", *build),
         old.step("open the index, first search", "open", index),
     ]
+    if train:
+        command = ("train", photos, "--out", folder / "old", *TINY_TRAINING)
+        found.append(old.command("train, one epoch", *command))
+    return found
 
 
 if __name__ == "__main__":

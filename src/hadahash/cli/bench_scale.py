@@ -24,6 +24,10 @@ from ..settings import require
 from . import options, output
 from .scale_steps import SIDE, Options, Place
 
+TINY_TRAINING = (  # options of `hadahash train`
+    *("--method", "hcdh", "--backbone", "test_efficientnet", "--weights", "none"),
+    *("--set", "epochs=1", "--set", "size=32", "--set", "frozen=false", "--device", "cpu"),
+)
 _MARKER = "scale.json"  # in a folder of measurements: their options
 
 Photos = Annotated[int, typer.Option(help="Number of photos.")]
@@ -182,10 +186,8 @@ def steps(folder: Path, asked: Options, train: bool) -> list[Step]:
 
 
 def _training(place: Place) -> list[str]:
-    tiny = ["--method", "hcdh", "--backbone", "test_efficientnet", "--weights", "none"]
-    changes = ["--set", "epochs=1", "--set", "size=32", "--set", "frozen=false"]
-    where = [str(place.photos), "--out", str(place.trained), "--overwrite", "--device", "cpu"]
-    return ["train", *where, *tiny, *changes]
+    where = [str(place.photos), "--out", str(place.trained), "--overwrite"]
+    return ["train", *where, *TINY_TRAINING]
 
 
 def measure(step: Step, *, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
