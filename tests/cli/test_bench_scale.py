@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hadahash.cli import bench_scale
-from hadahash.cli.bench_scale import Step, _measure, steps
+from hadahash.cli.bench_scale import Step, measure, steps
 from hadahash.cli.scale_steps import Options, Place, main, random_photos
 from hadahash.codes import Codes
 from hadahash.errors import StorageError
@@ -44,8 +44,14 @@ def test_photos_and_table_are_those_of_the_options(tmp_path, capsys):
 
 def test_a_step_is_measured_in_a_process_of_its_own():
     code = "import json; x = bytearray(1 << 27); print(json.dumps({'seconds': 3, 'found': 7}))"
-    found = _measure(Step("x", ["-c", code]))
+    found = measure(Step("x", ["-c", code]))
     assert found["seconds"] == 3 and found["found"] == 7 and found["peak_megabytes"] > 128
+
+
+def test_a_step_can_have_other_variables():
+    code = "import os, json; print(json.dumps({'seconds': 1, 'seen': os.environ['SEEN']}))"
+    found = measure(Step("x", ["-c", code]), environment={"SEEN": "yes"})
+    assert found["seen"] == "yes" and "SEEN" not in os.environ
 
 
 def test_the_build_and_the_training_are_those_of_the_commands(tmp_path):
@@ -80,7 +86,7 @@ def test_random_photos_have_known_duplicates():
 
 def test_a_step_that_fails_is_named():
     with pytest.raises(StorageError, match="The step 'x' failed: ValueError: 7"):
-        _measure(Step("x", ["-c", "raise ValueError(7)"]))
+        measure(Step("x", ["-c", "raise ValueError(7)"]))
 
 
 @pytest.fixture
