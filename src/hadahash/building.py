@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .config import Config
+from .data.memory import keep_freed_memory
 from .errors import UsageError
 from .methods import METHODS, DeepMethod, Method, ShallowMethod, Task
 from .networks import Backbone, build_backbone
@@ -198,15 +199,19 @@ def seeded(seed: int) -> Iterator[None]:
 def choose_device(name: str) -> torch.device:
     """Return the torch device; "auto" selects the GPU if there is one.
 
+    For a CPU, `keep_freed_memory` prepares the process.
+
     Raises:
         UsageError: The device is unknown, or no GPU is available.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
         raise UsageError(f"Unknown device '{name}'. Use auto, cpu or cuda.") from None
     available = device.type != "cuda" or torch.cuda.is_available()
     require(available, "No GPU is available to torch. Use --device cpu.")
+    if device.type == "cpu":
+        keep_freed_memory()
     return device
