@@ -18,6 +18,7 @@ _DECODING = tuple(
 )
 _TRAINING = ("data", "fitting.py", "methods", "networks", "training")
 MEASURED = {
+    "allocator": ("building.py", "data/memory.py"),
     "codes": ("codebooks", "packing.py", *_TRAINING),
     "decode": (*_DECODING, "native/resize.c", "native/resize.py", "networks"),
     "duplicates": ("content.py", "data", "encoding.py", "index", "networks", *_CODES),
