@@ -220,9 +220,20 @@ def describe(preprocess: Preprocess, *, view: bool = False) -> dict[str, Any]:
     Returns:
         Texts, and the settings.
     """
-    side, size = preprocess.side, preprocess.size
     mirror = ", and the average with the mirror image." if preprocess.mirror and not view else "."
-    before = (
+    inside = "scaling by mean and standard deviation" + mirror
+    if not view:
+        inside = f"Crop of the center, bilinear resampling to the input size, {inside}"
+    return {
+        "before": _square_text(preprocess) + (_center_text(preprocess) if view else ""),
+        "inside": inside[0].upper() + inside[1:],
+        **asdict(preprocess),
+    }
+
+
+def _square_text(preprocess: Preprocess) -> str:
+    side = preprocess.side
+    return (
         "Decode, turn upright and convert to RGB. A JPEG is decoded at 1/2, 1/4 or 1/8 "
         "of its size, the smallest of which both sides are at least "
         f"{enough_for(side)} pixels; if there is none, and any other format, in full. Resize to "
@@ -231,20 +242,17 @@ def describe(preprocess: Preprocess, *, view: bool = False) -> dict[str, Any]:
         "rounded once, at the end, and the part to resize is that of the full image divided by 2, "
         f"4 or 8, not rounded to pixels. uint8 (n, 3, {side}, {side})."
     )
-    center = (
-        f" Take the center of the square, {preprocess.crop:g} of its side, and sample it at "
-        f"{size} x {size} points, bilinearly and without antialiasing: point i of an axis is at "
-        f"pixel (i + 0.5) * {preprocess.crop:g} * {side} / {size} + {1 - preprocess.crop:g} * "
-        f"{side} / 2 - 0.5; a neighbor outside of the square is its edge. float32 (n, 3, {size}, {size}) in [0, 255]."
+
+
+def _center_text(preprocess: Preprocess) -> str:
+    side, size, crop = preprocess.side, preprocess.size, preprocess.crop
+    return (
+        f" Take the center of the square, {crop:g} of its side, and sample it at {size} x {size} "
+        "points, bilinearly and without antialiasing: point i of an axis is at pixel "
+        f"(i + 0.5) * {crop:g} * {side} / {size} + {1 - crop:g} * {side} / 2 - 0.5; a neighbor "
+        "outside of the square is its edge. "
+        f"float32 (n, 3, {size}, {size}) in [0, 255]."
     )
-    inside = "scaling by mean and standard deviation" + mirror
-    if not view:
-        inside = f"Crop of the center, bilinear resampling to the input size, {inside}"
-    return {
-        "before": before + (center if view else ""),
-        "inside": inside[0].upper() + inside[1:],
-        **asdict(preprocess),
-    }
 
 
 def _write_graphs(
