@@ -220,6 +220,14 @@ GOALS: dict[str, tuple[Goal, ...]] = {
             "Each row is checked in Python.",
         ),
         Goal(
+            "one id of 4,000 characters among 150,000, peak memory",
+            "scale",
+            step("one id of 4,000 characters among 150,000", "peak_megabytes"),
+            "",
+            "{:,.0f} MB",
+            step("one id of 4,000 characters among 150,000", "peak_megabytes", "before"),
+        ),
+        Goal(
             "duplicates, processor time",
             "scale",
             step("duplicates", "cpu_seconds"),
