@@ -19,7 +19,7 @@ from .results import Shown, show
 
 _ATTEMPTS = 5
 _SMALL_K = 32  # searches for up to this many results are searched together
-_MOST_HITS = 8000  # of one call: with more, a large index would load all ids
+_MOST_HITS = 8000  # of one call; segments load all their ids to merge very many hits
 
 
 class SearchJob(NamedTuple):

@@ -28,7 +28,7 @@ from .schema import NoParameters, SearchParameters
 
 _PLAIN = tuple(name for name in SearchParameters.model_fields if name != "label")
 PLAIN_VALUES: TypeAdapter[Any] = TypeAdapter(Any)
-_HITS_PER_TURN = 100  # they are written in half a millisecond
+_HITS_PER_TURN = 100  # they are written in a fraction of a millisecond
 
 
 class _DirectRoute(APIRoute):
