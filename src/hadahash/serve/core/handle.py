@@ -240,7 +240,6 @@ class IndexHandle:
 
     def _save(self, collection: Collection) -> Exception | None:
         """Save the changes; returns the error, if there is one."""
-        collection.forget_labels()
         try:
             if isinstance(collection.index, LocalIndex):
                 collection.index.save(self._config.index)
