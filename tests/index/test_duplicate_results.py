@@ -156,8 +156,10 @@ def test_without_forms_groups_again_only_if_it_has_to(photos, monkeypatch):
     dismissed = Dismissed([found[0].ids, found[3].ids])
     less = less.without(dismissed)
     assert forms == [] and list(less) == expected and less[0] is found[1]
-    assert less.surplus == sum(len(group) - 1 for group in less) == found.surplus - sum(
-        len(found[number]) - 1 for number in (0, 3)
+    assert (
+        less.surplus
+        == sum(len(group) - 1 for group in less)
+        == found.surplus - sum(len(found[number]) - 1 for number in (0, 3))
     )
     assert list(less.rethreshold(4)) == list(found.rethreshold(4).without(dismissed))
     again = less.without(Dismissed([found[0].ids]))  # one is listed again

@@ -139,6 +139,8 @@ class Duplicates(Sequence[DuplicateGroup]):
                 f"threshold must be <= {self.threshold}, that of the search, got {threshold}. "
                 "Search again for more distant items."
             )
+        if threshold == self.threshold:
+            return self
         kept = self._links[self._links[:, 2] <= threshold]
         return self._with(self._codes, kept, threshold, self._dismissed)
 

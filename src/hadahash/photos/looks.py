@@ -188,8 +188,10 @@ def codes_with_looks(index: Index, catalog: Catalog) -> Codes | None:
         return None
     part = codes[rows]
     packed = part.packed if part.content is None else part.content
-    found = b"".join(looks[each] for each in part.ids.tolist())
-    seen = np.frombuffer(found, np.uint8).reshape(len(rows), LOOKS_BITS // 8)
+    found = [looks[each] for each in part.ids.tolist()]
+    steps = range(0, len(found), _PART)  # all at once would stop the threads of a service
+    joined = b"".join(b"".join(found[start : start + _PART]) for start in steps)
+    seen = np.frombuffer(joined, np.uint8).reshape(len(rows), LOOKS_BITS // 8)
     content = np.concatenate([seen, packed], axis=1)  # the last byte of a code may be padded
     bits = LOOKS_BITS + compared_bits(index)
     return Codes(part.packed, part.bits, part.ids, content=content, content_bits=bits)
