@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import files
 from ..errors import StorageError, UsageError
@@ -218,7 +218,7 @@ class PhotoDuplicates:
     def _remember(self, found: Duplicates, state: str | None) -> None:
         if state is None:
             return
-        content = {"state": state, "duplicates": found.to_dict()}
+        content: dict[str, Any] = {"state": state, "duplicates": found.to_dict()}
         content["crc32"] = checksum(content)
         try:
             with (
