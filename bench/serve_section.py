@@ -119,9 +119,8 @@ def _python(case: Result) -> str:
     took = f"a request of one client takes {_searches('id', 1, 'p50_ms')(case):.2f} ms"
     if case.get("content_bits"):
         return (
-            f"HTTP, preparation of the ranking, checks and JSON in Python: {took}; the ranked "
-            "search itself, on random codes with class and content bits, is about a quarter of the "
-            f"processor time (`perf record`).{_content(case)}"
+            f"HTTP, checks and JSON in Python, and the ranked search of class and content bits, "
+            f"which are random here: {took}.{_content(case)}"
         )
     return (
         f"HTTP, checks and JSON in Python: {took}; the scan alone is the time of one query among "
