@@ -28,7 +28,7 @@ COMMAND = (sys.executable, "-m", "hadahash.serve.core.decode_worker")
 # An image takes some megabytes. Without these, glibc returns them to the system after each image,
 # and a third of the time goes to getting them back.
 _KEPT_MEMORY = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(2**25))
-_STORED_NICENESS = 5  # uploads first
+_THUMBNAIL_NICENESS = 5  # uploads first
 _MAX_FILE_BYTES = 200_000_000  # of an image in the collection
 _SAVE_AGAIN = "Open the image in another program, save it again and send that."
 _PROBLEMS = {  # error of the worker -> status, code, hint
@@ -208,7 +208,7 @@ def create_pools(
     """
     uploaded = DecodePool(settings, settings.upload_decoders, on_replace=on_replace)
     stored = DecodePool(
-        settings, settings.thumbnail_decoders, niceness=_STORED_NICENESS, on_replace=on_replace
+        settings, settings.thumbnail_decoders, niceness=_THUMBNAIL_NICENESS, on_replace=on_replace
     )
     return uploaded, stored
 
