@@ -113,7 +113,8 @@ def _runtime_notes(result: Result) -> list[str]:
         "Other processes kept the machine busy." if disturbed(result) else "",
         f"Extras of the packages: {packages}. The sizes are those of the installed files, without",
         "the ready-made model (28 MB), which `make` exports and the container has, and without the",
-        "base image of the container; the torch packages include CUDA. Quartiles are in `bench/results/runtime.json`.",
+        "base image of the container; the torch packages include CUDA. Quartiles are in",
+        "`bench/results/runtime.json`.",
     )
     dynamic = result["bits"].get("int8, dynamic")
     if dynamic is None:
