@@ -120,8 +120,8 @@ GOALS: dict[str, tuple[Goal, ...]] = {
             for photos, name in (("small photos", SMALL), ("12-megapixel JPEGs", LARGE_JPEG))
             for what, field, form in (
                 ("images per second", "images_per_second", "{:,.0f} images/s"),
-                ("these, of the network alone,", "share", "{:.0f} %"),
-                ("at most, by processor time,", "most_per_second", "{:,.0f} images/s"),
+                ("fraction of the network's own rate,", "share", "{:.0f} %"),
+                ("upper bound from processor time,", "most_per_second", "{:,.0f} images/s"),
                 ("network busy", "network_busy", "{:.0f} %"),
             )
         ),

@@ -22,7 +22,7 @@ from ..core.timing import StageTimer
 from ..problem import Problem
 from . import schema
 from .auth import check_read_token, require_read_token
-from .body import client_of, parse_request
+from .body import client_of, received
 from .openapi import BODY_ERRORS, errors, request_body
 from .schema import NoParameters, SearchParameters
 
@@ -71,14 +71,14 @@ def search_routes(service: Service) -> APIRouter:
     async def search(request: Request) -> Response:
         """The most similar items of an uploaded image, of a code, or of an item of the index."""
         service.require_ready()
-        parsed = await parse_request(request, SearchParameters, service)
         client = client_of(request)
-        with service.searches.admit(client):
-            timer, given = StageTimer(service.metrics), parsed.parameters
-            values = {name: getattr(given, name) for name in _PLAIN}
-            query = SearchQuery(**values, labels=tuple(given.label))
-            found = await service.search(query, parsed.image, timer, client)
-            return Response(await body_of(found, timer), media_type="application/json")
+        async with received(request, SearchParameters, service) as parsed:
+            with service.searches.admit(client):
+                timer, given = StageTimer(service.metrics), parsed.parameters
+                values = {name: getattr(given, name) for name in _PLAIN}
+                query = SearchQuery(**values, labels=tuple(given.label))
+                found = await service.search(query, parsed.image, timer, client)
+                return Response(await body_of(found, timer), media_type="application/json")
 
     @router.post(
         "/encode",
@@ -89,16 +89,16 @@ def search_routes(service: Service) -> APIRouter:
     async def encode(request: Request) -> Response:
         """The code of an uploaded image."""
         service.require_ready()
-        parsed = await parse_request(request, NoParameters, service)
-        if parsed.image is None:
-            hint = "Send it as the part 'image' of a form."
-            raise Problem(415, "no_image_sent", "The request contains no image.", hint)
         client = client_of(request)
-        with service.searches.admit(client):
-            timer = StageTimer(service.metrics)
-            encoded, model = await service.encode(parsed.image, timer, client)
-            body = PLAIN_VALUES.dump_json(_encoded(encoded, model, timer))
-            return Response(body, media_type="application/json")
+        async with received(request, NoParameters, service) as parsed:
+            if parsed.image is None:
+                hint = "Send it as the part 'image' of a form."
+                raise Problem(415, "no_image_sent", "The request contains no image.", hint)
+            with service.searches.admit(client):
+                timer = StageTimer(service.metrics)
+                encoded, model = await service.encode(parsed.image, timer, client)
+                body = PLAIN_VALUES.dump_json(_encoded(encoded, model, timer))
+                return Response(body, media_type="application/json")
 
     return router
 
