@@ -2,7 +2,7 @@
 # Export the model of the index first: hadahash export runs/photos --onnx
 # Run (read-only root file system, no privileges, reachable from this machine only):
 #   docker run --rm --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges \
-#     -p 127.0.0.1:8000:8000 -e HADAHASH_READ_TOKEN \
+#     -p 127.0.0.1:8000:8000 -e HADAHASH_READ_TOKEN -v hadahash-cache:/cache \
 #     -v "$PWD/photos.index:/data/index:ro" -v "$PWD/runs/photos:/data/run:ro" -v "$PWD/photos:/data/images:ro" hadahash
 
 FROM python:3.12-slim AS build
@@ -28,14 +28,17 @@ FROM python:3.12-slim
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends libgomp1 \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin hadahash
+    && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin hadahash \
+    && install --directory --owner 10001 --mode 700 /cache
 COPY --from=build /opt/hadahash /opt/hadahash
 COPY --from=model /opt/lite0.onnx /opt/hadahash/lib/python3.12/site-packages/hadahash/pretrained/lite0.onnx
 ENV PATH=/opt/hadahash/bin:$PATH \
     HOME=/tmp \
+    XDG_CACHE_HOME=/cache \
     OMP_WAIT_POLICY=PASSIVE \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
+# Thumbnails and other caches: mount a volume at /cache. A new one gets the owner of this folder.
 USER 10001
 EXPOSE 8000
 HEALTHCHECK --interval=15s --timeout=3s --start-period=60s --retries=3 \

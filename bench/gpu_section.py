@@ -197,9 +197,9 @@ def gpu_variants(result: Result) -> list[str]:
         *paragraph(
             f"CIFAR-10 at {result['settings']['size']} pixels, {result['method']} at",
             f"{result['bits']} bits, {result['settings']['epochs']} epochs: mAP of held-out",
-            "training images that search the other training images. *Fixed*: batch norms keep the",
-            "statistics of the pretrained network. The first row is the default. Means of the",
-            "seeds; standard deviations in brackets.",
+            "training images, used as queries against the other training images. *Fixed*: batch",
+            "norms keep the statistics of the pretrained network. The first row is the default.",
+            "Means of the seeds; standard deviations in brackets.",
         ),
         "| norms | batch | learning rate | images/s | mAP | seeds |",
         "|---|---|---|---|---|---|",

@@ -30,7 +30,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import common
 import decode as photos_of
 import numpy as np
-import old_version
+import versions
 
 import hadahash as hh
 from hadahash.data.base import ImageSource, name_ids
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for path in small:
             shutil.copyfile(path, copied / path.name)
         enlarge(small[: options.distinct], large, options)
-        old = old_version.OldVersion(options.old) if options.old else None
+        old = versions.Version(options.old) if options.old else None
         if old:
             old.step("train on noise", "run", folder / "old-run")
         for name, photos in (
@@ -94,7 +94,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--copies", type=int, default=64, help="files of each large photo")
     parser.add_argument("--megapixels", type=float, default=12.0)
     parser.add_argument("--batches", type=int, default=20, help="batches of the network alone")
-    old_version.add_option(parser)
+    versions.add_option(parser)
     parser.add_argument("--runtime", help="torch or onnx; default: as hadahash chooses")
     return common.parse(parser, arguments)
 

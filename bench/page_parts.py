@@ -112,8 +112,9 @@ def _runtime_notes(result: Result) -> list[str]:
         f"threads, {result['hardware']}, {result['date'][:10]}; bits of {result['photos']} photos.",
         "Other processes kept the machine busy." if disturbed(result) else "",
         f"Extras of the packages: {packages}. The sizes are those of the installed files, without",
-        "the ready-made model (28 MB), which `make` exports and the container has; the torch",
-        "packages include CUDA. Quartiles are in `bench/results/runtime.json`.",
+        "the ready-made model (28 MB), which `make` exports and the container has, and without the",
+        "base image of the container; the torch packages include CUDA. Quartiles are in",
+        "`bench/results/runtime.json`.",
     )
     dynamic = result["bits"].get("int8, dynamic")
     if dynamic is None:

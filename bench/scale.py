@@ -21,23 +21,26 @@ from pathlib import Path
 from typing import Any
 
 import common
-import old_version
+import versions
 
 from hadahash.cli.bench_scale import TINY_TRAINING
+
+LONG_ID = ("one id of 4,000 characters among 150,000", "long id")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write the result."""
     parser = common.make_parser("scale", __doc__)
-    old_version.add_option(parser)
+    versions.add_option(parser)
     given = sys.argv[1:] if arguments is None else list(arguments)
     options, others = parser.parse_known_args(given)
     options.command = shlex.join(["python", "bench/scale.py", *given])
     result = common.begin(options)
     with tempfile.TemporaryDirectory() as folder:
         result = scale([*others, "--folder", folder]) | result
+        result["steps"].append(versions.Version(common.ROOT).step(*LONG_ID))
         if options.old:
-            old = old_version.OldVersion(options.old)
+            old = versions.Version(options.old)
             result["before"] = before(old, Path(folder), train="--train" in others)
     common.finish(result, options)
 
@@ -51,9 +54,7 @@ def scale(options: Sequence[str]) -> dict[str, Any]:
     return result
 
 
-def before(
-    old: old_version.OldVersion, folder: Path, *, train: bool = False
-) -> list[dict[str, Any]]:
+def before(old: versions.Version, folder: Path, *, train: bool = False) -> list[dict[str, Any]]:
     """The steps of version 0.1, named as those of `hadahash bench scale`."""
     photos, run, index = folder / "photos", folder / "old-run", folder / "old.index"
     build = ("index", "build", run, photos, "--out", index)
@@ -66,6 +67,7 @@ def before(
         old.command("index build again, nothing new", *build),
         old.step("open the index, first search", "open", index),
     ]
+    found.append(old.step(*LONG_ID))
     if train:
         command = ("train", photos, "--out", folder / "old", *TINY_TRAINING)
         found.append(old.command("train, one epoch", *command))

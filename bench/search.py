@@ -29,8 +29,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import common
-import old_version
 import search_large
+import versions
 from search_codes import Maker
 from search_turns import (
     QUERIES,
@@ -86,13 +86,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--large", type=int, default=100_000_000, help="codes; 0 for none")
     parser.add_argument("--large-rounds", type=int, default=3)
-    old_version.add_option(parser)
+    versions.add_option(parser)
     return common.parse(parser, arguments)
 
 
 def before(options: argparse.Namespace) -> list[dict[str, Any]]:
     """The search of the large collection by each engine of version 0.1."""
-    old = old_version.OldVersion(options.old)
+    old = versions.Version(options.old)
     return [old.step(f"{name}, large", "large", options.large, name) for name in ENGINES]
 
 

@@ -4,7 +4,8 @@
 
 It uses what version 0.1 has, so that `PYTHONPATH` chooses the version; where there is a catalog
 that searches read, it is written as `hadahash index build` does. The model is trained on noise for
-one epoch: speed does not depend on the weights. The codes are random. Ids are those of a large
+one epoch: speed does not depend on the weights. The codes are random; every tenth photo has the
+content bits and the looks of the one before, for searches for duplicates. Ids are those of a large
 photo folder, with one label and one path per item; the first items have files, JPEGs of 12
 megapixels.
 """
@@ -48,7 +49,7 @@ def main(folder: Path, items: int, content_bits: int) -> None:
     packed = rng.integers(0, 256, (items, BITS // 8), dtype=np.uint8)
     options = {}
     if content_bits:
-        content = rng.integers(0, 256, (items, content_bits // 8), dtype=np.uint8)
+        content = copied(rng.integers(0, 256, (items, content_bits // 8), dtype=np.uint8))
         codes = hh.Codes(packed, BITS, names, content=content, content_bits=content_bits)
         options["ranking"] = hasher.model_.ranking
     else:
@@ -58,6 +59,12 @@ def main(folder: Path, items: int, content_bits: int) -> None:
     write_catalog(folder, names, rng)
 
 
+def copied(rows: np.ndarray) -> np.ndarray:
+    """Bits of photos, of which every tenth is a copy of the one before."""
+    rows[1::10] = rows[: len(rows) - 1 : 10]
+    return rows
+
+
 def write_catalog(folder: Path, names: list[str], rng: np.random.Generator) -> None:
     """Write what is known of the files: size, time, digest, and what each looks like."""
     try:
@@ -65,7 +72,7 @@ def write_catalog(folder: Path, names: list[str], rng: np.random.Generator) -> N
     except ImportError:  # version 0.1, whose searches read no catalog
         return
     catalog, root = Catalog(folder / "index"), folder / "photos"
-    looks = rng.integers(0, 256, (len(names), 8), dtype=np.uint8)
+    looks = copied(rng.integers(0, 256, (len(names), 8), dtype=np.uint8))
     digests = [hashlib.sha256(name.encode()).digest() for name in names]
     for start in range(0, len(names), _PART):
         part = slice(start, start + _PART)

@@ -9,9 +9,9 @@ processes of its own; the model of 0.2 is exported before, as its first start wo
 the time from the start of the process until /readyz answers 200; the memory of all its processes
 apart from mapped files (RssAnon); changes one after the other while another client asks for
 /healthz every 10 ms; searches by id, searches with a label and uploads with 1 and 32 clients; the
-same searches again beside that client; and an upload while thumbnails of 12-megapixel photos are
-made. The clients run on the same cores. A version whose changes take longer than 2 s makes a
-twentieth of them.
+same searches again beside that client; an upload while thumbnails of 12-megapixel photos are made;
+and, with content bits, a search for duplicates, of which every tenth item has one. The clients run
+on the same cores. A version whose changes take longer than 2 s makes a twentieth of them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             folder = (options.keep or Path(temporary)) / name.replace(" ", "-")
             row: dict[str, Any] = {"version": name, "bits": 64, "content_bits": content_bits}
             make(source, folder, options.items, content_bits)
-            row |= measure(source, folder, options)
+            row |= measure(source, folder, options, duplicates=content_bits > 0)
             result["cases"].append(row)
             print(json.dumps(row), file=sys.stderr)
     common.finish(result, options)
@@ -147,8 +147,10 @@ MEMORY = ("RssAnon", "VmRSS", "VmHWM")
 # ---- Measurements --------------------------------------------------------------------------------
 
 
-def measure(source: Path, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """All numbers of one version."""
+def measure(
+    source: Path, folder: Path, options: argparse.Namespace, *, duplicates: bool
+) -> dict[str, Any]:
+    """All numbers of one version; those of duplicates, if it tells photos apart."""
     names = [_name(number) for number in range(FILES, min(options.items, 10_000))]
     photo = (folder / "query.jpg").read_bytes()
     starts = []
@@ -180,6 +182,8 @@ def measure(source: Path, folder: Path, options: argparse.Namespace) -> dict[str
         row["changes"] = changes(port, options.changes)
         row["thumbnails"] = thumbnails(port, photo)
         row["memory_after"] = memory(process)
+        if duplicates:
+            row["duplicates"] = search_duplicates(port, process, folder / "index")
     return row
 
 
@@ -316,6 +320,57 @@ def thumbnails(port: int, photo: bytes) -> dict[str, Any]:
         "again_ms": timed(connect(port), "GET", first),
         "healthz_meanwhile": health(took),
     }
+
+
+def search_duplicates(port: int, process: psutil.Process, index: Path) -> dict[str, Any]:
+    """The first search for duplicates, pages of them and a dismissal; /healthz meanwhile.
+
+    The service answers 503 while it searches, and goes on; the client asks again.
+    """
+    for name in ("duplicates.json", "dismissed.json"):  # of earlier runs
+        (index / name).unlink(missing_ok=True)
+    with watching(port) as took:
+        began, refused = time.perf_counter(), 0
+        while (status := send(connect(port), "GET", "/v1/duplicates")) == 503:
+            refused += 1
+            time.sleep(0.1)
+        if status != 200:
+            raise SystemExit(f"GET /v1/duplicates was answered {status}.")
+        seconds = time.perf_counter() - began
+        pages = [f"/v1/duplicates?limit=100&skip={skip}" for skip in range(0, 1000, 100)]
+        listed = [timed(connect(port), "GET", page) / 1000 for page in pages]
+        found = fetched(port, "/v1/duplicates?limit=1")
+        dismissed = [
+            timed(connect(port), "POST", "/v1/duplicates/dismiss", body, JSON) / 1000
+            for body in dismissals(fetched(port, "/v1/duplicates?limit=5"))
+        ]
+        listed.append(timed(connect(port), "GET", "/v1/duplicates?limit=100") / 1000)
+    return {
+        "groups": found.get("total", 0),
+        "copies": found.get("surplus", 0),
+        "first_seconds": round(seconds, 2),
+        "refused": refused,
+        "pages": milliseconds(listed),
+        "dismiss": milliseconds(dismissed) if dismissed else None,
+        "healthz_meanwhile": health(took),
+        "memory": memory(process),
+    }
+
+
+def dismissals(answer: dict[str, Any]) -> list[bytes]:
+    """The content of requests that dismiss each group of a page."""
+    return [
+        json.dumps({"key": group["key"], "threshold": answer["threshold"]}).encode()
+        for group in answer.get("groups", ())
+    ]
+
+
+def fetched(port: int, path: str) -> dict[str, Any]:
+    """The JSON of an answer."""
+    connection = connect(port)
+    connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
+    content: dict[str, Any] = json.loads(connection.getresponse().read() or b"{}")
+    return content
 
 
 if __name__ == "__main__":

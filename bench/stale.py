@@ -17,6 +17,11 @@ _DECODING = tuple(
     f"data/{name}.py" for name in ("colors", "decode", "headers", "images", "preprocess", "squares")
 )
 _TRAINING = ("data", "fitting.py", "methods", "networks", "training")
+_RUNTIME = tuple(f"runtime/{name}.py" for name in ("base", "onnx", "torch"))
+_SEARCH = (
+    *("index/engines/exact.py", "index/engines/routed.py"),
+    *(f"index/{name}.py" for name in ("api", "checks", "engine", "local", "query", "segments")),
+)
 MEASURED = {
     "allocator": ("building.py", "data/memory.py"),
     "codes": ("codebooks", "packing.py", *_TRAINING),
@@ -24,25 +29,28 @@ MEASURED = {
     "duplicates": ("content.py", "data", "encoding.py", "index", "networks", *_CODES),
     "embeddings": ("preparing.py", *_EMBEDDINGS),
     "evaluation": ("evaluation", *_CODES),
-    "gpu": (*_GPU, "encoding.py", "fitting.py", "methods", "networks", "runtime", "training"),
+    "gpu": (
+        *(*_GPU, "encoding.py", "fitting.py", "methods", "networks", "runtime/torch.py"),
+        "training",
+    ),
     "gpu_variants": (*_GPU, "methods", "networks", "training"),
     "label_free": ("methods/lsh.py", "pretrained", *_EMBEDDINGS),
     "milvus": ("index", *_CODES),
-    "overlap": ("data", "encoding.py", "model.py", "networks", "pace.py", "photos", "runtime"),
+    "overlap": ("data", "encoding.py", "model.py", "networks", "pace.py", "photos", *_RUNTIME),
     "ranking": ("queries.py", "ranking", *_CODES),
     "runtime": (
         *("encoding.py", "model.py", "networks", "onnx_files.py", "ready_models.py", "runtime"),
         *_DECODING,
     ),
     "scale": ("cli/bench_scale.py", "cli/scale_steps.py", "index", "photos", *_TRAINING, *_CODES),
-    "search": ("index", *_CODES),
+    "search": (*_SEARCH, *_CODES),
     "serve": ("data", "encoding.py", "index", "model.py", "networks", "photos", "serve", *_CODES),
     "serve_million": ("data", "index", "model.py", "photos", "runtime", "serve", *_CODES),
     "start": (
         *("__main__.py", "cli", "demo.py", "encoding.py", "evaluation", "index", "model.py"),
         *("photos", "runs", "runtime", *_TRAINING, *_CODES),
     ),
-    "trained": ("index", *_CODES),
+    "trained": (*_SEARCH, *_CODES),
 }
 
 # Files beside src/ that a benchmark measures too.

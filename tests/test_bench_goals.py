@@ -217,7 +217,7 @@ def test_steps_of_version_0_1_use_its_sources(tmp_path, monkeypatch):
     table = "def read_table(path):\n    return path.read_text().splitlines()"
     package.joinpath("data", "table.py").write_text(table)
     (tmp_path / "photos.csv").write_text("a\nb\nc")
-    old = load_bench("old_version", monkeypatch).OldVersion(tmp_path / "old")
+    old = load_bench("versions", monkeypatch).Version(tmp_path / "old")
     found = old.step("read the table", "table", tmp_path / "photos.csv")
     assert (found["step"], found["rows"]) == ("read the table", 3)
     assert 0 < found["seconds"] < 10 and found["peak_megabytes"] > 5

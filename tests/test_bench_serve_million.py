@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -21,20 +22,32 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
     health, pause = 200, 0.0
+    busy, dismissed = 0, ()  # searches for duplicates that are refused first; what was dismissed
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def _answer(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        status = 200
+        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        status, content = 200, b""
         if self.path == "/healthz":
             time.sleep(self.server.pause)
             status = self.server.health
+        elif self.path.startswith("/v1/duplicates/dismiss"):
+            self.server.dismissed += (json.loads(sent)["key"],)
+        elif self.path.startswith("/v1/duplicates"):
+            groups = [{"key": "a"}, {"key": "b"}]
+            content = json.dumps({"threshold": 30, "total": 2, "surplus": 3, "groups": groups})
+            content = content.encode()
+            status, self.server.busy = (
+                503 if self.server.busy else 200,
+                max(0, self.server.busy - 1),
+            )
         self.send_response(status)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
+        self.wfile.write(content)
 
     do_GET = do_POST = do_DELETE = _answer  # noqa: N815
 
@@ -72,6 +85,42 @@ def test_the_changes_are_many_enough_for_a_merge_of_segments(bench, server, monk
     assert found["count"] == 40 and found["healthz_meanwhile"]["count"] > 0
     monkeypatch.setattr(bench, "timed_change", lambda port, name: 3000.0)
     assert bench.changes(server.server_port, 200)["count"] == 10
+
+
+def test_health_is_watched_during_a_search_for_duplicates(bench, server, tmp_path):
+    server.pause, server.busy = 0.02, 2
+    (tmp_path / "duplicates.json").write_text("of an earlier run")
+    process = psutil.Process(os.getpid())
+    found = bench.search_duplicates(server.server_port, process, tmp_path)
+    assert not (tmp_path / "duplicates.json").exists()
+    assert (found["groups"], found["copies"], found["refused"]) == (2, 3, 2)
+    assert found["first_seconds"] >= 0.2 and found["memory"]["server_mb"] > 0
+    assert found["healthz_meanwhile"]["max_ms"] >= 20 and found["pages"]["max_ms"] > 0
+    assert server.dismissed == ("a", "b") and found["dismiss"]["max_ms"] > 0
+
+
+def test_the_goal_of_health_during_a_search_for_duplicates(bench, server, tmp_path, monkeypatch):
+    section = load_bench("serve_section", monkeypatch)
+    found = bench.search_duplicates(server.server_port, psutil.Process(os.getpid()), tmp_path)
+    found["healthz_meanwhile"]["max_ms"] = 61.0
+    content = {"version": "0.2 with content bits", "content_bits": 128, "duplicates": found}
+    result = {"items": 1000, "cases": [{"version": "0.2", "content_bits": 0}, content]}
+    name = "/healthz during a search for duplicates, longest"
+    goals = [each for each in section.judged(result) if each.name.startswith(name)]
+    assert [(each.name, each.now, each.met) for each in goals] == [
+        (f"{name}, with content bits", 61.0, False)
+    ]
+    text = " ".join(section.serve_million(result))
+    assert f"| {name} |  | 61.0 ms | < 50 ms |" in text
+    assert "| items that are copies of others |  | 3 |" in text
+    assert f"- {name}, with content bits: 61.0 ms, goal < 50 ms." in text
+
+
+def test_every_tenth_photo_of_the_collection_has_a_copy(monkeypatch):
+    collection = load_bench("serve_collection", monkeypatch)
+    for count in (0, 1, 2, 11, 12, 30):
+        rows = collection.copied(np.arange(count)[:, None])[:, 0].tolist()
+        assert rows == [row - 1 if row % 10 == 1 else row for row in range(count)]
 
 
 def test_a_service_that_does_not_answer_health_fails_the_benchmark(bench, server):

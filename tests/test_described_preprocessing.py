@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from benches import ROOT
 from PIL import Image
 
 from hadahash.data.images import open_reduced
-from hadahash.data.preprocess import Preprocess
+from hadahash.data.preprocess import Preprocess, center_array
 from hadahash.data.squares import enough_for
 
 pytest.importorskip("torch")
@@ -41,6 +42,26 @@ def test_a_program_that_follows_the_description_gets_the_same_squares(size):
     found = follow(data).astype(int)
     difference = np.abs(found - expected)
     assert difference.max() <= 1 and (difference == 0).mean() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("side", "size", "crop"), [(256, 224, 0.875), (112, 144, 1.0), (60, 64, 0.9)]
+)
+def test_the_input_of_a_graph_without_a_crop_is_described(side, size, crop):
+    preprocess = Preprocess(size=size, side=side, crop=crop)
+    squares, view = describe(preprocess), describe(preprocess, view=True)
+    assert squares["inside"].startswith("Crop of the center") and "center" not in squares["before"]
+    assert view["inside"] == "Scaling by mean and standard deviation."
+    formula = re.search(r"at pixel (.*); a neighbor.* float32 \(n, 3, (\d+), ", view["before"])
+    assert int(formula[2]) == size
+    points = np.array([eval(formula[1], {"i": i}) for i in range(size)])
+    low, weight = np.floor(points).astype(int), points % 1
+    ends = [np.clip(low + step, 0, side - 1) for step in (0, 1)]
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 3, side, side), dtype=np.uint8)
+    rows = pixels[:, :, ends[0]].swapaxes(2, 3) * (1 - weight)
+    rows = (rows + pixels[:, :, ends[1]].swapaxes(2, 3) * weight).swapaxes(2, 3)
+    found = rows[..., ends[0]] * (1 - weight) + rows[..., ends[1]] * weight
+    assert np.abs(found - center_array(pixels, preprocess)).max() < 0.01
 
 
 def follow(data):

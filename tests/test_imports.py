@@ -23,6 +23,7 @@ SHARED = (
     "files",
     "environment",
     "bounded_folder",
+    "json_parts",
     "messages",
     "skipped",
     "packing",

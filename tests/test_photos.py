@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,9 @@ from hadahash.index import Index, list_engines
 from hadahash.index.duplicates import duplicate_groups
 from hadahash.model import HashModel
 from hadahash.photos import (
+    BuildOptions,
     PhotoIndex,
+    build_or_update,
     digests,
     find_similar,
     load_model_of,
@@ -564,3 +567,20 @@ def test_a_negative_radius_is_refused():
     codes = Codes(packed=np.zeros((2, 2), np.uint8), bits=16, ids=["a", "b"])
     with pytest.raises(UsageError, match=r"radius.*-1"):
         duplicate_groups(Index.build(codes), -1)
+
+
+def test_every_step_of_a_build_has_a_bar(toy_folder, saved, tmp_path):
+    shown = {}
+
+    @contextmanager
+    def bar(title, total):
+        counts = shown.setdefault((title, total), [])
+        yield counts.append
+
+    options = BuildOptions(device="cpu")
+    build_or_update(toy_folder, tmp_path / "i", run=saved, options=options, bar=bar)
+    assert {key: sum(counts) for key, counts in shown.items()} == {
+        ("searching", None): 48,
+        ("comparing", 48): 48,
+        ("encoding", 48): 48,
+    }

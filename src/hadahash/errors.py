@@ -23,6 +23,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
+from heapq import nsmallest
 
 
 class HadaHashError(Exception):
@@ -214,10 +215,12 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> UsageError:
     >>> str(unknown("method", "hcdhh", ["hcdh", "lsh"]))
     "Unknown method 'hcdhh'. Did you mean 'hcdh'? Known: hcdh, lsh."
     """
-    names = sorted(set(known))
-    near = get_close_matches(str(got), names, n=8) if len(names) <= _MOST_COMPARED else []
+    found = set(known)
+    few = len(found) <= _MOST_COMPARED
+    names = sorted(found) if few else nsmallest(8, found)
+    near = get_close_matches(str(got), names, n=8) if few else []
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    listed = names if len(names) <= 60 else [*(near or names[:8]), f"... ({len(names)} in all)"]
+    listed = names if len(found) <= 60 else [*(near or names[:8]), f"... ({len(found)} in all)"]
     return UsageError(f"Unknown {kind} '{got}'.{hint} Known: {', '.join(listed) or 'none'}.")
 
 

@@ -307,3 +307,14 @@ def test_album_folders_are_noticed(tmp_path, names, warns):
         read_folder(tmp_path)
     texts = [str(each.message) for each in caught]
     assert any("look like albums" in text and "index build" in text for text in texts) == warns
+
+
+@pytest.mark.parametrize("count", [0, 3, 4, 7])
+def test_the_number_of_images_is_reported_while_a_folder_is_searched(tmp_path, monkeypatch, count):
+    monkeypatch.setattr("hadahash.data.folder._REPORTED", 2)
+    for number in range(count):
+        (tmp_path / f"{number}.jpg").touch()
+        (tmp_path / f"{number}.txt").touch()
+    reported = []
+    assert len(scan(tmp_path, progress=reported.append).images) == count == sum(reported)
+    assert all(each <= 2 for each in reported)

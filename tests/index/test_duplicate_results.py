@@ -17,6 +17,8 @@ from hadahash.errors import NewerFileError, StorageError, UsageError
 from hadahash.index import Dismissed, DuplicateGroup, Duplicates, Index, find_duplicates
 from hadahash.index import duplicate_links as links_module
 from hadahash.index import duplicates as module
+from hadahash.index.dismissed import group_key
+from hadahash.native.tables import rows_of
 
 
 @pytest.fixture
@@ -139,6 +141,59 @@ def test_dismissed_groups_are_left_out(photos):
     assert found.without(dismissed).ids == rest  # the cut one has a further item
     for group in found.without(dismissed).rethreshold(4):
         assert not set(group.ids) <= set(gone.ids) and not set(group.ids) <= set(cut.ids[:-1])
+
+
+def test_without_forms_groups_again_only_if_it_has_to(photos, monkeypatch):
+    found = find_duplicates(Index.build(photos), 12)
+    dismissed = Dismissed([found[0].ids])
+    expected = list(found.without(Dismissed([found[0].ids, found[3].ids])))
+    assert found.surplus == sum(len(group) - 1 for group in found)
+    forms = []
+    form = Duplicates._form_groups
+    monkeypatch.setattr(Duplicates, "_form_groups", lambda self: forms.append(1) or form(self))
+    less = found.without(dismissed)
+    assert less.without(dismissed) is less
+    dismissed = Dismissed([found[0].ids, found[3].ids])
+    less = less.without(dismissed)
+    assert forms == [] and list(less) == expected and less[0] is found[1]
+    assert (
+        less.surplus
+        == sum(len(group) - 1 for group in less)
+        == found.surplus - sum(len(found[number]) - 1 for number in (0, 3))
+    )
+    assert list(less.rethreshold(4)) == list(found.rethreshold(4).without(dismissed))
+    again = less.without(Dismissed([found[0].ids]))  # one is listed again
+    assert list(again) == list(found)[1:] and again.surplus > less.surplus
+
+
+def test_groups_are_found_by_keys_that_are_computed_once(photos, monkeypatch):
+    found = find_duplicates(Index.build(photos), 12)
+    hashed = []
+    real = module.group_key
+    monkeypatch.setattr(module, "group_key", lambda ids: hashed.append(1) or real(ids))
+    assert [found.find_key(real(group.ids)) for group in found] == list(found)
+    assert [group.key for group in found] == [real(group.ids) for group in found]
+    less = found.without(Dismissed([found[1].ids]))
+    assert less.find_key(found[1].key) is None and less.find_key("0" * 64) is None
+    assert less.find_key(found[2].key) == found[2]
+    assert len(hashed) == len(found)
+    assert less.without(Dismissed()).find_key(found[1].key) == found[1]
+
+
+def test_dismissed_groups_are_known_by_their_keys():
+    dismissed = Dismissed([["b", "a"], [3, 1]])
+    assert dismissed.has_key(group_key(["a", "b"])) and not dismissed.has_key(group_key(["a", "c"]))
+    dismissed.add(["a", "c"])
+    assert dismissed.has_key(group_key(["a", "c"])) and dismissed.has_key(group_key([1, 3]))
+
+
+@pytest.mark.parametrize("width", [1, 3, 4, 8, 13, 24])
+def test_distinct_codes_are_those_of_numpy(rng, width):
+    packed = rng.integers(0, 4, (500, width), np.uint8)[rng.integers(0, 500, 1500)]
+    for each in (packed, packed[:1], packed[:0]):
+        _, first, member = np.unique(each, axis=0, return_index=True, return_inverse=True)
+        ours, own = module._distinct(rows_of(each))
+        assert ours.tolist() == first.tolist() and own.tolist() == first[member.ravel()].tolist()
 
 
 def test_dismissed_groups_are_saved(tmp_path):

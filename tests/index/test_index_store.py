@@ -23,6 +23,7 @@ from hadahash.index.engines import routed
 from hadahash.index.storage import folder as folders
 from hadahash.index.storage import items_sqlite
 from hadahash.index.storage.manifest import MANIFEST, checksum
+from hadahash.ranking import Ranking
 
 DATA = Path(__file__).parent / "data"
 
@@ -166,6 +167,21 @@ def test_an_item_is_read_once_for_a_search(make, tmp_path, monkeypatch):
         assert len(read) == 2, "the item, and what was found"
         kept = index._segments[0].items
         assert len(kept._kept) <= 40 and len(kept._ordinals) <= 40
+
+
+@pytest.mark.parametrize("rank", ["hamming", "class"])
+def test_a_large_search_does_not_load_the_items(make, rank, tmp_path):
+    codes = make(4000)
+    built = Index.build(codes, ["cat", "dog"] * 2000, [f"{n}.png" for n in range(4000)])
+    built.ranking = Ranking()
+    built.save(tmp_path / "i")
+    index = Index.open(tmp_path / "i")
+    found = index.neighbors(codes[:20], 500, rank=rank)
+    items = index._segments[0].items
+    assert items._table is None and items._ids is None
+    for row, expected in zip(found, built.neighbors(codes[:20], 500, rank=rank), strict=True):
+        assert [hit[:2] + hit[3:] for hit in row] == [hit[:2] + hit[3:] for hit in expected]
+    assert len(index.get(index.ids)) == 4000 and items._table is not None, "all are loaded"
 
 
 @pytest.mark.parametrize("engine", LOCAL_ENGINES)

@@ -409,3 +409,15 @@ def test_a_closed_connection_is_opened_again(make, machine):
 def test_label_counts(make):
     index = Index.build(make(4), [["cat", 7], ["cat"], [], ["7"]], engine="milvus")
     assert index.label_counts() == {"cat": 2, 7: 1, "7": 1}
+
+
+def test_a_label_is_looked_up_without_reading_all_items(make, monkeypatch):
+    index = Index.build(make(4), [["cat", 7], ["cat"], [], ["it's"]], engine="milvus")
+    monkeypatch.setattr(index, "_pages", None)
+    asked, real = [], index.server.call
+    monkeypatch.setattr(
+        index.server, "call", lambda *each, **given: (asked.append(given), real(*each, **given))[1]
+    )
+    for labels, expected in ((["cat"], 1), ([7], 1), (["7"], 0), (["7", "it's"], 1), ([], 0)):
+        assert index.has_label(labels) == bool(expected)
+    assert all(given["limit"] == 1 for given in asked) and len(asked) == 4

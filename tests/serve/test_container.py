@@ -82,3 +82,13 @@ def test_compose_publishes_the_loopback_address_only():
         for name, service in services.items()
         if name != "hadahash"
     ), "pinned"
+
+
+def test_thumbnails_are_in_a_volume_and_not_in_memory():
+    yaml = pytest.importorskip("yaml")
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    ours, image = compose["services"]["hadahash"], (ROOT / "Dockerfile").read_text()
+    folder = re.search(r"XDG_CACHE_HOME=(\S+)", image)
+    assert folder is not None and f"cache:{folder[1]}" in ours["volumes"]
+    assert "cache" in compose["volumes"] and folder[1] not in ours["tmpfs"]
+    assert re.search(rf"install --directory --owner 10001 .*{folder[1]}\n", image), "its owner"

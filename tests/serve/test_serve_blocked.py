@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import httpx
@@ -15,10 +17,12 @@ from serving import WRITE, Blocked, service_in_thread, wait_for
 from test_serve_embeddings import _Collection
 
 from hadahash.data.sources import open_embeddings
+from hadahash.index import duplicates as index_duplicates
 from hadahash.photos.vectors import build_vector_index
 from hadahash.serve.core import duplicates
 from hadahash.serve.core.collection import resolve_config
 from hadahash.serve.core.service import Service
+from hadahash.serve.http import routes_duplicates
 from hadahash.serve.http.app import create_app
 
 AUTH = {"Authorization": f"Bearer {WRITE}"}
@@ -105,6 +109,51 @@ def test_every_route_while_the_index_blocks(collection_copy, monkeypatch):
             duplicates, "PhotoDuplicates", lambda folder: len(blocked) and real(folder)
         )
         check_all(address, blocked, REQUESTS)
+
+
+def test_pages_of_duplicates_are_made_beside_the_event_loop(collection_copy, monkeypatch):
+    waits, entered = threading.Event(), threading.Event()
+    real = routes_duplicates._group
+
+    def slow(listed):
+        entered.set()
+        assert waits.wait(60)
+        return real(listed)
+
+    monkeypatch.setattr(routes_duplicates, "_group", slow)
+    with (
+        service_in_thread(collection_copy, index_seconds=60) as (address, _),
+        ThreadPoolExecutor(1) as pool,
+        httpx.Client(base_url=address) as client,
+    ):
+        answer = pool.submit(httpx.get, f"{address}/v1/duplicates?threshold=3", timeout=60)
+        wait_for(entered.is_set)
+        seconds = [timed_health(client) for _ in range(30)]
+        assert statistics.median(seconds) < 0.05, "the machine may be busy with other work"
+        assert not answer.done()
+        waits.set()
+        assert answer.result().json()["groups"]
+
+
+def test_a_page_of_thousands_of_files_leaves_the_event_loop_alone(collection_copy, monkeypatch):
+    """Groups, keys, surplus and JSON of 100 groups are all made in the thread of the searches."""
+    threads = set()
+    for module, name in ((routes_duplicates, "_answer"), (index_duplicates, "group_key")):
+        real = getattr(module, name)
+        seen = lambda given, real=real: threads.add(threading.get_ident()) or real(given)  # noqa: E731
+        monkeypatch.setattr(module, name, seen)
+    real_surplus = index_duplicates.Duplicates.surplus.func
+    counted = []
+    surplus = cached_property(lambda self: counted.append(1) or real_surplus(self))
+    surplus.__set_name__(index_duplicates.Duplicates, "surplus")
+    monkeypatch.setattr(index_duplicates.Duplicates, "surplus", surplus)
+    with service_in_thread(collection_copy, index_seconds=60) as (address, service):
+        for skip in (0, 0, 1):
+            answer = httpx.get(f"{address}/v1/duplicates?threshold=3&skip={skip}", timeout=60)
+            assert answer.status_code == 200
+        assert len(counted) == 1
+        (worker,) = service.duplicates._thread._threads
+        assert threads == {worker.ident}
 
 
 def test_searches_with_a_vector_while_the_index_blocks(tmp_path):

@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -301,6 +303,64 @@ def test_an_error_of_one_filter_does_not_reach_other_searches(toy_collection):
     one, broken, other = run_jobs([job_of(collection, k, labels) for k, labels in requests])
     assert isinstance(broken, StorageError) and len(one) == 3 and len(other) == 5
     assert [each.id for each in other[:3]] == [each.id for each in one]
+
+
+class OtherIndex:
+    """An index that is not local, and how often it was asked."""
+
+    def __init__(self, *labels):
+        self.labels, self.walks, self.asked, self.walking = labels, 0, [], threading.Lock()
+
+    def has_label(self, labels):
+        self.asked.append(tuple(labels))
+        return any(label in self.labels for label in labels)
+
+    def label_counts(self):
+        assert self.walking.acquire(blocking=False), "one walk at a time"
+        self.walks += 1
+        time.sleep(0.05)
+        self.walking.release()
+        return dict.fromkeys(self.labels, 3)
+
+
+def test_labels_of_a_server_are_looked_up_without_reading_all_items():
+    index = OtherIndex("cat", 7, "dog")
+    collection = Collection(index, SimpleNamespace(), [])
+    assert collection.parse_labels(["cat", "7"]) == ("cat", "7", 7)
+    assert collection.parse_labels(["cat"]) == ("cat",)
+    assert index.asked == [("cat",), ("7", 7)] and not index.walks
+    for _ in range(2):
+        with pytest.raises(Problem, match=r"Did you mean 'dog'\? Known: 7, cat, dog\."):
+            collection.parse_labels(["cat", "dogg"])
+    assert index.walks == 1, "for the suggestion"
+    index.labels = ("dog",)  # another program removed the items
+    assert collection.parse_labels(["cat"]) == ("cat",), "it was found a moment ago"
+    with pytest.raises(Problem, match=r"Unknown label 'cat'\."):
+        collection.require_labels(["cat"])
+    with pytest.raises(Problem, match=r"Unknown label 'cat'\. Known: 7, dog\."):
+        collection.parse_labels(["cat"])
+    assert collection.parse_labels(["dog"]) == ("dog",)
+
+
+def test_one_thread_counts_the_labels_of_a_server(monkeypatch):
+    index = OtherIndex("cat")
+    collection = Collection(index, SimpleNamespace(), [])
+    with ThreadPoolExecutor(4) as threads:
+        assert [*threads.map(lambda _: collection.label_counts(), range(8))] == [{"cat": 3}] * 8
+        monkeypatch.setattr("hadahash.serve.core.collection._LABEL_SECONDS", 0.0)
+        index.labels = ("dog",)
+        found = [*threads.map(lambda _: collection.label_counts(), range(4))]
+    assert found.count({"cat": 3}) == 3 and found.count({"dog": 3}) == 1, "nobody waits"
+    assert index.walks == 2
+
+
+def test_labels_of_a_local_index_need_no_search(toy_collection, monkeypatch):
+    index = toy_collection.index
+    monkeypatch.setattr(index, "_search", None)
+    collection = Collection(index, SimpleNamespace(), [])
+    assert collection.parse_labels(["red"]) == ("red",)
+    with pytest.raises(Problem, match="Did you mean 'blue'"):
+        collection.parse_labels(["bleu"])
 
 
 def test_searches_are_batched_by_ranking_and_weight(two_part_collection):

@@ -16,7 +16,7 @@ from make_images import encode, picture, png
 from serving import in_thread, wait_for
 
 from hadahash.serve.core import decode_pool, decode_worker
-from hadahash.serve.core.service import _THUMBNAIL_NICENESS
+from hadahash.serve.core.decode_pool import _THUMBNAIL_NICENESS
 
 RED = "red/002.png"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import threading
 from dataclasses import replace
@@ -14,9 +15,11 @@ from test_serve_api import error_of, search, upload
 
 from hadahash import Index
 from hadahash.index import DuplicateGroup, Item
+from hadahash.index import duplicates as index_duplicates
 from hadahash.photos import Catalog, PhotoDuplicates, StoredLooks
 from hadahash.photos.catalog import CatalogRow, FileStat
 from hadahash.serve.core import duplicates as module
+from hadahash.serve.http.schema import DuplicatesAnswer
 
 EQUAL, AGAIN = ["blue/copy.png", "red/002.png"], ["green/001.png", "green/again.bmp"]
 AUTH = {"Authorization": f"Bearer {WRITE}"}
@@ -77,6 +80,30 @@ def test_files_have_names_labels_and_sizes(client, copies_original):
     assert str(copies_original.root) not in json.dumps(answer), "no paths are sent"
 
 
+def test_the_answer_is_that_of_its_schema(client):
+    answer = client.get("/v1/duplicates", params={"threshold": 24, "limit": 100})
+    parsed = DuplicatesAnswer.model_validate_json(answer.content)
+    assert answer.text == parsed.model_dump_json() and parsed.groups
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_dismissing_by_key_hashes_each_group_once_and_forms_none_again(own_client, monkeypatch):
+    groups = listed(own_client, threshold=0)["groups"]
+    assert len(groups) >= 2
+    hashed, formed = [], []
+    key, form = index_duplicates.group_key, index_duplicates.Duplicates._form_groups
+    monkeypatch.setattr(index_duplicates, "group_key", lambda ids: hashed.append(1) or key(ids))
+    monkeypatch.setattr(
+        index_duplicates.Duplicates, "_form_groups", lambda self: formed.append(1) or form(self)
+    )
+    for number, group in enumerate(groups, 1):
+        sent = {"key": group["key"], "threshold": 0}
+        for _ in range(2):
+            answer = own_client.post("/v1/duplicates/dismiss", json=sent, headers=AUTH)
+            assert answer.json() == {"dismissed": number}
+    assert hashed == formed == [], "the listed groups were hashed for the page"
+
+
 def test_groups_are_paged(client):
     everything = listed(client, threshold=0, limit=100)
     assert everything["total"] == len(everything["groups"]) >= 2
@@ -84,6 +111,17 @@ def test_groups_are_paged(client):
     assert [page["groups"][0] for page in pages] == everything["groups"]
     assert [group["number"] for group in everything["groups"]] == [*range(1, len(pages) + 1)]
     assert listed(client, threshold=0, skip=1000)["groups"] == []
+
+
+def test_a_search_has_no_full_collections_of_garbage(own_client, monkeypatch):
+    usual, seen = gc.get_threshold(), []
+    find = PhotoDuplicates.find
+    monkeypatch.setattr(
+        PhotoDuplicates, "find", lambda *args: seen.append(gc.get_threshold()) or find(*args)
+    )
+    listed(own_client, threshold=0)
+    assert seen[0][:2] == usual[:2] and seen[0][2] >= 10_000
+    assert gc.get_threshold() == usual
 
 
 def test_a_smaller_threshold_needs_no_search(own_client, monkeypatch):

@@ -19,7 +19,7 @@ from serving import opened, wait_for
 from hadahash import HashModel, Index
 from hadahash.codes import Codes
 from hadahash.errors import StorageError
-from hadahash.index import Item
+from hadahash.index import Item, Neighbor
 from hadahash.photos import CATALOG, StoredLooks
 from hadahash.photos.catalog import Catalog, CatalogRow, FileStat
 from hadahash.runtime import choice
@@ -27,9 +27,11 @@ from hadahash.serve.core.batcher import Batcher
 from hadahash.serve.core.collection import Collection
 from hadahash.serve.core.decode_pool import DecodedImage, DecodePool
 from hadahash.serve.core.encode import Encoder
-from hadahash.serve.core.results import show
-from hadahash.serve.core.search import IdJob, Options, run_searches
+from hadahash.serve.core.results import Found, Shown, show
+from hadahash.serve.core.search import IdJob, Options, SearchJob, run_jobs, run_searches
 from hadahash.serve.core.timing import settled
+from hadahash.serve.http import schema
+from hadahash.serve.http.routes_search import PLAIN_VALUES, answer_of, body_of
 from hadahash.serve.problem import Problem
 from hadahash.serve.settings import ServeSettings
 
@@ -119,6 +121,29 @@ def test_one_unknown_item_does_not_reach_the_other_searches(toy_collection):
     assert (one.item.id, other.item.id) == (known[0], known[1])
 
 
+def test_searches_for_many_results_are_not_joined_with_others(tmp_path):
+    codes = Codes(np.random.default_rng(0).integers(0, 256, (3000, 8), dtype=np.uint8), 64)
+    Index.build(codes, ["cat"] * 3000).save(tmp_path)
+    index = Index.open(tmp_path)
+    asked, real = [], index.neighbors
+    index.neighbors = lambda queries, k, **given: (
+        asked.append((len(queries), k)),
+        real(queries, k, **given),
+    )[1]
+    collection = Collection(index, SimpleNamespace(), [])
+    sizes = [10] * 20 + [1000] * 12 + [33, 64, 65, 7]
+    jobs = [SearchJob(collection, codes[[n]], k, *OPTIONS[1:]) for n, k in enumerate(sizes)]
+    found = run_jobs(jobs)
+    assert sorted(asked) == [(1, 65), (2, 64), (4, 1000), (8, 1000), (21, 10)]
+    assert index._segments[0].items._table is None, "not all items are read"
+    for number in (0, 19, 20, 31, 32, 33, 34, 35):
+        (alone,) = Index.open(tmp_path).neighbors(codes[[number]], sizes[number])
+        assert len(found[number]) == sizes[number]
+        assert [(each.id, each.labels) for each in found[number]] == [
+            (each.id, each.labels) for each in alone
+        ]
+
+
 def test_an_index_that_cannot_be_read_is_an_error_of_each_search(toy_collection):
     index = toy_collection.index
 
@@ -128,6 +153,34 @@ def test_an_index_that_cannot_be_read_is_an_error_of_each_search(toy_collection)
     collection, index.lookup = Collection(index, SimpleNamespace(), []), lookup
     found = run_searches([IdJob(collection, each, OPTIONS) for each in index.ids[:2].tolist()])
     assert [type(each) for each in found] == [StorageError, StorageError]
+
+
+@pytest.mark.parametrize("count", [3, 250, 1001])
+def test_long_answers_are_written_in_parts(count):
+    query = Codes(np.zeros((1, 2), np.uint8), 16)
+    item = Item("é", "a/é.png", ("x", 7))
+    neighbors = [
+        Neighbor(f"b/{n}", n, np.array([n % 256, 1], np.uint8), None, ("y",), None, None, 0.5)
+        for n in range(count)
+    ]
+    hits = [Shown(each, True, None, 3) for each in neighbors]
+    found = Found(item, query, "hamming", None, hits, b"ABCDEFGH", "m")
+    timer = SimpleNamespace(
+        elapsed=lambda: dict.fromkeys(("decode", "encode", "search", "total"), 1.5)
+    )
+
+    async def written():
+        turns, running = [], asyncio.create_task(body_of(found, timer))
+        while not running.done():
+            turns.append(1)
+            await asyncio.sleep(0)
+        return running.result(), len(turns)
+
+    body, turns = asyncio.run(written())
+    answer = schema.SearchAnswer.model_validate_json(body)
+    assert [hit.id for hit in answer.hits] == [f"b/{n}" for n in range(count)]
+    assert body == PLAIN_VALUES.dump_json(answer_of(found, timer))
+    assert turns >= count // 100, "other requests have their turn meanwhile"
 
 
 def test_a_search_that_takes_too_long_is_answered_503():

@@ -99,6 +99,30 @@ def test_metrics_are_those_of_all_workers(served):
     assert answered() == start + 20
 
 
+def gauge(server, name: str) -> float:
+    text = httpx.get(f"{server.url}/metrics", timeout=60).text
+    line = next(each for each in text.splitlines() if each.startswith(f"hadahash_{name} "))
+    return float(line.split()[-1])
+
+
+def test_gauges_show_the_present_state_of_all_workers(served):
+    """Whichever worker answers, and though the others were asked before."""
+    server, _ = served
+
+    def search(_: int) -> float:
+        assert post(server, "/v1/search", json={"id": RED}).status_code == 200
+        return gauge(server, "queue_requests")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(search, range(80)))
+    sent = {"id": "counted", "code": "abcd"}
+    assert post(server, "/v1/items", json=sent).status_code == 201
+    assert {gauge(server, "index_items") for _ in range(20)} == {49}
+    assert httpx.delete(f"{server.url}/v1/items/counted", headers=AUTH).status_code == 204
+    assert {gauge(server, "index_items") for _ in range(20)} == {48}
+    assert {gauge(server, "queue_requests") for _ in range(20)} == {0}
+
+
 def test_sigterm_ends_all_processes(served):
     server, _ = served
     children = psutil.Process(server.process.pid).children(recursive=True)

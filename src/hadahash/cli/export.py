@@ -16,7 +16,8 @@ Run = Annotated[
 Out = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Argument(
-        help="Folder to write, without weights; or a file that ends in .onnx. Default: into RUN."
+        help="Folder to write, without weights; or a file that ends in .onnx. "
+        "Default: into RUN. For lite0 always a folder."
     ),
 ]
 

@@ -117,7 +117,8 @@ def build(
         device=device,
     )
     run = Path(sources[0]) if len(sources) == 2 else None
-    _run_build(Build.prepare(sources[-1], out, run=run, options=settings), sources, out, dry_run)
+    prepared = Build.prepare(sources[-1], out, run=run, options=settings, bar=output.progress)
+    _run_build(prepared, sources, out, dry_run)
 
 
 def _run_build(prepared: Build, sources: list[str], out: Path, dry_run: bool) -> None:

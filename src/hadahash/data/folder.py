@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,6 +21,8 @@ from .class_names import require_classes, warn_of_albums
 from .formats import HEIF_SUFFIXES, image_suffixes
 from .labels import Labels
 from .raw import RAW_SUFFIXES
+
+_REPORTED = 1000  # images between two reports of progress
 
 
 @dataclass
@@ -118,7 +120,11 @@ def list_images(root: str | Path) -> list[Path]:
 
 
 def scan(
-    root: str | Path, *, exclude: Sequence[str] = (), links: Literal["all", "inside"] = "all"
+    root: str | Path,
+    *,
+    exclude: Sequence[str] = (),
+    links: Literal["all", "inside"] = "all",
+    progress: Callable[[int], object] = lambda count: None,
 ) -> Listing:
     """List a folder without opening any file; damaged images are detected when they are read.
 
@@ -128,6 +134,7 @@ def scan(
             a slash is compared with each name, one with a slash with the path below `root`.
         links: Symbolic links to follow: "all", except to a folder that contains the link; or
             "inside", only links to files below `root`.
+        progress: Called with the number of images found since the last call, now and then.
 
     Returns:
         The images and the other files.
@@ -142,8 +149,11 @@ def scan(
             listing.hidden += 1
         elif path.suffix.lower() in suffixes:
             listing.images.append(path)
+            if not len(listing.images) % _REPORTED:
+                progress(_REPORTED)
         else:
             listing.others.append(path)
+    progress(len(listing.images) % _REPORTED)
     return listing
 
 

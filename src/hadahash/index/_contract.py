@@ -114,6 +114,9 @@ def _check_filters(engine: Engine) -> None:
         check_search(index, codes, queries, 20, ids=some, labels=labels, label_filter=["cat"])
     expected = {label: sum(label in each for each in labels) for label in ("cat", "dog", 7)}
     _expect(index.label_counts() == expected, "label counts")
+    asked: list[list[Label]] = [["cat"], [7], ["unknown", 7], ["unknown"], ["7"], []]
+    for each in asked:
+        _expect(index.has_label(each) == any(label in expected for label in each), "has_label()")
     found = _rows(index.within(queries, 9))
     true = _exhaustive(codes, queries, radius=9)
     _expect(found == true, "within() returns all items in the radius")
@@ -140,6 +143,8 @@ def _check_changes(engine: Engine) -> None:
     index.add(_codes(1, 10, [5]))
     _expect(index.has([5, 6, 120]).tolist() == [True, False, True], "has()")
     _expect(index.label_counts() == {"new": 60}, "label counts after changes")
+    index.remove(more.ids)
+    _expect(not index.has_label(["new"]) and index.label_counts() == {}, "labels of no items")
 
 
 def _check_neighbors(engine: Engine) -> None:

@@ -49,6 +49,7 @@ class Dismissed:
         """
         self._groups: list[frozenset[Id]] = []
         self._by_id: dict[Id, set[int]] = {}
+        self._keys: set[str] = set()  # of the first groups, as many as were asked for
         for group in groups:
             self.add(group)
 
@@ -79,8 +80,22 @@ class Dismissed:
 
     def covers(self, ids: Iterable[Id]) -> bool:
         """Whether all these items were dismissed together."""
-        known = [self._by_id.get(each, set()) for each in ids]
-        return bool(known) and bool(set.intersection(*known))
+        together: set[int] | None = None
+        for each in ids:
+            known = self._by_id.get(each, set())
+            together = known if together is None else together & known
+            if not together:
+                return False
+        return together is not None
+
+    def has_key(self, key: str) -> bool:
+        """Whether a group with this `group_key` was dismissed. Each group is hashed only once.
+
+        Args:
+            key: The key of a group.
+        """
+        self._keys.update(map(group_key, self._groups[len(self._keys) :]))
+        return key in self._keys
 
     def save(self, path: str | Path) -> None:
         """Write the groups as JSON, atomically.

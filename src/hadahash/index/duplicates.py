@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -11,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..codes import Codes, as_ids, check_bits, hamming
 from ..errors import UsageError
-from ..native.tables import rows_of
+from ..native.tables import Rows, rows_of
 from .api import Index
 from .checks import whole_number
 from .dismissed import Dismissed, group_key
@@ -44,7 +47,7 @@ class DuplicateGroup:
         """Number of items."""
         return len(self.ids)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Identifies a group by all its ids, however many; see `group_key`."""
         return group_key(self.ids)
@@ -81,6 +84,7 @@ class Duplicates(Sequence[DuplicateGroup]):
         self._codes, self._links = codes, links
         self._dismissed = Dismissed() if dismissed is None else dismissed
         self._groups = tuple(self._form_groups())
+        self._by_key: dict[str, DuplicateGroup] | None = None
 
     def __len__(self) -> int:
         """Number of groups."""
@@ -101,7 +105,7 @@ class Duplicates(Sequence[DuplicateGroup]):
         """The ids of each group."""
         return [list(group.ids) for group in self]
 
-    @property
+    @cached_property
     def surplus(self) -> int:
         """Number of items that could be removed if one of each group is kept."""
         return sum(len(group) - 1 for group in self)
@@ -135,6 +139,8 @@ class Duplicates(Sequence[DuplicateGroup]):
                 f"threshold must be <= {self.threshold}, that of the search, got {threshold}. "
                 "Search again for more distant items."
             )
+        if threshold == self.threshold:
+            return self
         kept = self._links[self._links[:, 2] <= threshold]
         return self._with(self._codes, kept, threshold, self._dismissed)
 
@@ -147,7 +153,29 @@ class Duplicates(Sequence[DuplicateGroup]):
         Returns:
             The other groups.
         """
-        return self._with(self._codes, self._links, self.threshold, dismissed)
+        if dismissed is self._dismissed:
+            return self
+        if not all(map(dismissed.covers, self._dismissed)):  # some are to be listed again
+            return self._with(self._codes, self._links, self.threshold, dismissed)
+        rest = copy(self)
+        rest.__dict__.pop("surplus", None)
+        rest._dismissed = dismissed
+        rest._groups = tuple(each for each in self if not dismissed.covers(each.ids))
+        return rest
+
+    def find_key(self, key: str) -> DuplicateGroup | None:
+        """Find a group by its key. All groups are hashed once, for what `without` returns, too.
+
+        Args:
+            key: The `key` of a group.
+
+        Returns:
+            The group; None if there is none with this key.
+        """
+        if self._by_key is None:
+            self._by_key = {group.key: group for group in self}
+        found = self._by_key.get(key)
+        return None if found is None or self._dismissed.covers(found.ids) else found
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values, to ask it again later.
@@ -200,7 +228,7 @@ class Duplicates(Sequence[DuplicateGroup]):
             ids = self._codes.ids[rows].tolist()
             if not self._dismissed.covers(ids):
                 groups.append(DuplicateGroup(tuple(ids), *_widest(self._codes.packed[rows])))
-        return sorted(groups, key=lambda group: (-len(group), group.ids[0]))
+        return sorted(groups, key=len, reverse=True)  # a stable order: they were in order of ids
 
 
 def find_duplicates(
@@ -271,18 +299,31 @@ def duplicate_groups(
 
 def _links_of(codes: Codes, radius: int, report: Callable[[int], object]) -> Links:
     """Minimum spanning forest of all items."""
-    packed, first, member, sizes = np.unique(
-        codes.packed, axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    own = first[member.ravel()]
+    first, own = _distinct(rows_of(codes.packed))
     copies = np.flatnonzero(own != np.arange(len(codes)))
     equal = np.stack([own[copies], copies, np.zeros_like(copies)], axis=1)
-    if radius == 0 or len(packed) == 0:
+    if radius == 0 or len(first) == 0:
         report(len(codes))
         return equal
-    links = spanning_links(rows_of(packed), codes.bits, radius, sizes, report)
+    sizes = np.bincount(own, minlength=len(own))[first]
+    links = spanning_links(rows_of(codes.packed[first]), codes.bits, radius, sizes, report)
     links[:, :2] = first[links[:, :2]]
     return np.concatenate([equal, links])
+
+
+def _distinct(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first row of each distinct code, in the order of their bytes, and that of each row.
+
+    `numpy.unique(axis=0)` would stop all other threads until it is done.
+    """
+    words = rows.byteswap() if sys.byteorder == "little" else rows  # in the order of their bytes
+    order = np.lexsort(words.T[::-1])  # stable
+    starts = np.ones(len(rows), bool)
+    starts[1:] = (rows[order[1:]] != rows[order[:-1]]).any(axis=1)
+    first = order[starts]
+    own = np.empty(len(rows), np.int64)
+    own[order] = first[np.cumsum(starts) - 1]
+    return first, own
 
 
 def _links_of_groups(ids: Ids, groups: Iterable[Sequence[Id]]) -> Links:

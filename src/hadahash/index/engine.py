@@ -9,6 +9,7 @@ memory and in a folder. `hadahash.index._contract` has checks that every engine 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +21,7 @@ from ..codes import Codes
 from ..projections import Projection
 from ..ranking import Ranking
 from .items import Id, Ids, Item, ItemTable, Label, Mask
-from .query import Hits, Neighbor, SearchRequest, look_up_neighbors
+from .query import Filter, Hits, Neighbor, SearchRequest, look_up_neighbors
 from .walk import walk_ranked
 
 if TYPE_CHECKING:
@@ -218,6 +219,19 @@ class Engine(ABC):
     @abstractmethod
     def label_counts(self) -> dict[Label, int]:
         """Number of items per label."""
+
+    def has_label(self, labels: Sequence[Label]) -> bool:
+        """Whether an item has one of the labels. Engines that need no search override it.
+
+        Args:
+            labels: The labels.
+
+        Returns:
+            False for no labels.
+        """
+        query = np.zeros((1, -(-self.bits // 8)), np.uint8)
+        chosen = Filter(labels=frozenset(labels))
+        return bool(self._search(SearchRequest(query, 1, self.bits, chosen, None, None)).counts[0])
 
     @abstractmethod
     def _put(

@@ -69,8 +69,8 @@ class Items(Protocol):
         """For each ordinal, the number of its label set."""
         ...
 
-    def at(self, ordinals: Ordinals) -> list[Item]:
-        """The items of these ordinals."""
+    def at(self, ordinals: Ordinals, *, load: bool = True) -> list[Item]:
+        """The items of these ordinals; with `load`, many are fetched by loading all."""
         ...
 
     def all_ids(self) -> Ids:
@@ -123,8 +123,8 @@ class ItemTable:
         """For each ordinal, the number of its label set."""
         return self._set_numbers
 
-    def at(self, ordinals: Ordinals) -> list[Item]:
-        """The items of these ordinals."""
+    def at(self, ordinals: Ordinals, *, load: bool = True) -> list[Item]:
+        """The items of these ordinals; all are in memory."""
         paths = [None] * len(ordinals) if self.paths is None else self.paths[ordinals].tolist()
         sets = [self.sets[number] for number in self._set_numbers[ordinals].tolist()]
         return [Item(*row) for row in zip(self.ids[ordinals].tolist(), paths, sets, strict=True)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -202,11 +202,17 @@ class LocalIndex(Index):
 
     def label_counts(self) -> dict[Label, int]:
         """Number of items per label, from counts that are kept per segment."""
-        counts: Counter[Label] = Counter()
-        for segment in self._segments:
-            for labels, count in segment.label_counts():
-                counts.update(dict.fromkeys(labels, count))
+        first, *others = [each.label_counts.per_label for each in self._segments] or [{}]
+        counts = dict(first)
+        for each in others:
+            for label, count in each.items():
+                counts[label] = counts.get(label, 0) + count
         return {label: count for label, count in counts.items() if count}
+
+    def has_label(self, labels: Sequence[Label]) -> bool:
+        """Whether an item has one of the labels, from the same counts; see `Engine.has_label`."""
+        counts = [segment.label_counts.per_label for segment in self._segments]
+        return any(each.get(label) for label in labels for each in counts)
 
     def _search(self, request: SearchRequest) -> Hits:
         segments = self._segments

@@ -106,6 +106,7 @@ def neighbors_of(
         ordinals = own & 0xFFFFFFFF
         codes, content = packed_of(segment.rows_at(ordinals), bits[0]), segment.content_at(ordinals)
         contents = [None] * len(ordinals) if content is None else packed_of(content, bits[1])
-        items = zip(segment.items.at(ordinals), codes, contents, strict=True)
+        hits = segment.items.at(ordinals, load=False)
+        items = zip(hits, codes, contents, strict=True)
         known.update(zip(own.tolist(), items, strict=True))
     return join_neighbors(keys, found.distances, found.scores, known, request, bits[0])

@@ -22,7 +22,6 @@ from .items import (
     Items,
     ItemTable,
     Label,
-    LabelSet,
     Mask,
     Ordinals,
     concatenate,
@@ -30,6 +29,7 @@ from .items import (
     missing_id,
     sets_with,
 )
+from .label_counts import LabelCounts, count_labels, recount
 from .query import Filter, SearchRequest
 from .storage.segment_files import SavedSegment
 
@@ -112,12 +112,14 @@ class Segment:
         items: The items, in the order of ids.
         deleted: Mask of deleted items by ordinal; None if there are none.
         saved: Where it is on disk; None if it was never saved.
+        counted: Label counts of an earlier state, with its mask of deleted items.
     """
 
     codes: CodeTable
     items: Items
     deleted: Mask | None = None
     saved: SavedSegment | None = None
+    counted: tuple[LabelCounts, Mask | None] | None = None
 
     @cached_property
     def live_count(self) -> int:
@@ -129,7 +131,7 @@ class Segment:
         """The segment with these items deleted."""
         deleted = np.zeros(len(self.codes), bool) if self.deleted is None else self.deleted.copy()
         deleted[ordinals] = True
-        changed = replace(self, deleted=deleted)
+        changed = replace(self, deleted=deleted, counted=self.latest_counts)
         live = self.__dict__.get("_live_bitmap")
         if live is not None:  # it is known; for a large segment it is slow to make
             routed = self.codes.load().ordinals is not None
@@ -138,6 +140,12 @@ class Segment:
             if routed:
                 changed.__dict__["_positions"] = self._positions
         return changed
+
+    def saved_as(self, saved: SavedSegment) -> Segment:
+        """The segment with another location, and with what it has in memory."""
+        moved = replace(self, saved=saved)
+        moved.__dict__.update(self.__dict__ | {"saved": saved})
+        return moved
 
     def ordinals_of(self, ids: Ids) -> Ordinals:
         """Ordinals of these ids; -1 for ids that are unknown or deleted."""
@@ -180,23 +188,29 @@ class Segment:
         content = self.codes.content()
         return None if content is None else content[ordinals]
 
-    def label_counts(self) -> Sequence[tuple[LabelSet, int]]:
-        """The label sets in the order of their numbers, with the number of live items."""
-        saved = self.saved
-        stored = None if saved is None else saved.entry.label_counts
-        if saved is None or stored is None:
-            sets, numbers = self.items.label_sets(), self.items.set_numbers()
+    @property
+    def latest_counts(self) -> tuple[LabelCounts, Mask | None] | None:
+        """The latest label counts that are known, and the deleted items then; None without."""
+        counts = self.__dict__.get("label_counts")
+        return self.counted if counts is None else (counts, self.deleted)
+
+    @cached_property
+    def label_counts(self) -> LabelCounts:
+        """Label sets and labels with their numbers of live items.
+
+        All items are counted only if no earlier counts are known, in memory or in the manifest.
+        """
+        saved, known = self.saved, self.counted
+        if known is None and saved is not None and saved.entry.label_counts is not None:
+            known = LabelCounts.of(saved.entry.label_counts), saved.deleted
+        if known is None:
+            numbers = self.items.set_numbers()
             live = numbers if self.deleted is None else numbers[~self.deleted]
-            counts = np.bincount(live, minlength=len(sets))
-        elif self.deleted is saved.deleted or self.deleted is None:
-            return stored
-        else:  # only the items deleted since are counted
-            sets = [labels for labels, _ in stored]
-            new = self.deleted if saved.deleted is None else self.deleted & ~saved.deleted
-            numbers = self.items.set_numbers()[np.flatnonzero(new)]
-            before = np.array([count for _, count in stored])
-            counts = before - np.bincount(numbers, minlength=len(sets))
-        return list(zip(sets, counts.tolist(), strict=True))
+            return count_labels(self.items.label_sets(), live)
+        before, deleted = known
+        if deleted is self.deleted:
+            return before
+        return recount(before, self.items.set_numbers(), deleted, self.deleted)
 
     def search(self, request: SearchRequest, queries: Rows, limits: Keys) -> SegmentHits:
         """The best `request.k` items of this segment with keys below the limits."""

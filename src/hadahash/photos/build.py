@@ -21,11 +21,11 @@ from .sync import SKIPPED, PhotoIndex, Progress
 if TYPE_CHECKING:
     from ..model import HashModel
 
-Bar = Callable[[str, int], AbstractContextManager[Progress]]
+Bar = Callable[[str, int | None], AbstractContextManager[Progress]]
 Info = Callable[[str], object]
 
 
-def _no_bar(title: str, total: int) -> AbstractContextManager[Progress]:
+def _no_bar(title: str, total: int | None) -> AbstractContextManager[Progress]:
     return nullcontext(lambda count: None)
 
 
@@ -85,6 +85,7 @@ class Build:
         *,
         run: str | Path | None = None,
         options: BuildOptions | None = None,
+        bar: Bar = _no_bar,
     ) -> Build:
         """Find the photos; nothing is changed.
 
@@ -93,6 +94,7 @@ class Build:
             out: The folder of the index.
             run: Folder of a run; None: no trained model is needed.
             options: The options.
+            bar: Makes the progress bar of a folder that is searched.
 
         Returns:
             The build.
@@ -108,7 +110,8 @@ class Build:
             data_root=options.data_root,
             pictures=out.with_name(f"{out.name}.pictures"),
         )
-        scan = scan_source(source, rules)
+        with bar("searching", None) as advance:
+            scan = scan_source(source, rules, progress=advance)
         if not scan.photos and not out.exists() and not options.allow_empty:
             notice = f" {scan.notice}" if scan.notice else ""
             raise DataError(
@@ -286,7 +289,7 @@ def build_or_update(
         place = home_path(source)
         name = f"{place.name}.index"
         out = place.with_name(name) if place.is_absolute() else Path(name)
-    summary = Build.prepare(source, out, run=run, options=options).apply(
+    summary = Build.prepare(source, out, run=run, options=options, bar=bar).apply(
         bar=bar, progress=progress, info=info
     )
     info(f"{out}: {summary}")

@@ -12,17 +12,17 @@ no new one, and dismissed.json the groups that are not shown again.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import files
 from ..errors import StorageError, UsageError
 from ..index import Dismissed, DuplicateGroup, Duplicates, Index, find_duplicates
 from ..index.storage.manifest import MANIFEST, checksum
+from ..json_parts import json_parts
 from .catalog import Catalog
 from .item_files import ids_of_files
 from .looks import codes_with_looks, read_photos, unread_photos
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 LAST_SEARCH = "duplicates.json"
 DISMISSED = "dismissed.json"
+_HEAD = 4096  # bytes of the last search that have the state of the index
 
 Progress = Callable[[int], object]
 
@@ -129,17 +130,19 @@ class PhotoDuplicates:
             UsageError: The threshold is not an integer >= 0.
         """
         threshold = self.default_threshold if threshold is None else threshold
-        last = self._last_search()
+        equal = self._catalog.equal_files()
+        state = self._state(equal)
+        last = self._last_search(state)
         if last is None or not 0 <= threshold <= last.threshold:
             compared = self.index if self._codes is None else Index.build(self._codes)
             last = find_duplicates(
                 compared,
                 threshold,
-                same=self._equal_files(compared),
+                same=self._equal_files(compared, equal),
                 dismissed=self.dismissed,
                 progress=progress,
             )
-            self._remember(last)
+            self._remember(last, state)
         return last.rethreshold(min(threshold, last.threshold))
 
     def dismiss(self, group: DuplicateGroup) -> None:
@@ -171,28 +174,30 @@ class PhotoDuplicates:
         digests = self._catalog.digests(group.ids) if known else {None}
         return len(digests) == 1 and None not in digests
 
-    def _equal_files(self, index: Index) -> list[list[str]]:
-        groups = self._catalog.equal_files() if index.id_type is str else []
+    def _equal_files(self, index: Index, groups: list[list[str]]) -> list[list[str]]:
+        groups = groups if index.id_type is str else []
         flat = [each for group in groups for each in group]
         compared = [each for each, there in zip(flat, index.has(flat), strict=True) if there]
         known = ids_of_files(self.index, compared)
         kept = ([each for each in group if each in known] for group in groups)
         return [group for group in kept if len(group) > 1]
 
-    def _state(self) -> str | None:
+    def _state(self, equal: list[list[str]]) -> str | None:
         """Identifies the content of the index; None for engines that others can change."""
         if self.index.engine == "milvus":
             return None
         found = hashlib.sha256(self._manifest)
         if self._codes is not None:  # of photos whose looks are known
-            found.update(json.dumps(self._codes.ids.tolist()).encode())
+            for part in json_parts(self._codes.ids.tolist()):
+                found.update(part.encode())
             found.update(self._codes.content.tobytes() if self._codes.content is not None else b"")
-        found.update(json.dumps(self._catalog.equal_files()).encode())
+        for part in json_parts(equal):
+            found.update(part.encode())
         return found.hexdigest()
 
-    def _last_search(self) -> Duplicates | None:
-        path, state = self.folder / LAST_SEARCH, self._state()
-        if state is None or not path.exists():
+    def _last_search(self, state: str | None) -> Duplicates | None:
+        path = self.folder / LAST_SEARCH
+        if state is None or not _begins_with(path, state):  # reading all of it takes long
             return None
         try:
             stored = files.read_json(path)
@@ -210,12 +215,17 @@ class PhotoDuplicates:
             return self._codes.content_bits
         return self.index.content_bits or self.index.bits
 
-    def _remember(self, found: Duplicates) -> None:
-        if (state := self._state()) is None:
+    def _remember(self, found: Duplicates, state: str | None) -> None:
+        if state is None:
             return
+        content: dict[str, Any] = {"state": state, "duplicates": found.to_dict()}
+        content["crc32"] = checksum(content)
         try:
-            content = {"state": state, "duplicates": found.to_dict()}
-            files.write_json(self.folder / LAST_SEARCH, content | {"crc32": checksum(content)})
+            with (
+                files.replacing(self.folder / LAST_SEARCH) as temporary,
+                temporary.open("w", encoding="utf-8") as file,
+            ):
+                file.writelines(json_parts(content))
         except StorageError:  # a read-only folder: the next search takes as long as this one
             pass
 
@@ -225,6 +235,15 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""  # opening the index says what is wrong
+
+
+def _begins_with(path: Path, state: str) -> bool:
+    """Whether the first value of the last search is this state."""
+    try:
+        with files.require_regular(path).open("rb") as file:
+            return state.encode() in file.read(_HEAD)
+    except (OSError, StorageError):
+        return False
 
 
 def _size(path: str | None) -> int | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..index import Index, Item
     from ..index.items import Ids
 
-_PART = 65_536  # items in memory at once
+_PART = 4096  # items in memory at once; more would stop the threads of a service
 _ATTEMPTS = 5
 
 

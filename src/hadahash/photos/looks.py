@@ -183,16 +183,30 @@ def codes_with_looks(index: Index, catalog: Catalog) -> Codes | None:
     """
     looks = catalog.looks() if compares_looks(index) else {}
     codes, files = index.codes(), ids_of_files(index, looks)
-    rows = np.array([row for row, each in enumerate(codes.ids.tolist()) if each in files], np.int64)
+    known = (each in files for each in codes.ids)
+    rows = np.flatnonzero(np.fromiter(known, bool, len(codes)))
+    while files:  # all at once would stop the other threads of a service; see _taken
+        files.pop()
     if not len(rows):
         return None
     part = codes[rows]
     packed = part.packed if part.content is None else part.content
-    found = b"".join(looks[each] for each in part.ids.tolist())
-    seen = np.frombuffer(found, np.uint8).reshape(len(rows), LOOKS_BITS // 8)
+    taken = np.frombuffer(_taken(looks, part.ids.tolist()), np.uint8)
+    seen = taken.reshape(len(rows), LOOKS_BITS // 8)
     content = np.concatenate([seen, packed], axis=1)  # the last byte of a code may be padded
     bits = LOOKS_BITS + compared_bits(index)
     return Codes(part.packed, part.bits, part.ids, content=content, content_bits=bits)
+
+
+def _taken(looks: dict[str, bytes], ids: Sequence[str]) -> bytes:
+    """Move looks out of a dictionary, which gets empty.
+
+    To join or to free a million values at once would stop the other threads of a service.
+    """
+    parts = (ids[start : start + _PART] for start in range(0, len(ids), _PART))
+    joined = b"".join(b"".join([looks.pop(each) for each in part]) for part in parts)
+    looks.clear()
+    return joined
 
 
 def _read_only(path: Path, seconds: float) -> sqlite3.Connection:

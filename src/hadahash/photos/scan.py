@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..data.folder import Listing
     from ..data.remote import Place
 
+Progress = Callable[[int], object]
 _MANY_FOLDERS = 64
 _TABLES = (".csv", ".tsv", ".parquet")
 
@@ -154,7 +155,11 @@ def source_of(photos: list[Photo]) -> ImageSource:
 
 
 def scan_source(
-    source: str | Path, options: ScanOptions | None = None, *, prefix: str = ""
+    source: str | Path,
+    options: ScanOptions | None = None,
+    *,
+    prefix: str = "",
+    progress: Progress = lambda count: None,
 ) -> Scan:
     """Find all images of a folder, a table, or a data set.
 
@@ -163,6 +168,7 @@ def scan_source(
             optional; an address or an archive (`hadahash.data.remote`); or the name of a data set.
         options: What to leave out of a folder; where the files of a data set are.
         prefix: Put before each id.
+        progress: Called with numbers of images while a folder is searched.
 
     Returns:
         The images, and what was left out.
@@ -181,11 +187,15 @@ def scan_source(
         return _scan_stored(source, options or ScanOptions(), prefix)
     if is_table(source):
         return _scan_table(_resolve(source), prefix)
-    return scan_folder(source, options, prefix=prefix)
+    return scan_folder(source, options, prefix=prefix, progress=progress)
 
 
 def scan_folder(
-    folder: str | Path, options: ScanOptions | None = None, *, prefix: str = ""
+    folder: str | Path,
+    options: ScanOptions | None = None,
+    *,
+    prefix: str = "",
+    progress: Progress = lambda count: None,
 ) -> Scan:
     """Find all images below a folder.
 
@@ -193,6 +203,7 @@ def scan_folder(
         folder: The folder, searched recursively.
         options: What to leave out.
         prefix: Put before each id.
+        progress: Called with numbers of images that were found.
 
     Returns:
         The images, and what was left out.
@@ -201,7 +212,7 @@ def scan_folder(
         DataError: The folder cannot be read.
     """
     root, options = _resolve(folder), options or ScanOptions()
-    listing = _list(root, options)
+    listing = _list(root, options, progress)
     photos = [_photo(path, root, prefix) for path in listing.images]
     return replace(_scan([photos], [listing], home=root), options=options)
 
@@ -281,12 +292,14 @@ def _scan(
     )
 
 
-def _list(folder: Path, options: ScanOptions | None) -> Listing:
+def _list(
+    folder: Path, options: ScanOptions | None, progress: Progress = lambda count: None
+) -> Listing:
     from ..data.folder import scan  # imported here: commands that scan nothing start faster
 
     options = options or ScanOptions()
     links: Literal["all", "inside"] = "all" if options.follow_links else "inside"
-    return scan(folder, exclude=options.exclude, links=links)
+    return scan(folder, exclude=options.exclude, links=links, progress=progress)
 
 
 def _scan_table(table: Path, prefix: str) -> Scan:

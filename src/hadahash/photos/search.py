@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -273,15 +273,19 @@ def check_rank(index: Index, rank: str) -> str:
 
 
 def check_labels(
-    index: Index, texts: Sequence[str], known: Collection[Label] | None = None
+    index: Index,
+    texts: Sequence[str],
+    *,
+    has_label: Callable[[Sequence[Label]], bool] | None = None,
+    count: Callable[[], Iterable[Label]] | None = None,
 ) -> list[Label]:
     """Return the labels that texts refer to, if items of an index have them.
 
     Args:
         index: The index.
         texts: The labels. One of digits also refers to the integer label.
-        known: Labels of the index, if they were counted before. Labels that are missing there are
-            looked up.
+        has_label: In place of the index's.
+        count: In place of the index's `label_counts`; called only to suggest a label.
 
     Returns:
         The labels.
@@ -291,12 +295,10 @@ def check_labels(
     """
     from ..index import parse_labels
 
-    if known is None:
-        known = index.label_counts() if texts else ()
     for text in texts:
-        labels = parse_labels([text])
-        if not any(label in known for label in labels) and not _has_any(index, labels):
-            raise unknown("label", text, map(str, known))
+        if not (has_label or index.has_label)(parse_labels([text])):
+            known = map(str, (count or index.label_counts)())
+            raise unknown("label", text, (each for each in known if each != text))
     return parse_labels(texts)
 
 
@@ -333,11 +335,3 @@ def _marked(
         hit._replace(looks_distance=each.looks_distance, same_photo=each.same)
         for hit, each in zip(hits, judged, strict=True)
     ]
-
-
-def _has_any(index: Index, labels: Sequence[Label]) -> bool:
-    """Whether an item has one of the labels; in all engines faster than to count all labels."""
-    from ..codes import Codes
-
-    query = Codes(np.zeros((1, -(-index.bits // 8)), np.uint8), index.bits)
-    return bool(index.search(query, 1, labels=labels).counts[0])

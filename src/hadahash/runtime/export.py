@@ -200,7 +200,7 @@ def export_network(
         "fingerprint": runtime.fingerprint,
         "codewords": None if words is None else tuple(row.tobytes().hex() for row in pack(words)),
         "opset": OPSET,
-        "preprocessing": describe(preprocess),
+        "preprocessing": describe(preprocess, view=not codes),
         "made_with": {name: metadata.version(name) for name in _PACKAGES},
     }
     about = {key: facts[key] for key in ("model_id", "bits", "content_bits", "preprocessing")}
@@ -210,29 +210,49 @@ def export_network(
     return written
 
 
-def describe(preprocess: Preprocess) -> dict[str, Any]:
+def describe(preprocess: Preprocess, *, view: bool = False) -> dict[str, Any]:
     """What happens to an image before and inside the network graph.
 
     Args:
         preprocess: How images become network input.
+        view: Whether the graph takes network input, as `ViewNetwork` does, instead of squares.
 
     Returns:
         Texts, and the settings.
     """
-    side = preprocess.side
+    mirror = ", and the average with the mirror image." if preprocess.mirror and not view else "."
+    inside = "scaling by mean and standard deviation" + mirror
+    if not view:
+        inside = f"Crop of the center, bilinear resampling to the input size, {inside}"
     return {
-        "before": "Decode, turn upright and convert to RGB. A JPEG is decoded at 1/2, 1/4 or 1/8 "
+        "before": _square_text(preprocess) + (_center_text(preprocess) if view else ""),
+        "inside": inside[0].upper() + inside[1:],
+        **asdict(preprocess),
+    }
+
+
+def _square_text(preprocess: Preprocess) -> str:
+    side = preprocess.side
+    return (
+        "Decode, turn upright and convert to RGB. A JPEG is decoded at 1/2, 1/4 or 1/8 "
         "of its size, the smallest of which both sides are at least "
         f"{enough_for(side)} pixels; if there is none, and any other format, in full. Resize to "
         f"{side} x {side} with an antialiased bilinear filter (fit: {preprocess.fit}): Pillow's "
         "BILINEAR, which rounds after each of two passes; a JPEG that was decoded smaller is "
         "rounded once, at the end, and the part to resize is that of the full image divided by 2, "
-        f"4 or 8, not rounded to pixels. uint8 (n, 3, {side}, {side}).",
-        "inside": "Crop of the center, bilinear resampling to the input size, scaling by mean and "
-        "standard deviation"
-        + (", and the average with the mirror image." if preprocess.mirror else "."),
-        **asdict(preprocess),
-    }
+        f"4 or 8, not rounded to pixels. uint8 (n, 3, {side}, {side})."
+    )
+
+
+def _center_text(preprocess: Preprocess) -> str:
+    side, size, crop = preprocess.side, preprocess.size, preprocess.crop
+    return (
+        f" Take the center of the square, {crop:g} of its side, and sample it at {size} x {size} "
+        "points, bilinearly and without antialiasing: point i of an axis is at pixel "
+        f"(i + 0.5) * {crop:g} * {side} / {size} + {1 - crop:g} * {side} / 2 - 0.5; a neighbor "
+        "outside of the square is its edge. "
+        f"float32 (n, 3, {size}, {size}) in [0, 255]."
+    )
 
 
 def _write_graphs(

@@ -82,11 +82,13 @@ def _run_worker(
     load_first: bool,
 ) -> None:
     """The function of a worker process."""
+    service: Service | None = None
     try:
         service = Service(config, settings, shared=Shared(folder))
         _run(service, listener, load_first=load_first)
     except HadaHashError as error:
-        report(errors, error)
+        if service is None or not service.ready:
+            report(errors, error)  # ends all processes; later, another one is started instead
         sys.exit(1)
 
 

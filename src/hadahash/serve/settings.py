@@ -41,7 +41,7 @@ class ServeSettings:
 
     queue: int = setting(64, "Searches running or waiting; more are answered 503.", gt=0)
     upload_queue: int = setting(512, "Requests whose body is being received.", gt=0)
-    upload_memory: int = setting(256_000_000, "Bytes of all bodies being received.", gt=0)
+    upload_memory: int = setting(256_000_000, "Bytes of all request bodies in memory.", gt=0)
     write_queue: int = setting(64, "Index changes running or waiting.", gt=0)
     image_queue: int = setting(256, "Images and thumbnails running or waiting.", gt=0)
     client_share: float = setting(

@@ -14,7 +14,7 @@ error, `update` with the same items leads to the same state.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from ..items import (
     id_type_of,
     missing_id,
 )
-from ..query import Hits, SearchRequest
+from ..query import Filter, Hits, SearchRequest
 from ..storage.folder import MANIFEST, IndexFolder, IndexState, LoadedIndex, SavedRevision
 from ..walk import walk_ranked
 from . import milvus_search
@@ -291,9 +291,8 @@ class MilvusIndex(Index):
         else:
             requested = self._checked_ids(ids)
             found = {decode_id(row["id"]): row for row in self._rows_of(requested, fields)}
-            check_ids_exist(
-                requested, np.array([each in found for each in requested.tolist()], bool)
-            )
+            known = [each in found for each in requested.tolist()]
+            check_ids_exist(requested, np.array(known, bool))
             rows = [found[each] for each in requested.tolist()]
         codes = self._layout.decode(rows, self._id_array(rows))
         return replace(codes, content_fingerprint=self.content_fingerprint)
@@ -307,9 +306,8 @@ class MilvusIndex(Index):
     def get(self, ids: ArrayLike) -> list[Item]:
         """Id, path and labels of items; see `Engine.get`."""
         requested = self._checked_ids(ids)
-        found = {
-            item.id: item for item in map(decode_item, self._rows_of(requested, ["id", "item"]))
-        }
+        rows = self._rows_of(requested, ["id", "item"])
+        found = {item.id: item for item in map(decode_item, rows)}
         check_ids_exist(requested, np.array([each in found for each in requested.tolist()], bool))
         return [found[each] for each in requested.tolist()]
 
@@ -319,6 +317,11 @@ class MilvusIndex(Index):
         for row in self._pages(["id", "item"]):
             counts.update(decode_item(row).labels)
         return dict(counts)
+
+    def has_label(self, labels: Sequence[Label]) -> bool:
+        """Whether an item has one of the labels; asks for one item. See `Engine.has_label`."""
+        where = expressions(Filter(frozenset(labels))) if self._exists() else []
+        return any(self._query(each, ["id"], limit=1) for each in where)
 
     def _search(self, request: SearchRequest) -> Hits:
         rows = self._nearest(request, CODE)

@@ -211,7 +211,7 @@ class IndexFolder:
                 opened["deleted"] = MappedFile(self.path, file)
                 deleted = opened["deleted"].mask(entry.count)
         renewed = replace(saved, entry=entry, deleted=deleted, opened=opened)
-        return Segment(known.codes, known.items, deleted, renewed)
+        return Segment(known.codes, known.items, deleted, renewed, known.latest_counts)
 
     # ---- writing ---------------------------------------------------------------------------------
 
@@ -309,11 +309,11 @@ class IndexFolder:
             packed = np.packbits(segment.deleted, bitorder="little")
             written = write_array(self.path / f"{name}.deleted", packed)
             entry = replace(entry, files={**entry.files, "deleted": written})
-        counts = tuple(segment.label_counts())
-        entry = replace(entry, label_counts=counts if len(counts) <= MAX_LABEL_SETS else None)
+        few = len(segment.items.label_sets()) <= MAX_LABEL_SETS
+        entry = replace(entry, label_counts=segment.label_counts.pairs if few else None)
         if saved is segment.saved and entry == saved.entry and segment.deleted is saved.deleted:
             return segment  # with what it has in memory
-        return replace(segment, saved=replace(saved, entry=entry, deleted=segment.deleted))
+        return segment.saved_as(replace(saved, entry=entry, deleted=segment.deleted))
 
     def _write_segment(self, segment: Segment, name: str) -> SegmentEntry:
         table = segment.codes.load()

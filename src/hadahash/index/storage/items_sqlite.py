@@ -46,7 +46,8 @@ class StoredItems:
     """Items in SQLite.
 
     A few items are fetched one by one, and the latest are kept: a search asks for the same items
-    several times. Many are fetched by loading a column, which is then cached.
+    several times. Many are fetched by loading a column, which is then cached; not those that a
+    search found, as all items would stay in memory after one large search.
 
     Statements use `rowid`, which is the ordinal in every format of the file.
 
@@ -124,9 +125,9 @@ class StoredItems:
                 self._numbers = self._load_set_numbers()
             return self._numbers
 
-    def at(self, ordinals: Ordinals) -> list[Item]:
-        """The items of these ordinals."""
-        if self._table is not None or len(ordinals) > self._few:
+    def at(self, ordinals: Ordinals, *, load: bool = True) -> list[Item]:
+        """The items of these ordinals; with `load`, many are fetched by loading all."""
+        if self._table is not None or (load and len(ordinals) > self._few):
             return self.table().at(ordinals)
         return self._fetch(ordinals.tolist())
 

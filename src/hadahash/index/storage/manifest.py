@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ... import files
 from ..._version import __version__
 from ...errors import HadaHashError, NewerFileError, StorageError, UsageError
+from ...json_parts import json_parts
 from ...native.tables import MAX_ITEMS
 from ...projections import features_of
 from ...ranking import Ranking
@@ -197,7 +198,10 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
 def checksum(content: dict[str, Any]) -> int:
     """CRC-32 of a manifest as JSON, apart from its own checksum."""
     rest = {key: value for key, value in content.items() if key != "crc32"}
-    return zlib.crc32(json.dumps(rest, sort_keys=True).encode())
+    found = 0
+    for part in json_parts(rest, sort_keys=True):
+        found = zlib.crc32(part.encode(), found)
+    return found
 
 
 # ---- JSON ----------------------------------------------------------------------------------------

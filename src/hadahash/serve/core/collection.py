@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 Packed = NDArray[np.uint8]  # (ceil(bits / 8),)
 Ids = Sequence[Id] | NDArray[Any]
 _LOOKUP_ATTEMPTS = 5
-_LABEL_SECONDS = 300.0
+_LABEL_SECONDS, _MOST_LABELS = 300.0, 10_000
 _WAIT_SECONDS = 0.05  # for a program that writes the catalog; all searches wait meanwhile
 _FOLDER_SECONDS, _MOST_FOLDERS = 10.0, 10_000
 
@@ -105,6 +106,8 @@ class Collection:
         self._folders = [str(root) for root in self._roots]
         self._inside: dict[str, tuple[float, bool]] = {}  # by folder: until when it holds
         self._counts: tuple[float, dict[Id, int]] | None = None  # when, and the items per label
+        self._found: dict[tuple[Id, ...], float] = {}  # labels of items: until when it holds
+        self._counting = Lock()
 
     @staticmethod
     def open(
@@ -151,11 +154,7 @@ class Collection:
         Raises:
             Problem: 404, if no item has one of them.
         """
-        known = self.label_counts()
-        try:
-            return tuple(check_labels(self.index, [*map(names.from_json, texts)], known))
-        except UsageError as error:
-            raise unknown_label(str(error)) from None
+        return self._checked_labels(texts, self._has_label)
 
     def require_labels(self, texts: Sequence[str]) -> None:
         """Check labels whose search found nothing: other programs may have removed their items.
@@ -163,22 +162,48 @@ class Collection:
         Raises:
             Problem: 404, if no item has one of them.
         """
-        try:
-            check_labels(self.index, [*map(names.from_json, texts)], ())
-        except UsageError:
-            self.forget_labels()
-            self.parse_labels(texts)  # names similar labels that exist
+        self._checked_labels(texts, self._ask_for)
 
     def label_counts(self) -> dict[Id, int]:
-        """Return the number of items per label. A Milvus server is asked every few minutes only."""
-        if self._counts is None or time.monotonic() - self._counts[0] > _LABEL_SECONDS:
-            self._counts = time.monotonic(), self.index.label_counts()
-        return self._counts[1]
+        """Return the number of items per label.
 
-    def forget_labels(self) -> None:
-        """Count the labels again when they are needed: the index has changed."""
-        if isinstance(self.index, LocalIndex):  # for others this would read all items
-            self._counts = None
+        A Milvus server is asked every few minutes only, as it has to read all items, and by one
+        thread at a time: meanwhile others use the numbers before, if there are any.
+        """
+        if isinstance(self.index, LocalIndex):  # it knows them
+            return self.index.label_counts()
+        if self._counting.acquire(blocking=self._counts is None):
+            try:
+                if self._counts is None or time.monotonic() - self._counts[0] > _LABEL_SECONDS:
+                    self._counts = time.monotonic(), self.index.label_counts()
+            finally:
+                self._counting.release()
+        return {} if self._counts is None else self._counts[1]
+
+    def _checked_labels(
+        self, texts: Sequence[str], has_label: Callable[[Sequence[Id]], bool]
+    ) -> tuple[Id, ...]:
+        given = [names.from_json(text) for text in texts]
+        try:
+            found = check_labels(self.index, given, has_label=has_label, count=self.label_counts)
+        except UsageError as error:
+            raise unknown_label(str(error)) from None
+        return tuple(found)
+
+    def _has_label(self, labels: Sequence[Id]) -> bool:
+        """Whether an item has one of the labels. What a server found is kept for a while."""
+        if isinstance(self.index, LocalIndex):
+            return self.index.has_label(labels)
+        return self._found.get(tuple(labels), 0.0) > time.monotonic() or self._ask_for(labels)
+
+    def _ask_for(self, labels: Sequence[Id]) -> bool:
+        found = self.index.has_label(labels)
+        self._found.pop(tuple(labels), None)
+        if found:
+            if len(self._found) >= _MOST_LABELS:
+                self._found.clear()
+            self._found[tuple(labels)] = time.monotonic() + _LABEL_SECONDS
+        return found
 
     def has(self, item_id: Id) -> bool:
         """Return whether the index has this id."""

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +28,7 @@ COMMAND = (sys.executable, "-m", "hadahash.serve.core.decode_worker")
 # An image takes some megabytes. Without these, glibc returns them to the system after each image,
 # and a third of the time goes to getting them back.
 _KEPT_MEMORY = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(2**25))
+_THUMBNAIL_NICENESS = 5  # uploads first
 _MAX_FILE_BYTES = 200_000_000  # of an image in the collection
 _SAVE_AGAIN = "Open the image in another program, save it again and send that."
 _PROBLEMS = {  # error of the worker -> status, code, hint
@@ -58,10 +60,18 @@ class DecodePool:
         settings: Limits of the service.
         workers: Number of processes.
         niceness: Added to the niceness of the processes.
+        on_replace: Called whenever a process is replaced.
     """
 
-    def __init__(self, settings: ServeSettings, workers: int, *, niceness: int = 0) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: ServeSettings,
+        workers: int,
+        *,
+        niceness: int = 0,
+        on_replace: Callable[[], object] | None = None,
+    ) -> None:
+        self._settings, self._on_replace = settings, on_replace
         command = (*COMMAND, str(settings.decode_memory), str(niceness))
         self._workers = [Worker(command, settings.start_seconds) for _ in range(workers)]
         self.turns: Turns[Worker] = Turns()
@@ -148,9 +158,9 @@ class DecodePool:
         self, task: dict[str, Any], content: bytes, client: str
     ) -> tuple[dict[str, Any], bytes]:
         limits = {"max_pixels": self._settings.max_pixels, "max_side": self._settings.max_side}
-        request = message(task | limits, content)
         worker = await self.turns.get(client)
         try:
+            request = message(task | limits, content)  # a copy, not before it is needed
             try:
                 answer, result = await self._attempt(worker, request)
             except (asyncio.IncompleteReadError, OSError):
@@ -178,8 +188,29 @@ class DecodePool:
             raise _undecodable(message) from None
         finally:
             if not done:  # the state of the process is unknown
-                self.replaced += 1
+                self._count_replaced()
                 await worker.stop()
+
+    def _count_replaced(self) -> None:
+        self.replaced += 1
+        if self._on_replace is not None:
+            self._on_replace()
+
+
+def create_pools(
+    settings: ServeSettings, on_replace: Callable[[], object]
+) -> tuple[DecodePool, DecodePool]:
+    """Return the decoders of uploads, and those of images of the collection, which stand back.
+
+    Args:
+        settings: Limits of the service.
+        on_replace: Called whenever a process is replaced.
+    """
+    uploaded = DecodePool(settings, settings.upload_decoders, on_replace=on_replace)
+    stored = DecodePool(
+        settings, settings.thumbnail_decoders, niceness=_THUMBNAIL_NICENESS, on_replace=on_replace
+    )
+    return uploaded, stored
 
 
 class Worker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 from ...errors import StorageError
 from ...files import stamp
 from ...index import Dismissed, DuplicateGroup, Duplicates, Item
-from ...index.dismissed import group_key
 from ...index.local import LocalIndex
 from ...photos import CATALOG, PhotoDuplicates
 from ...photos.duplicates import DISMISSED
@@ -28,6 +28,7 @@ MOST_FILES = 100  # listed of a group
 _WIDEST = 4  # the threshold is at most the number of bits by this: more would link everything
 _MOST_JOBS = 16  # requests that wait for the thread
 _MOST_RESULTS = 8  # thresholds kept in memory
+_COLLECTIONS = 10_000  # of younger objects before a full collection
 _KEPT_SECONDS = 300.0  # where other programs can change the items: Milvus
 
 
@@ -80,24 +81,34 @@ class DuplicateSearch:
         self._search: _Search | None = None
 
     async def page(
-        self, collection: Collection, threshold: int | None, skip: int, limit: int
-    ) -> Page:
-        """Return some of the groups, the largest first.
+        self,
+        collection: Collection,
+        threshold: int | None,
+        skip: int,
+        limit: int,
+        *,
+        render: Callable[[Page], T],
+    ) -> T:
+        """Return some of the groups, the largest first, as the answer to a client.
 
         Args:
             collection: The collection.
             threshold: Maximum number of differing bits of two linked photos; None: the default.
             skip: Number of groups before the first.
             limit: Largest number of groups.
+            render: Makes the answer, in the thread of the searches: a page has up to thousands of
+                files. It is always the same function.
 
         Returns:
-            The groups.
+            The answer.
 
         Raises:
             Problem: 422, if the threshold is too large; 503, while the search is running.
         """
         key = (threshold, skip, limit)
-        return await self._search_job(key, self._page, collection, *key)
+        return await self._search_job(
+            key, lambda: render(self._page(collection, threshold, skip, limit))
+        )
 
     async def dismiss(self, collection: Collection, given: Sequence[Id]) -> int:
         """Do not list a group again.
@@ -149,7 +160,7 @@ class DuplicateSearch:
             if len(self._jobs) >= _MOST_JOBS:
                 raise busy()
             loop = asyncio.get_running_loop()
-            job = loop.run_in_executor(self._thread, partial(work, *args, **options))
+            job = loop.run_in_executor(self._thread, _quietly, partial(work, *args, **options))
             self._jobs[key] = job
             job.add_done_callback(lambda done: self._forget(key, done))
         done, _ = await asyncio.wait([job], timeout=self._seconds)
@@ -173,17 +184,17 @@ class DuplicateSearch:
         """In the thread: search, if necessary, and look up the files of the page."""
         search = self._current(collection)
         found = search.find(threshold)
-        listed = list(enumerate(found, 1))[skip : skip + limit]
-        groups = [_listed(collection, search.photos, number, group) for number, group in listed]
+        chosen = enumerate(found[skip : skip + limit], skip + 1)
+        groups = [_listed(collection, search.photos, number, group) for number, group in chosen]
         return Page(found, groups, len(search.photos.dismissed), search.unread)
 
     def _dismiss_group(self, collection: Collection, key: str, threshold: int | None) -> int:
         """In the thread: dismiss the group with this key."""
         search = self._current(collection)
-        group = next((each for each in search.find(threshold) if each.key == key), None)
+        group = search.find(threshold).find_key(key)
         if group is not None:
             return self._write(group.ids)
-        if any(group_key(ids) == key for ids in search.photos.dismissed):
+        if search.photos.dismissed.has_key(key):
             return len(search.photos.dismissed)
         hint = "List the duplicates again."
         raise Problem(409, "group_changed", "There is no such group any more.", hint)
@@ -236,6 +247,7 @@ class _Search:
             found = self._results[min(wider)].rethreshold(threshold)
         elif found is None:
             found = self.photos.find(threshold)
+        found = found.without(self.photos.dismissed)
         if len(self._results) >= _MOST_RESULTS:
             self._results = {max(self._results): self._results[max(self._results)]}
         self._results[threshold] = found
@@ -245,9 +257,20 @@ class _Search:
         """Follow what the command line and other processes dismiss."""
         now = stamp(self._file)
         if now != self._stamp:
-            dismissed = self.photos.dismissed = Dismissed.load(self._file)
-            self._results = {t: found.without(dismissed) for t, found in self._results.items()}
-            self._stamp = now
+            self.photos.dismissed, self._stamp = Dismissed.load(self._file), now
+
+
+def _quietly(work: Callable[[], T]) -> T:
+    """Work without full collections of garbage, each of which would stop all other threads.
+
+    They look at all ids and groups of the search again and again. Young objects are collected.
+    """
+    usual = gc.get_threshold()
+    gc.set_threshold(*usual[:2], max(usual[2], _COLLECTIONS))
+    try:
+        return work()
+    finally:
+        gc.set_threshold(*usual)
 
 
 def _state(folder: Path, collection: Collection) -> object:

@@ -80,6 +80,8 @@ class IndexHandle:
         device: Device of the model.
         max_batch: Largest number of changes that are saved together.
         on_batch: Called with the size of every batch.
+        on_count: Called with the number of items whenever it is determined.
+        on_refresh: Called in the event loop when a refresh has opened the index again.
         seconds: How long a request waits for a change by another worker process.
         shared: What the worker processes of the service share, if there are several.
     """
@@ -91,11 +93,13 @@ class IndexHandle:
         device: str,
         max_batch: int,
         on_batch: Callable[[int], object],
+        on_count: Callable[[int], object],
+        on_refresh: Callable[[], object],
         seconds: float,
         shared: Shared | None = None,
     ) -> None:
         self._config, self._device, self._shared = config, device, shared
-        self._seconds = seconds
+        self._seconds, self._on_count, self._on_refresh = seconds, on_count, on_refresh
         self._collection: Collection | None = None
         self._stamp: object = None
         self._lock = threading.Lock()  # held while the index is opened or changed
@@ -105,6 +109,8 @@ class IndexHandle:
         self._opener = ThreadPoolExecutor(1)  # a server that does not respond blocks no others
         self._refreshed = Joined(self.refresh)
         self._seen = 0  # changes by all worker processes when the index was opened
+        self._seen_reloads = 0
+        self._again = False  # whether every file has to be opened again
         self.count, self._counted = 0, 0.0  # number of items, and when it was determined
 
     @property
@@ -137,13 +143,19 @@ class IndexHandle:
                 LOG.error("%s: %s", _UNREADABLE, error, exc_info=unexpected)
         return self.current
 
-    async def reload(self) -> int:
+    async def reload(self, *, everywhere: bool = False) -> int:
         """Open the index again and return its number of items. Running requests keep the old one.
 
+        Args:
+            everywhere: Let the other worker processes do the same before their next request.
+
         Raises:
-            HadaHashError: If the index or its model cannot be opened; the old one stays.
+            HadaHashError: If the index or its model cannot be opened; the old one stays, and
+                `refresh` tries again.
         """
         await self._in_thread(self._reload)
+        if everywhere and self._shared is not None:
+            await self._in_thread(self._tell_others)
         return self.count
 
     async def refresh(self) -> bool:
@@ -155,7 +167,10 @@ class IndexHandle:
         Raises:
             HadaHashError: If the index or its model cannot be opened; the old one stays.
         """
-        return await self._in_thread(self._refresh)
+        opened = await self._in_thread(self._refresh)
+        if opened:
+            self._on_refresh()
+        return opened
 
     async def apply(self, change: Add | Remove) -> Id:
         """Make one change and save it.
@@ -184,13 +199,21 @@ class IndexHandle:
         with self._lock:
             self._open(again=True)
 
+    def _tell_others(self) -> None:
+        """Count a reload, which this process has made."""
+        if self._shared is not None:
+            with self._lock, self._shared.writing():
+                self._shared.count_reload()
+                self._seen += 1
+                self._seen_reloads += 1
+
     def _refresh(self) -> bool:
         with self._lock:
-            changes = self._changes
+            changes, reloads = self._changes, self._reloads
             stamp = stamp_of(self._config.index)
             if stamp is None:
                 raise StorageError(f"{self._config.index} no longer contains an index.")
-            if stamp != self._stamp:
+            if self._again or stamp != self._stamp or reloads != self._seen_reloads:
                 self._open()
                 return True
             self._seen = changes
@@ -202,16 +225,22 @@ class IndexHandle:
     def _changes(self) -> int:
         return 0 if self._shared is None else self._shared.changes
 
+    @property
+    def _reloads(self) -> int:
+        return 0 if self._shared is None else self._shared.reloads
+
     def _open(self, *, again: bool = False) -> None:
-        """Open the index; with `again`, every file of it."""
-        # Both are read before opening, so that a change in between is detected.
-        changes, stamp = self._changes, stamp_of(self._config.index)
-        known = None if again else self._collection
+        """Open the index; with `again`, or after a reload anywhere, every file of it."""
+        # All are read before opening, so that a change in between is detected.
+        changes, reloads, stamp = self._changes, self._reloads, stamp_of(self._config.index)
+        self._again = self._again or again or reloads != self._seen_reloads
+        known = None if self._again else self._collection
         model = None if self._collection is None else self._collection.model
         self._collection = Collection.open(
             self._config, device=self._device, model=model, known=known
         )
-        self._stamp, self._seen = stamp, changes
+        self._stamp, self._seen, self._seen_reloads = stamp, changes, reloads
+        self._again = False
         self._set_count(len(self._collection.index))
 
     def _apply_batch(self, changes: list[Add | Remove]) -> list[Id | Exception]:
@@ -240,7 +269,6 @@ class IndexHandle:
 
     def _save(self, collection: Collection) -> Exception | None:
         """Save the changes; returns the error, if there is one."""
-        collection.forget_labels()
         try:
             if isinstance(collection.index, LocalIndex):
                 collection.index.save(self._config.index)
@@ -266,6 +294,7 @@ class IndexHandle:
 
     def _set_count(self, count: int) -> None:
         self.count, self._counted = count, time.monotonic()
+        self._on_count(count)
 
     def _discard(self) -> None:
         """Drop changes that could not be saved."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -41,10 +41,14 @@ class Limit:
     Args:
         slots: Number of slots.
         share: Largest fraction of the slots that one client can hold, at most 1.
+        on_change: Called with the number of slots in use.
     """
 
-    def __init__(self, slots: int, share: float = 1.0) -> None:
+    def __init__(
+        self, slots: int, share: float = 1.0, *, on_change: Callable[[int], object] | None = None
+    ) -> None:
         self._slots, self._per_client = slots, max(1, int(slots * share))
+        self._on_change = on_change
         self._held: Counter[str] = Counter()
         self.in_use = 0
 
@@ -62,15 +66,20 @@ class Limit:
             raise busy()
         if self._held[client] >= self._per_client:
             raise busy("Too many requests of this client in progress.")
-        self.in_use += 1
         self._held[client] += 1
+        self._use(1)
         try:
             yield
         finally:
-            self.in_use -= 1
+            self._use(-1)
             self._held[client] -= 1
             if not self._held[client]:
                 del self._held[client]
+
+    def _use(self, slots: int) -> None:
+        self.in_use += slots
+        if self._on_change is not None:
+            self._on_change(self.in_use)
 
 
 class Turns(Generic[T]):

@@ -12,7 +12,11 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
-    """Counters, gauges and histograms of one service."""
+    """Counters, gauges and histograms of one service.
+
+    Gauges are set when their values change, not when they are read: of several worker processes,
+    one answers /metrics, with the values that the others have set.
+    """
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
@@ -31,7 +35,7 @@ class Metrics:
             "hadahash_index_items",
             "Items in the index",
             registry=registry,
-            multiprocess_mode="livemax",
+            multiprocess_mode="livemostrecent",
         )
         self.waiting = Gauge(
             "hadahash_queue_requests",

@@ -18,10 +18,12 @@ from .query import stored_queries, stored_query
 from .results import Shown, show
 
 _ATTEMPTS = 5
+_SMALL_K = 32  # searches for up to this many results are searched together
+_MOST_HITS = 8000  # of one call; segments load all their ids to merge very many hits
 
 
 class SearchJob(NamedTuple):
-    """One query. Jobs that differ only in the query and in `k` are searched together."""
+    """One query. Jobs that differ only in the query, and little in `k`, are searched together."""
 
     collection: Collection
     query: Queries | Codes  # one row
@@ -38,7 +40,8 @@ class SearchJob(NamedTuple):
         if isinstance(query, Queries):
             binary = bool((np.abs(query.values) == 1).all())  # such queries are ranked differently
             kind = binary, 0 if query.probabilities is None else query.probabilities.shape[1]
-        parts = (kind, query.content is None)
+        size = max(self.k, _SMALL_K) - 1  # the largest k of a group is at most twice the others
+        parts = (kind, query.content is None, size.bit_length())
         return (id(self.collection), self.radius, self.labels, self.rank, self.weight, *parts)
 
 
@@ -133,7 +136,7 @@ def _result(
 
 
 def run_jobs(jobs: Sequence[SearchJob]) -> list[list[Neighbor] | Exception]:
-    """Search all jobs, each group in one call.
+    """Search all jobs, each group in one call, or in several if it has very many results.
 
     Args:
         jobs: The queries.
@@ -145,13 +148,19 @@ def run_jobs(jobs: Sequence[SearchJob]) -> list[list[Neighbor] | Exception]:
     for row, job in enumerate(jobs):
         groups.setdefault(job.group(), []).append(row)
     results: dict[int, list[Neighbor] | Exception] = {}
-    for rows in groups.values():
+    for rows in (part for group in groups.values() for part in _parts(group, jobs)):
         try:
             found: Sequence[list[Neighbor] | Exception] = _search_group([jobs[row] for row in rows])
         except Exception as error:  # raised again for each job of the group
             found = [error] * len(rows)
         results.update(zip(rows, found, strict=True))
     return [results[row] for row in range(len(jobs))]
+
+
+def _parts(group: list[int], jobs: Sequence[SearchJob]) -> list[list[int]]:
+    """The rows of a group, in parts with at most `_MOST_HITS` results."""
+    size = max(1, _MOST_HITS // max(jobs[row].k for row in group))
+    return [group[start : start + size] for start in range(0, len(group), size)]
 
 
 def _search_group(jobs: Sequence[SearchJob]) -> list[list[Neighbor]]:

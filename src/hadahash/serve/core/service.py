@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import TypeVar
 
 from ...codes import Codes
@@ -18,7 +17,7 @@ from ..settings import ServeSettings
 from .batcher import Batcher
 from .checks import check_search, check_takes
 from .collection import Collection, ServeConfig
-from .decode_pool import DecodePool
+from .decode_pool import create_pools
 from .duplicates import DuplicateSearch
 from .encode import EncodedQuery, Encoder
 from .handle import Add, IndexHandle, Remove
@@ -37,6 +36,7 @@ from .query import (
     parse_values,
     vector_query,
 )
+from .reports import Reports
 from .results import Found
 from .search import IdJob, Options, Result, SearchJob, run_searches
 from .shared import Shared
@@ -45,12 +45,12 @@ from .timing import StageTimer, settled, within
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 _LOOKUP_THREADS = 4
-_THUMBNAIL_NICENESS = 5
 _MODEL_ATTEMPTS = 2  # to encode a new item, while the index is upgraded
+_RETRY_SECONDS = 30.0  # between two attempts to start all decoders
 _START_FAILED = "The service cannot start"
-_SEE_LOG = "See the log of the service."
 _RELOAD_FAILED = "The index on disk cannot be opened, the previous one is served"
 _NO_RESPONSE = "The index does not respond"
+_NO_DECODER = "Not all image decoders can be started"
 
 
 class Service:
@@ -68,16 +68,15 @@ class Service:
         self.config, self.settings, self.metrics = config, settings, Metrics()
         self._shared = shared
         self.ready = False
-        self.problem: str | None = None  # shown by /readyz; without paths
+        self._reports = Reports()
         self.started = time.monotonic()
-        self._reported = ""
         self._starting: asyncio.Task[None] | None = None
         self._create_limits()
         self._create_workers()
 
     def _create_limits(self) -> None:
         settings, share = self.settings, self.settings.client_share
-        self.searches = Limit(settings.queue, share)
+        self.searches = Limit(settings.queue, share, on_change=self.metrics.waiting.set)
         self.uploads = Limit(settings.upload_queue, share)
         self.writes = Limit(settings.write_queue, share)
         self.listings = Limit(settings.write_queue, share)
@@ -86,15 +85,10 @@ class Service:
 
     def _create_workers(self) -> None:
         settings, batches = self.settings, self.metrics.batches
-        self._uploaded = DecodePool(settings, settings.upload_decoders)
-        self._stored = DecodePool(
-            settings, settings.thumbnail_decoders, niceness=_THUMBNAIL_NICENESS
-        )
+        self._uploaded, self._stored = create_pools(settings, self.metrics.replaced.inc)
         self.media = Media(self._stored, settings)
         self._encoder = Encoder(
-            self._uploaded,
-            max_batch=settings.batch,
-            on_batch=batches.labels("encode").observe,
+            self._uploaded, max_batch=settings.batch, on_batch=batches.labels("encode").observe
         )
         self._searcher: Batcher[SearchJob | IdJob, Result] = Batcher(
             run_searches, max_batch=settings.batch, on_batch=batches.labels("search").observe
@@ -104,10 +98,13 @@ class Service:
             device=settings.device,
             max_batch=settings.batch,
             on_batch=batches.labels("write").observe,
+            on_count=self.metrics.items.set,
+            on_refresh=self._reloaded,
             seconds=settings.index_seconds,
             shared=self._shared,
         )
-        self._reloading = Joined(self._reload)
+        self._reloading = Joined(lambda: self._reload(everywhere=True))
+        self._reopening = Joined(self._reload)
         self._lookups = ThreadPoolExecutor(_LOOKUP_THREADS)
         self.duplicates = DuplicateSearch(self.config.index, settings.index_seconds)
         self.overview = OverviewCache(
@@ -133,11 +130,10 @@ class Service:
             for each in started:
                 if isinstance(each, BaseException):
                     raise each
-        except HadaHashError:
-            self.problem = f"{_START_FAILED}. {_SEE_LOG}"  # the caller reports the error
-            raise
         except Exception as error:
-            self.problem = f"{_START_FAILED}. {_SEE_LOG}"
+            self._reports.show("start", _START_FAILED)
+            if isinstance(error, HadaHashError):  # the caller reports it
+                raise
             if not isinstance(error, Problem):
                 LOG.exception("%s", _START_FAILED)
             raise HadaHashError(f"{_START_FAILED}: {error or repr(error)}") from error
@@ -146,9 +142,14 @@ class Service:
         self._starting = asyncio.create_task(self._start_decoders())
 
     async def _start_decoders(self) -> None:
-        """Start the decoders that the first request does not need."""
-        with suppress(Problem):  # it is logged, and raised again for what needs them
-            await asyncio.gather(self._uploaded.start(), self._stored.start())
+        """Start the decoders that the first request does not need. Errors are shown by /readyz."""
+        while True:
+            try:
+                await asyncio.gather(self._uploaded.start(), self._stored.start())
+                return self._reports.solve("decoders")
+            except Exception as error:  # raised again for what needs them
+                self._reports.fail("decoders", _NO_DECODER, error)
+            await asyncio.sleep(_RETRY_SECONDS)
 
     async def watch(self) -> None:
         """Open the index again whenever another program changed it. Errors are logged."""
@@ -157,7 +158,8 @@ class Service:
             check = asyncio.create_task(self.refresh())
             await asyncio.wait([check], timeout=self.settings.index_seconds)
             if not check.done():
-                self._fail(_NO_RESPONSE, TimeoutError(f"{self.settings.index_seconds:g} s"))
+                error = TimeoutError(f"{self.settings.index_seconds:g} s")
+                self._reports.fail("index", _NO_RESPONSE, error)
             await check
 
     async def refresh(self, *, force: bool = False) -> None:
@@ -167,21 +169,13 @@ class Service:
             force: Open it even if it has not changed.
         """
         try:
-            if force:
-                await self.reload()
-            elif await self.handle.refresh():
-                self._reloaded()
-            self.problem, self._reported = None, ""
+            if force:  # each worker process is told to
+                await within(self._reopening.run(), self.settings.index_seconds)
+            else:
+                await self.handle.refresh()
+            self._reports.solve("index")
         except Exception as error:  # logged; the next check tries again
-            self._fail(_RELOAD_FAILED, error)
-
-    def _fail(self, problem: str, error: Exception) -> None:
-        """Report an error; repeated ones are logged once. File paths appear in the log only."""
-        self.problem = f"{problem}. {_SEE_LOG}"
-        if self._reported != repr(error):
-            self._reported = repr(error)
-            unexpected = None if isinstance(error, (HadaHashError, Problem)) else error
-            LOG.error("%s: %s", problem, error, exc_info=unexpected)
+            self._reports.fail("index", _RELOAD_FAILED, error)
 
     async def close(self) -> None:
         """End all processes and threads."""
@@ -207,9 +201,9 @@ class Service:
         return self.handle.current
 
     @property
-    def decoders_replaced(self) -> int:
-        """Number of decoder processes that were replaced."""
-        return self._uploaded.replaced + self._stored.replaced
+    def problem(self) -> str | None:
+        """What does not work, without paths; None if everything does."""
+        return self._reports.text
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -374,7 +368,7 @@ class Service:
         self.overview.invalidate()
 
     async def reload(self) -> int:
-        """Open the index again.
+        """Open the index again, in every worker process.
 
         Returns:
             The number of items.
@@ -385,8 +379,13 @@ class Service:
         """
         return await within(self._reloading.run(), self.settings.index_seconds)
 
-    async def _reload(self) -> int:
-        count = await self.handle.reload()
+    async def _reload(self, *, everywhere: bool = False) -> int:
+        try:
+            count = await self.handle.reload(everywhere=everywhere)
+        except Exception as error:  # the request may have ended
+            self._reports.fail("index", _RELOAD_FAILED, error)
+            raise
+        self._reports.solve("index")
         self._reloaded()
         return count
 

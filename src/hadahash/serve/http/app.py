@@ -6,8 +6,8 @@ import asyncio
 import gc
 import logging
 import mimetypes
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Any
 
@@ -35,6 +35,7 @@ _ROUTES = (
     health_routes,
 )
 _PAGES = {"/": "index.html", "/docs": "docs.html"}
+_FAILED = "The service cannot continue, because a task in the background failed"
 _PALETTE = "palette.css"  # one file for the page and for reports
 
 
@@ -50,7 +51,7 @@ def create_app(
 
     Args:
         service: Answers the requests.
-        on_failure: Called if the service cannot start.
+        on_failure: Called if the service cannot start, or cannot continue.
         load_first: Accept requests when the model and the index are loaded, not before.
 
     Returns:
@@ -60,16 +61,15 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         tasks = [
-            asyncio.create_task(_run_service(service, on_failure)),
-            asyncio.create_task(service.overview.run()),
+            _start(_run_service(service, on_failure), on_failure),
+            _start(service.overview.run(), on_failure),
         ]
         while load_first and not (service.ready or service.problem):
             await asyncio.sleep(0.02)
         yield
         for task in tasks:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.wait(tasks)
         await service.close()
         gc.unfreeze()
 
@@ -105,6 +105,23 @@ async def _run_service(
         return
     gc.freeze()  # else a collection looks at all that was loaded, and stops requests meanwhile
     await service.watch()
+
+
+def _start(
+    work: Coroutine[None, None, None], on_failure: Callable[[HadaHashError], object] | None
+) -> asyncio.Task[None]:
+    """Run work for as long as the service runs. An error of it is logged and ends the server."""
+
+    def check(task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            LOG.error("%s", _FAILED, exc_info=error)
+            if on_failure is not None:
+                on_failure(HadaHashError(f"{_FAILED}: {error!r}. See the log."))
+
+    task = asyncio.create_task(work)
+    task.add_done_callback(check)
+    return task
 
 
 def _add_page(app: FastAPI) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +20,7 @@ from starlette.types import Message
 from ..core.limits import client_name
 from ..core.service import Service
 from ..problem import Problem, busy
+from ..settings import ServeSettings
 
 P = TypeVar("P", bound=BaseModel)
 _FORM_OVERHEAD = 65_536  # bytes of a form besides its image
@@ -35,42 +36,83 @@ class ParsedRequest(Generic[P]):
     image: bytes | None
 
 
+class _Held:
+    """The bytes of a body, which count against the memory limit of all bodies."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self.count = service, 0
+
+    def add(self, count: int) -> None:
+        """Count received bytes.
+
+        Raises:
+            Problem: 503, if all bodies together are too large.
+        """
+        self.count += count
+        self._service.upload_bytes += count
+        if self._service.upload_bytes > self._service.settings.upload_memory:
+            raise busy()
+
+    def release(self) -> None:
+        self._service.upload_bytes -= self.count
+        self.count = 0
+
+
 def client_of(request: Request) -> str:
     """Return the name under which the requests of a client are counted."""
     return client_name(request.client)
 
 
 async def parse_request(request: Request, model: type[P], service: Service) -> ParsedRequest[P]:
-    """Read the body of a request.
+    """Read the body of a request, as `received`, for requests without an image."""
+    async with received(request, model, service) as parsed:
+        return parsed
+
+
+@asynccontextmanager
+async def received(
+    request: Request, model: type[P], service: Service
+) -> AsyncIterator[ParsedRequest[P]]:
+    """Read the body of a request. It counts against `upload_memory` until the context ends.
 
     The body is JSON; or a form with an `image`; or an image, with its parameters in the query.
 
     Args:
         request: The request.
         model: The parameters.
-        service: Its limits, and the memory of all bodies that are being received.
+        service: Its limits, and the memory of all bodies.
 
-    Returns:
+    Yields:
         Parameters and image.
 
     Raises:
         Problem: If the body is too large, too slow or not valid.
         ValidationError: If the parameters are not valid.
     """
+    held = _Held(service)
+    try:
+        yield await _parse(request, model, service, held)
+    finally:
+        held.release()
+
+
+async def _parse(
+    request: Request, model: type[P], service: Service, held: _Held
+) -> ParsedRequest[P]:
     media_type, charset = _content_type(request)
     settings = service.settings
     with service.uploads.admit(client_of(request)):
         if media_type == "application/json":
-            body = await _read_body(request, settings.max_field_bytes, service)
+            body = await _read_body(request, settings.max_field_bytes, settings, held)
             return ParsedRequest(model.model_validate(_parse_json(body)), None)
         if media_type == "multipart/form-data":
             if charset not in ("utf-8", "utf8"):
                 message = "Forms in other encodings than UTF-8 are not supported."
                 raise Problem(400, "bad_form", message, _FORM_HINT)
-            return await _parse_form(request, model, service)
+            return await _parse_form(request, model, settings, held)
         if media_type == "application/octet-stream" or media_type.startswith("image/"):
             parameters = model.model_validate(_collect_params(request.query_params.multi_items()))
-            body = await _read_body(request, settings.max_bytes, service)
+            body = await _read_body(request, settings.max_bytes, settings, held)
             return ParsedRequest(parameters, body)
     hint = "Send multipart/form-data, application/json, or an image as application/octet-stream."
     message = f"Unsupported content type '{media_type[:60]}'."
@@ -87,24 +129,24 @@ def _content_type(request: Request) -> tuple[str, str]:
     return media_type.decode("latin-1"), charset.decode("latin-1").lower()
 
 
-async def _parse_form(request: Request, model: type[P], service: Service) -> ParsedRequest[P]:
-    settings = service.settings
+async def _parse_form(
+    request: Request, model: type[P], settings: ServeSettings, held: _Held
+) -> ParsedRequest[P]:
     limit = settings.max_bytes + _FORM_OVERHEAD
-    with _body_parts(request, limit, service) as parts:
-        parser = MultiPartParser(
-            request.headers,
-            parts,
-            max_files=settings.max_files,
-            max_fields=settings.max_fields,
-            max_part_size=settings.max_field_bytes,
-        )
-        parser.spool_max_size = limit  # files stay in memory
-        try:
-            form = await parser.parse()
-        except MultiPartException as error:
-            raise Problem(400, "bad_form", error.message, _FORM_HINT) from None
-        except ValueError:  # includes UnicodeError
-            raise Problem(400, "bad_form", "The form is not valid.", _FORM_HINT) from None
+    parser = MultiPartParser(
+        request.headers,
+        _body_parts(request, limit, settings, held),
+        max_files=settings.max_files,
+        max_fields=settings.max_fields,
+        max_part_size=settings.max_field_bytes,
+    )
+    parser.spool_max_size = limit  # files stay in memory
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise Problem(400, "bad_form", error.message, _FORM_HINT) from None
+    except ValueError:  # includes UnicodeError
+        raise Problem(400, "bad_form", "The form is not valid.", _FORM_HINT) from None
     try:
         return await _split_form(form, model, settings.max_bytes)
     finally:
@@ -124,43 +166,26 @@ async def _split_form(form: FormData, model: type[P], max_bytes: int) -> ParsedR
     return ParsedRequest(model.model_validate(_collect_params(fields)), image)
 
 
-async def _read_body(request: Request, limit: int, service: Service) -> bytes:
-    with _body_parts(request, limit, service) as parts:
-        return b"".join([part async for part in parts])
+async def _read_body(request: Request, limit: int, settings: ServeSettings, held: _Held) -> bytes:
+    return b"".join([part async for part in _body_parts(request, limit, settings, held)])
 
 
-@contextmanager
-def _body_parts(
-    request: Request, limit: int, service: Service
-) -> Iterator[AsyncGenerator[bytes, None]]:
-    """The body in parts; raises as soon as it is too long or too slow.
-
-    Received bytes count against the memory limit of all bodies until the context ends.
-    """
+async def _body_parts(
+    request: Request, limit: int, settings: ServeSettings, held: _Held
+) -> AsyncGenerator[bytes, None]:
+    """The body in parts; raises as soon as it is too long or too slow."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
-    settings, received = service.settings, 0
-
-    async def parts() -> AsyncGenerator[bytes, None]:
-        nonlocal received
-        loop, more = asyncio.get_running_loop(), True
-        deadline = loop.time() + settings.upload_seconds
-        while more:
-            message = await _receive(request, deadline - loop.time(), settings.upload_seconds)
-            part, more = message.get("body", b""), message.get("more_body", False)
-            received += len(part)
-            service.upload_bytes += len(part)
-            if received > limit:
-                raise _too_large(limit)
-            if service.upload_bytes > settings.upload_memory:
-                raise busy()
-            yield part
-
-    try:
-        yield parts()
-    finally:
-        service.upload_bytes -= received
+    loop, more = asyncio.get_running_loop(), True
+    deadline = loop.time() + settings.upload_seconds
+    while more:
+        message = await _receive(request, deadline - loop.time(), settings.upload_seconds)
+        part, more = message.get("body", b""), message.get("more_body", False)
+        held.add(len(part))
+        if held.count > limit:
+            raise _too_large(limit)
+        yield part
 
 
 async def _receive(request: Request, left: float, seconds: float) -> Message:

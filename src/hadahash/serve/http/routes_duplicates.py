@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
+from pydantic import TypeAdapter
+from starlette.responses import Response
 
 from ..core.collection import display_name
 from ..core.duplicates import ListedGroup, Page
@@ -16,6 +18,7 @@ from .auth import require_read_token, require_write_token
 from .body import client_of, parse_request
 from .openapi import BODY_ERRORS, errors
 
+_PLAIN_VALUES: TypeAdapter[Any] = TypeAdapter(Any)
 _BODY = {
     "requestBody": {
         "required": True,
@@ -44,10 +47,15 @@ def duplicate_routes(service: Service) -> APIRouter:
     """
     router = APIRouter(prefix="/v1", responses=errors(401, 403, 421, 503))
 
-    @router.get("/duplicates", dependencies=[Depends(require_read_token)], responses=errors(422))
+    @router.get(
+        "/duplicates",
+        response_model=schema.DuplicatesAnswer,
+        dependencies=[Depends(require_read_token)],
+        responses=errors(422),
+    )
     async def duplicates(
         request: Request, threshold: Threshold = None, skip: Skip = 0, limit: Limit = 20
-    ) -> schema.DuplicatesAnswer:
+    ) -> Response:
         """Groups of items that show the same photo, the largest first.
 
         The first request after a change of the index searches all items. While that takes long, the
@@ -56,8 +64,10 @@ def duplicate_routes(service: Service) -> APIRouter:
         service.require_ready()
         with service.listings.admit(client_of(request)):
             collection = await service.handle.fresh()
-            page = await service.duplicates.page(collection, threshold, skip, limit)
-        return _answer(page)
+            content = await service.duplicates.page(
+                collection, threshold, skip, limit, render=_answer
+            )
+        return Response(content, media_type="application/json")
 
     @router.post(
         "/duplicates/dismiss",
@@ -84,35 +94,38 @@ def duplicate_routes(service: Service) -> APIRouter:
     return router
 
 
-def _answer(page: Page) -> schema.DuplicatesAnswer:
+def _answer(page: Page) -> bytes:
+    """The JSON of a `schema.DuplicatesAnswer`. A model per file would take longer."""
     found = page.found
-    return schema.DuplicatesAnswer(
-        threshold=found.threshold,
-        bits=found.bits,
-        part=found.part,
-        total=len(found),
-        surplus=found.surplus,
-        dismissed=page.dismissed,
-        unread=page.unread,
-        groups=[schema.Group(**_group(each)) for each in page.groups],
-    )
+    values = {
+        "threshold": found.threshold,
+        "bits": found.bits,
+        "part": found.part,
+        "total": len(found),
+        "surplus": found.surplus,
+        "dismissed": page.dismissed,
+        "unread": page.unread,
+        "groups": [_group(each) for each in page.groups],
+    }
+    return _PLAIN_VALUES.dump_json(values)
 
 
 def _group(listed: ListedGroup) -> dict[str, Any]:
+    """The values of a `schema.Group`."""
     return {
         "number": listed.number,
         "count": len(listed.group),
         "widest": listed.group.widest,
         "equal": listed.equal,
-        "key": listed.group.key,
         "items": [
-            schema.GroupItem(
-                id=to_json(each.item.id),
-                name=display_name(each.item),
-                labels=[to_json(label) for label in each.item.labels],
-                size=each.size,
-                has_image=each.has_image,
-            )
+            {
+                "id": to_json(each.item.id),
+                "name": display_name(each.item),
+                "labels": [to_json(label) for label in each.item.labels],
+                "size": each.size,
+                "has_image": each.has_image,
+            }
             for each in listed.files
         ],
+        "key": listed.group.key,
     }

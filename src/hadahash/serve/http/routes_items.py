@@ -11,7 +11,7 @@ from ..core.service import Service
 from ..core.timing import StageTimer
 from . import schema
 from .auth import require_write_token
-from .body import client_of, parse_request
+from .body import client_of, received
 from .openapi import BODY_ERRORS, IdInPath, errors, request_body
 from .schema import ItemParameters
 
@@ -37,18 +37,19 @@ def item_routes(service: Service) -> APIRouter:
     async def add(request: Request) -> schema.ItemAnswer:
         """Add an item by its image, of which only the code is stored, or by its code."""
         service.require_ready()
-        parsed = await parse_request(request, ItemParameters, service)
-        with service.writes.admit(client_of(request)):
-            timer, given = StageTimer(service.metrics), parsed.parameters
-            new = NewItem(given.id, given.label, given.code, given.content, given.model)
-            stored, codes = await service.add(new, parsed.image, timer, client_of(request))
-            return schema.ItemAnswer(
-                id=to_json(stored),
-                labels=[to_json(from_json(label)) for label in given.label],
-                code=codes.packed.tobytes().hex(),
-                content=None if codes.content is None else codes.content.tobytes().hex(),
-                took_ms=schema.Took(**timer.elapsed()),
-            )
+        client = client_of(request)
+        async with received(request, ItemParameters, service) as parsed:
+            with service.writes.admit(client):
+                timer, given = StageTimer(service.metrics), parsed.parameters
+                new = NewItem(given.id, given.label, given.code, given.content, given.model)
+                stored, codes = await service.add(new, parsed.image, timer, client)
+        return schema.ItemAnswer(
+            id=to_json(stored),
+            labels=[to_json(from_json(label)) for label in given.label],
+            code=codes.packed.tobytes().hex(),
+            content=None if codes.content is None else codes.content.tobytes().hex(),
+            took_ms=schema.Took(**timer.elapsed()),
+        )
 
     @router.delete("/items/{id:path}", status_code=204, responses=errors(404))
     async def remove(id: IdInPath, request: Request) -> Response:  # noqa: A002

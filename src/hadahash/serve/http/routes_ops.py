@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from fastapi import APIRouter, Depends
@@ -119,10 +120,7 @@ def health_routes(service: Service) -> APIRouter:
     )
     async def metrics() -> Response:
         """Metrics for Prometheus."""
-        service.metrics.waiting.set(service.searches.in_use)
-        service.metrics.replaced.set(service.decoders_replaced)
-        service.metrics.items.set(service.handle.count)
-        media_type = "text/plain; version=0.0.4; charset=utf-8"
-        return Response(service.metrics.text(), media_type=media_type)
+        text = await asyncio.to_thread(service.metrics.text)  # it may read files
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router

@@ -1,8 +1,8 @@
-"""Steps of version 0.1, for the benchmarks that compare it. Its sources come from PYTHONPATH.
+"""Steps of version 0.1, for the benchmarks that compare it. PYTHONPATH has the sources.
 
-    python bench/old_steps.py STEP ARGUMENT...
+    python bench/version_steps.py STEP ARGUMENT...
 
-prints what the step measured as JSON, with its seconds. `bench/old_version.py` runs the steps.
+prints what the step measured as JSON, with its seconds. `bench/versions.py` runs the steps.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from search_codes import Maker, codeword_signs
 
 Result = dict[str, Any]
 BITS = 64
+SHORT_IDS = 100_000  # beside a long one
 SOME = 1000  # items that are added and removed: one, then the rest
 REPEATED = 8
 QUERIES = 64
@@ -79,6 +80,22 @@ def open_the_index(index: str) -> Result:
     return {"items": len(opened)}
 
 
+def add_a_long_id() -> Result:
+    """Add an item with an id of 4,000 characters, then so many others that segments are merged.
+
+    Version 0.2 can do this step, too.
+    """
+    import hadahash as hh
+
+    def codes(ids: list[str]) -> Any:
+        return hh.Codes(packed=np.zeros((len(ids), BITS // 8), np.uint8), bits=BITS, ids=ids)
+
+    index = hh.Index.build(codes([f"{number}.jpg" for number in range(SHORT_IDS)]))
+    index.add(codes(["d/" * 1990 + "x.jpg"]))
+    index.add(codes([f"{number}.png" for number in range(SHORT_IDS // 2)]))
+    return {"items": len(index)}
+
+
 def build_index(photos: str, run: str, out: str) -> Result:
     """Index a folder of photos with the network."""
     import hadahash as hh
@@ -134,6 +151,7 @@ STEPS: dict[str, Callable[..., Result]] = {
     "scan": scan_photos,
     "table": read_the_table,
     "open": open_the_index,
+    "long id": add_a_long_id,
     "build": build_index,
     "large": search_large,
 }

@@ -1,4 +1,4 @@
-"""Steps of version 0.1 (`bench/old_steps.py`), each in a process of its own."""
+"""Steps of another version (`bench/version_steps.py`), each in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import common
 
 from hadahash.cli.bench_scale import Step, measure
 
-STEPS = Path(__file__).resolve().parent / "old_steps.py"
+STEPS = Path(__file__).resolve().parent / "version_steps.py"
 
 
-class OldVersion:
-    """Version 0.1.
+class Version:
+    """A version of HadaHash.
 
     Args:
         source: Folder of its sources, with the library built.
     """
 
     def __init__(self, source: Path) -> None:
+        self._source = source
         self._environment = {"PYTHONPATH": str(source / "src")}
 
     def step(self, title: str, name: str, *arguments: object) -> dict[str, Any]:
-        """Seconds, processor time and peak memory of a step of `bench/old_steps.py`."""
+        """Seconds, processor time and peak memory of a step of `bench/version_steps.py`."""
         return self._measure(Step(title, [str(STEPS), name, *map(str, arguments)]))
 
     def command(self, title: str, *arguments: object) -> dict[str, Any]:
@@ -33,7 +34,7 @@ class OldVersion:
         return self._measure(Step(title, command, whole=True))
 
     def _measure(self, step: Step) -> dict[str, Any]:
-        print(f"version 0.1: {step.title}", file=sys.stderr)
+        print(f"{self._source}: {step.title}", file=sys.stderr)
         return measure(step, environment=self._environment)
 
 
