@@ -74,16 +74,17 @@ lint: setup
 #   DATA=data                   folder with CIFAR-10, for the demo
 bench: setup
 	$(RUN)python bench/evaluation.py
-	$(RUN)python bench/search.py
+	$(RUN)python bench/search.py $(if $(OLD),--old $(OLD))
 	$(RUN)python bench/ranking.py
 	$(RUN)python bench/serve.py
 	$(RUN)python bench/embeddings.py
-	$(RUN)python bench/scale.py --codes random --train
+	$(RUN)python bench/allocator.py
+	$(RUN)python bench/scale.py --codes random --train $(if $(OLD),--old $(OLD))
 	$(RUN)python bench/milvus.py
 ifneq ($(and $(PHOTOS),$(MODEL)),)
 	$(RUN)hadahash export $(MODEL) --onnx
 	$(RUN)python bench/decode.py --photos $(PHOTOS) --model $(MODEL) --count 200
-	$(RUN)python bench/overlap.py --photos $(PHOTOS) --model $(MODEL)
+	$(RUN)python bench/overlap.py --photos $(PHOTOS) --model $(MODEL) $(if $(OLD),--old $(OLD))
 	$(RUN)python bench/runtime.py --photos $(PHOTOS) --model $(MODEL) --int8
 	$(if $(OTHER),$(RUN)python bench/duplicates.py $(MODEL) $(OTHER) $(if $(IMAGEDEDUP),--imagededup $(IMAGEDEDUP)))
 endif

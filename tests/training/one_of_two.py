@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -160,6 +161,7 @@ def main(rank: int, folder: Path, device: str) -> None:
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
     )
+    atexit.register(torch.distributed.destroy_process_group)  # as hadahash.training.distributed
     cases = GPU_CASES if device == "cuda" else tuple(CASES)
     done = {case: fit(case, folder / f"{case}-{rank}", device=device) for case in cases}
     assert all((folder / f"{case}-{rank}" / "log.jsonl").exists() == (rank == 0) for case in cases)
