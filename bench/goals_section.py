@@ -49,9 +49,11 @@ def goals(results: Mapping[str, Result], stale: Mapping[str, str]) -> list[str]:
         "## Goals of version 0.2",
         "",
         *paragraph(
-            "Version 0.1 was measured in the same run where the benchmark can do so; a number with",
-            "* was measured before the work on 0.2 began. *not measured*: there is no stored",
-            "result. The last column names the file in `bench/results/`.",
+            "Version 0.1 was measured in the same run where the benchmark can do so. In brackets:",
+            "the way of version 0.1, measured with version 0.2. A number with * is from another",
+            "run, before the work on 0.2 began; those of the GPU are from another machine with one",
+            "H200. *not measured*: there is no stored result. The last column names the file in",
+            "`bench/results/`.",
         ),
         "| | goal | version 0.1 | now | met | result |",
         "|---|---|---|---|---|---|",
@@ -75,6 +77,8 @@ def line_of(goal: Goal, results: Mapping[str, Result]) -> Line:
     if callable(before):
         old = number_of(before, result)
         before = NOT_MEASURED if old is None else goal.form.format(old)
+    if goal.way and before != NOT_MEASURED:
+        before += f" ({goal.way})"
     sign, _, threshold = goal.goal.partition(" ")
     measured = now is not None and goal.goal
     met = bool(COMPARISONS[sign](now, float(threshold))) if measured else None

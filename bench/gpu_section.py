@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean, stdev
+from typing import Any
 
 from page_text import Result, paragraph, with_quartiles
 
@@ -158,9 +159,14 @@ def compiling(result: Result) -> list[str]:
     times = [f"{name} {found[name]['start_seconds']:.1f} s" for name in ("first", "cached")]
     return paragraph(
         f"Seconds until training runs in a new process ({found['size']} pixels, batches of",
-        f"{found['batch']}), with recording the CUDA graph: {', '.join(times)}. *First*: the",
-        "cache of compiled code is empty; *cached*: the next process.",
+        f"{found['batch']}), including the recording of the CUDA graph: {', '.join(times)}.",
+        "*First*: the cache of compiled code is empty; *cached*: the next process.",
     )
+
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Settings as `name value`."""
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def time_to_map(result: Result) -> list[str]:
@@ -173,8 +179,8 @@ def time_to_map(result: Result) -> list[str]:
     lines = [
         *paragraph(
             f"CIFAR-10, {found['method']} at {found['bits']} bits, split {found['protocol']},",
-            f"{found['settings']}: seconds of training after compiling, and mAP of the codes;",
-            f"{reached} with each seed.",
+            f"{in_words(found['settings'])}: seconds of training after compiling, and mAP of the",
+            f"codes; {reached} with each seed.",
         ),
         "| epochs | seed | seconds | mAP |",
         "|---|---|---|---|",

@@ -14,7 +14,7 @@ machine slows both sides. Every way is exact, and is compared with a sort of all
 
 Queries are single. "routed" ways search lists per codeword. Clustered codes are the codewords of
 the design `far` with 5 % of the bits flipped, repeated ones with 0.5 %; of random codes, all bits
-are random, which is the worst case of `class` and `photo`: no query is sure of a class. Content
+are random, which is the worst case of `class` and `photo`: no query is close to one class. Content
 bits are random.
 """
 

@@ -10,9 +10,9 @@ Codes have 64 bits. They are made in blocks, and at most two engines exist at a 
 - clustered codes: the exact and the routed engine;
 - the same clustered codes: the routed engine and faiss IVF.
 
-Then the index of hadahash is changed: one item and 999 items are added, and as many of the first
-ones are removed. Queries find what was added and do not find what was removed. The first search
-after a removal makes the bitmap of the items that are left.
+Then the index of hadahash is changed: one item and 999 items are added, and the same number of
+older ones is removed. Queries find what was added and do not find what was removed. The first
+search after a removal makes the bitmap of the items that are left.
 """
 
 from __future__ import annotations

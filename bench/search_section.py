@@ -70,7 +70,7 @@ def large(result: Result) -> list[str]:
         *map(large_row, result["best"]),
         "",
         *paragraph(
-            "Items are added to this index, and as many of the first ones are removed. Median",
+            "Items are added to this index, and the same number of older ones is removed. Median",
             "milliseconds of 8 changes. The first search after a removal makes the bitmap of the",
             "items that are left.",
         ),

@@ -102,7 +102,7 @@ def ranking(result: Result) -> list[str]:
             "*class*: probability of sharing one of 100 classes; *photo*: this and content;",
             "*weighted*: weighted Hamming distance of class and content bits. All are exact.",
             "Clustered codes are codewords with 5 % of the bits flipped, repeated ones with 0.5 %.",
-            "Random codes are the worst case: no query is sure of a class.",
+            "Random codes are the worst case: no query is close to one class.",
         ),
         "| codes | kind | distinct | bits | plain, ms | "
         + " | ".join(f"{way} / plain" for way in ways)

@@ -54,7 +54,7 @@ class DuplicateGroup:
 
 
 class Duplicates(Sequence[DuplicateGroup]):
-    """Groups of duplicates, the largest first, that can be asked again at a smaller threshold.
+    """Groups of duplicates, the largest first; a smaller threshold needs no new search.
 
     Attributes:
         threshold: Maximum distance of two linked items.
