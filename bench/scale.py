@@ -3,7 +3,8 @@
     python bench/scale.py --codes random --train --old /tmp/old
     python bench/scale.py --photos 10000 --codes random --out small.json
 
-Options that are not listed by --help go to `hadahash bench scale`. With --old, version 0.1 (see
+Options that are not listed by --help go to `hadahash bench scale`. The photos are written below
+--folder, and removed. With --old, version 0.1 (see
 bench/serve_million.py) then does the same steps with the same photos, as far as it has them; its
 index has random codes, as that of `--codes random`, but no content bits.
 """
@@ -32,11 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write the result."""
     parser = common.make_parser("scale", __doc__)
     versions.add_option(parser)
+    parser.add_argument("--folder", type=Path, help="where the photos are written")
     given = sys.argv[1:] if arguments is None else list(arguments)
     options, others = parser.parse_known_args(given)
     options.command = shlex.join(["python", "bench/scale.py", *given])
     result = common.begin(options)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         result = scale([*others, "--folder", folder]) | result
         result["steps"].append(versions.Version(common.ROOT).step(*LONG_ID))
         if options.old:

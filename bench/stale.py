@@ -18,9 +18,12 @@ _DECODING = tuple(
 )
 _TRAINING = ("data", "fitting.py", "methods", "networks", "training")
 _RUNTIME = tuple(f"runtime/{name}.py" for name in ("base", "onnx", "torch"))
+_INDEX_PARTS = (
+    *("api", "checks", "engine", "items", "label_counts", "local", "query", "segments"),
+)
 _SEARCH = (
     *("index/engines/exact.py", "index/engines/routed.py"),
-    *(f"index/{name}.py" for name in ("api", "checks", "engine", "local", "query", "segments")),
+    *(f"index/{name}.py" for name in _INDEX_PARTS),
 )
 MEASURED = {
     "allocator": ("building.py", "data/memory.py"),

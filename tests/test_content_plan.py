@@ -13,6 +13,7 @@ from test_runner import ROOT, SETTINGS
 from hadahash.codes import Codes, pack
 from hadahash.content import fit_content
 from hadahash.encoding import Encoder
+from hadahash.errors import DataError
 from hadahash.evaluation import evaluate
 from hadahash.reproduce import content, content_tables, originals, trainer
 from hadahash.reproduce import inputs as cell_inputs
@@ -264,3 +265,16 @@ def test_the_weight_is_chosen_on_trials_alone(tmp_path):
     assert len(table.read_text().splitlines()) == 3 + len(trial["content"]["rankings"]) + len(
         content.WEIGHTS
     )
+
+
+@pytest.mark.parametrize("given", [True, "Sweep", None])
+def test_a_file_of_cells_says_how_content_bits_are_measured(tmp_path, given):
+    cell = {"dataset": "cifar10", "method": "hcdh", "bits": 16, "backbone": "alexnet", "seed": 0}
+    stored = {"name": "own", "cells": [cell | {"settings": {}, "content": given}]}
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(stored))
+    with pytest.raises(DataError, match='content must be "", "default" or "sweep", got'):
+        read_plan(str(path), tmp_path)
+    stored["cells"][0]["content"] = "default"
+    path.write_text(json.dumps(stored))
+    assert read_plan(str(path), tmp_path).cells[0].content == "default"

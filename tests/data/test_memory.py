@@ -20,7 +20,7 @@ library = ctypes.CDLL(None)
 library.mallinfo2.restype = Info
 if sys.argv[1] != "none":
     building.choose_device(sys.argv[1])
-block = np.empty(64 << 20, np.uint8)
+block = np.empty(30 << 20, np.uint8)
 print(library.mallinfo2().field4 >> 20)  # megabytes that are returned to the system when freed
 """
 
@@ -34,8 +34,25 @@ def mapped_megabytes(device):
     not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs mallinfo2 of glibc 2.33"
 )
 def test_large_blocks_are_reused_once_a_network_runs_on_a_cpu():
-    assert mapped_megabytes("none") >= 64
-    assert mapped_megabytes("cpu") < 64
+    assert mapped_megabytes("none") >= 30
+    assert mapped_megabytes("cpu") < 30
+
+
+@pytest.mark.parametrize(("largest", "accepted"), [(1 << 30, 1 << 30), (32 << 20, 32 << 20)])
+def test_the_largest_accepted_threshold_is_used(monkeypatch, largest, accepted):
+    told = {}
+
+    class Library:
+        def mallopt(self, name, value):
+            if name == memory._MMAP_THRESHOLD and value > largest:
+                return 0
+            told[name] = value
+            return 1
+
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
+    assert memory.keep_freed_memory.__wrapped__()
+    assert told == {memory._MMAP_THRESHOLD: accepted, memory._TRIM_THRESHOLD: 1 << 30}
 
 
 def test_other_systems_are_left_alone(monkeypatch):

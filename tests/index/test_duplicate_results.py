@@ -166,6 +166,17 @@ def test_without_forms_groups_again_only_if_it_has_to(photos, monkeypatch):
     assert list(again) == list(found)[1:] and again.surplus > less.surplus
 
 
+def test_a_group_that_is_dismissed_after_the_search_is_left_out(photos):
+    dismissed = Dismissed()
+    found = find_duplicates(Index.build(photos), 12, dismissed=dismissed)
+    first, rest = found[0], list(found)[1:]
+    dismissed.add(first.ids)
+    less = found.without(dismissed)
+    assert list(less) == rest and less.without(dismissed) is less
+    dismissed.add(rest[0].ids)
+    assert list(less.without(dismissed)) == rest[1:]
+
+
 def test_groups_are_found_by_keys_that_are_computed_once(photos, monkeypatch):
     found = find_duplicates(Index.build(photos), 12)
     hashed = []

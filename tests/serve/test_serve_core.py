@@ -457,12 +457,12 @@ def odd_worker(monkeypatch):
     monkeypatch.setattr(decode_pool, "COMMAND", (sys.executable, "-c", _ODD_WORKER))
 
 
-def run_with_pool(check, **settings):
+def run_with_pool(check, on_replace=None, **settings):
     """Run `check(pool)` with a pool that is started and closed."""
 
     async def run():
         limits = ServeSettings(**settings)
-        pool = DecodePool(limits, limits.upload_decoders)
+        pool = DecodePool(limits, limits.upload_decoders, on_replace=on_replace)
         await pool.start()
         try:
             return await check(pool)
@@ -501,13 +501,16 @@ def test_decoders_that_were_killed_are_replaced_before_the_next_image(odd_worker
 
 
 def test_decoding_is_limited_in_memory(odd_worker):
+    replaced = []
+
     async def check(pool):
         with pytest.raises(Problem) as caught:
             await pool.decode_for_model(IMAGE + b"greedy", PREPROCESS)
-        return caught.value, pool.replaced
+        return caught.value
 
-    problem, replaced = run_with_pool(check, decode_workers=1, decode_memory=500_000_000)
-    assert (problem.status, problem.code) == (413, "image_too_large") and replaced == 0
+    limits = {"decode_workers": 1, "decode_memory": 500_000_000}
+    problem = run_with_pool(check, lambda: replaced.append(1), **limits)
+    assert (problem.status, problem.code) == (413, "image_too_large") and replaced == []
 
 
 def test_warnings_about_a_file_do_not_reach_the_log(odd_worker, capfd):
@@ -521,6 +524,19 @@ def test_a_decoder_that_does_not_start_is_an_error(monkeypatch, command, caplog)
     with pytest.raises(Problem) as caught:
         run_with_pool(None, decode_workers=1, start_seconds=0.5)
     assert caught.value.status == 503 and "does not start" in caplog.text
+
+
+def test_a_decoder_that_does_not_start_is_logged_once(monkeypatch, caplog):
+    monkeypatch.setattr(decode_pool, "COMMAND", ("false",))
+
+    async def start_twice():
+        pool = DecodePool(ServeSettings(decode_workers=1), 1)
+        for _ in range(2):
+            with pytest.raises(Problem):
+                await pool.start()
+
+    asyncio.run(start_twice())
+    assert caplog.text.count("does not start") == 1
 
 
 def test_no_process_is_left():

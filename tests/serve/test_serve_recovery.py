@@ -54,6 +54,17 @@ def test_a_reload_reaches_every_worker_and_once(collection_copy, tmp_path, monke
         assert service.handle.current.index is not before.index, "every file is opened again"
 
 
+def test_a_worker_that_changes_the_index_first_makes_a_reload_of_another_one(
+    collection_copy, tmp_path
+):
+    with two_workers(collection_copy, tmp_path) as ((address, _), (other, service)):
+        before = service.handle.current
+        assert httpx.post(f"{address}/v1/reload", headers=AUTH).json() == {"items": 48}
+        sent = {"id": "new", "code": "0000", "label": []}
+        assert httpx.post(f"{other}/v1/items", json=sent, headers=AUTH).status_code == 201
+        assert service.handle.current.index is not before.index, "every file is opened again"
+
+
 def test_the_overview_follows_a_change_by_another_worker(collection_copy, tmp_path):
     with two_workers(collection_copy, tmp_path) as ((address, _), (other, _)):
         assert httpx.get(f"{other}/v1/stats").json()["label_count"] == 4

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 _KEPT_BYTES = 1 << 30
+_KEPT_BYTES_OF_OLD_GLIBC = 32 << 20  # before 2.35 a higher threshold of mmap is refused
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt
 
 
@@ -24,7 +25,9 @@ def available_memory() -> int:
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let the allocator reuse freed memory, up to 1 GiB, instead of returning it to the system.
+    """Let the allocator reuse freed memory instead of returning it to the system.
+
+    That is up to 1 GiB, in blocks of up to 1 GiB; before glibc 2.35 of up to 32 MiB.
 
     On a CPU the activations of a network are blocks of many megabytes. By default glibc returns
     each of them when it is freed, and the next batch gets new pages, which the system has to clear
@@ -37,7 +40,9 @@ def keep_freed_memory() -> bool:
         return False
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        return all(mallopt(each, _KEPT_BYTES) for each in (_MMAP_THRESHOLD, _TRIM_THRESHOLD))
+        kept = bool(mallopt(_TRIM_THRESHOLD, _KEPT_BYTES))
+        sizes = (_KEPT_BYTES, _KEPT_BYTES_OF_OLD_GLIBC)
+        return any(mallopt(_MMAP_THRESHOLD, each) for each in sizes) and kept
     return False
 
 

@@ -93,6 +93,9 @@ class Dismissed:
 
         Args:
             key: The key of a group.
+
+        Returns:
+            Whether it was dismissed.
         """
         self._keys.update(map(group_key, self._groups[len(self._keys) :]))
         return key in self._keys

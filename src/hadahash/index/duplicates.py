@@ -83,6 +83,7 @@ class Duplicates(Sequence[DuplicateGroup]):
         self.threshold, self.part, self.bits = threshold, part, codes.bits
         self._codes, self._links = codes, links
         self._dismissed = Dismissed() if dismissed is None else dismissed
+        self._considered = len(self._dismissed)  # groups can be added to it later
         self._groups = tuple(self._form_groups())
         self._by_key: dict[str, DuplicateGroup] | None = None
 
@@ -153,13 +154,13 @@ class Duplicates(Sequence[DuplicateGroup]):
         Returns:
             The other groups.
         """
-        if dismissed is self._dismissed:
+        if dismissed is self._dismissed and len(dismissed) == self._considered:
             return self
         if not all(map(dismissed.covers, self._dismissed)):  # some are to be listed again
             return self._with(self._codes, self._links, self.threshold, dismissed)
         rest = copy(self)
         rest.__dict__.pop("surplus", None)
-        rest._dismissed = dismissed
+        rest._dismissed, rest._considered = dismissed, len(dismissed)
         rest._groups = tuple(each for each in self if not dismissed.covers(each.ids))
         return rest
 

@@ -28,7 +28,14 @@ class LabelCounts:
 
     @staticmethod
     def of(pairs: tuple[tuple[LabelSet, int], ...]) -> LabelCounts:
-        """The counts of label sets with their numbers of items."""
+        """Make the counts of label sets.
+
+        Args:
+            pairs: The label sets with their numbers of items.
+
+        Returns:
+            The counts.
+        """
         return LabelCounts([each for each, _ in pairs], np.array([n for _, n in pairs], np.int64))
 
     @cached_property

@@ -142,7 +142,14 @@ class Segment:
         return changed
 
     def saved_as(self, saved: SavedSegment) -> Segment:
-        """The segment with another location, and with what it has in memory."""
+        """Move the segment to another location, and keep what it has in memory.
+
+        Args:
+            saved: The files of the segment.
+
+        Returns:
+            The segment at its new location.
+        """
         moved = replace(self, saved=saved)
         moved.__dict__.update(self.__dict__ | {"saved": saved})
         return moved

@@ -274,7 +274,8 @@ def build_or_update(
         out: The folder of the index; by default NAME.index beside the folder.
         run: Folder of a run (`hadahash train` or `Hasher.save`); None: no trained model is needed.
         options: The options.
-        bar: Makes the progress bar of the encoding.
+        bar: Makes the progress bars of searching, comparing and encoding; called with a title and
+            the number of photos, None while it is not known.
         progress: Show a progress bar on stderr while a model is fitted.
         info: Receives messages for the user.
 

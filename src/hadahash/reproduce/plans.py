@@ -87,6 +87,9 @@ def _cell(plan: str, entry: dict[str, Any]) -> Cell:
     protocol = entry.get("protocol") or find_dataset(entry["dataset"]).protocol
     varied = entry.get("varied", {})
     mark = mark_of(entry.get("mark", ""), varied)
+    content = entry.get("content", "")
+    if content not in ("", "default", "sweep"):
+        raise TypeError(f'content must be "", "default" or "sweep", got {content!r}')
     return Cell(**{**entry, "protocol": protocol, "mark": mark, "varied": varied, "recipe": plan})
 
 

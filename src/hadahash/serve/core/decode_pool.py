@@ -79,7 +79,6 @@ class DecodePool:
         self._large = Limit(max(1, int(settings.queue * share)), share)
         self._large_turns: Turns[None] = Turns([None])
         self._opened = False  # whether the workers take turns
-        self.replaced = 0
 
     async def start(self, count: int | None = None) -> None:
         """Start processes; the others start when they are needed.
@@ -188,13 +187,9 @@ class DecodePool:
             raise _undecodable(message) from None
         finally:
             if not done:  # the state of the process is unknown
-                self._count_replaced()
+                if self._on_replace is not None:
+                    self._on_replace()
                 await worker.stop()
-
-    def _count_replaced(self) -> None:
-        self.replaced += 1
-        if self._on_replace is not None:
-            self._on_replace()
 
 
 def create_pools(
@@ -225,6 +220,7 @@ class Worker:
         self._command, self._start_seconds = command, start_seconds
         self._process: asyncio.subprocess.Process | None = None
         self._starting = asyncio.Lock()
+        self._failed = False  # whether the last start did
 
     @property
     def pid(self) -> int | None:
@@ -248,8 +244,11 @@ class Worker:
                 *self._command, stdin=pipe, stdout=pipe, env=_KEPT_MEMORY | os.environ
             )
             await asyncio.wait_for(self._read(self._process), self._start_seconds)
+            self._failed = False
         except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError) as error:
-            LOG.error("A decoder process does not start: %s", " ".join(self._command))
+            if not self._failed:  # it is tried again and again
+                LOG.error("A decoder process does not start: %s", " ".join(self._command))
+            self._failed = True
             await self.stop()
             hint = "Check the log of the service."
             raise Problem(

@@ -133,7 +133,7 @@ class IndexHandle:
         Raises:
             Problem: 503, before the index is open, or if it does not respond.
         """
-        if self._shared is not None and self._shared.changes != self._seen:
+        if (self._changes, self._reloads) != (self._seen, self._seen_reloads):
             try:
                 await within(self._refreshed.run(), self._seconds)
             except Problem:
@@ -213,13 +213,17 @@ class IndexHandle:
             stamp = stamp_of(self._config.index)
             if stamp is None:
                 raise StorageError(f"{self._config.index} no longer contains an index.")
-            if self._again or stamp != self._stamp or reloads != self._seen_reloads:
+            if self._changed(stamp, reloads):
                 self._open()
                 return True
             self._seen = changes
         if time.monotonic() - self._counted > _COUNT_SECONDS:
             self._set_count(len(self.current.index))
         return False
+
+    def _changed(self, stamp: object, reloads: int) -> bool:
+        """Whether the index has to be opened again."""
+        return self._again or stamp != self._stamp or reloads != self._seen_reloads
 
     @property
     def _changes(self) -> int:
@@ -249,7 +253,7 @@ class IndexHandle:
             failed: list[Id | Exception] = []
             sent: list[Id | Exception] = []  # results of changes that a server has made already
             for _ in range(_SAVE_ATTEMPTS):
-                if stamp_of(self._config.index) != self._stamp:
+                if self._changed(stamp_of(self._config.index), self._reloads):
                     self._open()
                 collection = self.current
                 results = [_attempt(change, collection) for change in changes]

@@ -64,7 +64,20 @@ def client_of(request: Request) -> str:
 
 
 async def parse_request(request: Request, model: type[P], service: Service) -> ParsedRequest[P]:
-    """Read the body of a request, as `received`, for requests without an image."""
+    """Read the body of a request without an image.
+
+    Args:
+        request: The request.
+        model: The parameters.
+        service: Its limits, and the memory of all bodies.
+
+    Returns:
+        The parameters.
+
+    Raises:
+        Problem: If the body is too large, too slow or not valid.
+        ValidationError: If the parameters are not valid.
+    """
     async with received(request, model, service) as parsed:
         return parsed
 
