@@ -101,7 +101,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         "encode": options.images / (encoded - began),
         "train": options.images / (trained - encoded),
         "system_seconds": used.ru_stime,
-        "peak_mb": used.ru_maxrss / 1024,
+        "peak_mb": common.peak_megabytes(),
     }
 
 

@@ -138,6 +138,13 @@ def hardware() -> str:
     return f"{cpu}, {native.usable_cores()} cores, {platform.system()}"
 
 
+def peak_megabytes() -> float:
+    """The largest resident memory of this process so far, in MB."""
+    text = Path("/proc/self/status").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024 / 1e6
+
+
 # ---- Statistics ----------------------------------------------------------------------------------
 
 

@@ -88,16 +88,9 @@ def measure_large(options: argparse.Namespace) -> dict[str, Any]:
         "rounds": options.rounds,
         "best": best,
         "changes": changes,
-        "peak_mb": round(peak_megabytes()),
+        "peak_mb": round(common.peak_megabytes()),
         "seconds": round(time.perf_counter() - start),
     }
-
-
-def peak_megabytes() -> float:
-    """The largest resident memory of this process so far, in MB."""
-    text = Path("/proc/self/status").read_text()
-    line = next(line for line in text.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024 / 1e6
 
 
 # ---- The parts -----------------------------------------------------------------------------------

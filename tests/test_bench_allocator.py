@@ -16,7 +16,7 @@ def test_both_ways_are_measured(tmp_path, monkeypatch):
     result = json.loads(out.read_text())
     assert set(result["ways"]) == {"default", "kept"}
     for found in result["ways"].values():
-        assert found["encode"] > 0 and found["train"] > 0 and found["peak_mb"] > 50
+        assert found["encode"] > 0 and found["train"] > 0 and 50 < found["peak_mb"] < 2000
     assert len(result["ratios"]["encode"]) == 1
-    text = "\n".join(load_bench("sections", monkeypatch).SECTIONS["allocator"](result))
+    text = " ".join(load_bench("sections", monkeypatch).SECTIONS["allocator"](result))
     assert "| kept | " in text and "test_efficientnet with random weights" in text
