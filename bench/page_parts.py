@@ -173,7 +173,11 @@ def scale(result: Result) -> str:
 
 def _old_step(step: Result | None) -> str:
     """Time and memory of version 0.1; empty if it was not measured."""
-    return " | " if step is None else f"{step['seconds']:,.1f} | {step['peak_megabytes']:,.0f}"
+    if step is None:
+        return " | "
+    if "failed" in step:
+        return "failed | "
+    return f"{step['seconds']:,.1f} | {step['peak_megabytes']:,.0f}"
 
 
 # ---- docs/embeddings.md --------------------------------------------------------------------------
