@@ -150,7 +150,7 @@ class Hasher:
             data: A folder of class folders, a table, a data set name, or images with `labels`; or
                 embeddings: floats (n, d), or a .npy, .npz, .parquet or .arrow file. Methods without
                 labels also take a folder of photos. Of data with a split only the training part is
-                used. Embeddings are centered by every method; see docs/embeddings.md.
+                used. How each method centers embeddings: see docs/embeddings.md.
             labels: Labels (n,) or multi-label 0/1 (n, C), where `data` has none and the method
                 needs them.
             progress: Show a progress bar on stderr.
