@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import common
 import versions
 
 from hadahash.cli.bench_scale import TINY_TRAINING
+from hadahash.errors import StorageError
 
 LONG_ID = ("one id of 4,000 characters among 150,000", "long id")
 
@@ -57,23 +59,35 @@ def scale(options: Sequence[str]) -> dict[str, Any]:
 
 
 def before(old: versions.Version, folder: Path, *, train: bool = False) -> list[dict[str, Any]]:
-    """The steps of version 0.1, named as those of `hadahash bench scale`."""
+    """The steps of version 0.1, named as those of `hadahash bench scale`.
+
+    A step that fails is stored as failed: what was measured before it took most of an hour.
+    """
     photos, run, index = folder / "photos", folder / "old-run", folder / "old.index"
     build = ("index", "build", run, photos, "--out", index)
-    found = [
-        old.step("scan the folder", "scan", photos),
-        old.step("read the table", "table", folder / "photos.csv"),
-        old.step("train a network on noise", "run", run),
-        old.step("index of random codes", "index", run, photos, index),
-        old.command("index add, one photo", "index", "add", index, folder / "one.jpg"),
-        old.command("index build again, nothing new", *build),
-        old.step("open the index, first search", "open", index),
+    steps: list[partial[dict[str, Any]]] = [
+        partial(old.step, "scan the folder", "scan", photos),
+        partial(old.step, "read the table", "table", folder / "photos.csv"),
+        partial(old.step, "train a network on noise", "run", run),
+        partial(old.step, "index of random codes", "index", run, photos, index),
+        partial(old.command, "index add, one photo", "index", "add", index, folder / "one.jpg"),
+        partial(old.command, "index build again, nothing new", *build),
+        partial(old.step, "open the index, first search", "open", index),
+        partial(old.step, *LONG_ID),
     ]
-    found.append(old.step(*LONG_ID))
     if train:
         command = ("train", photos, "--out", folder / "old", *TINY_TRAINING)
-        found.append(old.command("train, one epoch", *command))
-    return found
+        steps.append(partial(old.command, "train, one epoch", *command))
+    return [attempt(step) for step in steps]
+
+
+def attempt(step: partial[dict[str, Any]]) -> dict[str, Any]:
+    """What a step measured, or why it failed."""
+    try:
+        return step()
+    except StorageError as error:
+        print(error, file=sys.stderr)
+        return {"step": step.args[0], "failed": str(error)}
 
 
 if __name__ == "__main__":

@@ -283,4 +283,4 @@ def _missed(result: Result) -> list[str]:
         number, goal = in_words(each.row, each.now), goal_text(each.row)
         bound = each.bound or "Not known."
         lines.append(f"- {each.name}: {number}{compared}, goal {goal}. {bound}")
-    return [*lines, ""]
+    return lines

@@ -224,3 +224,15 @@ def test_steps_of_version_0_1_use_its_sources(tmp_path, monkeypatch):
     assert old.command("the version", "--version")["seconds"] > 0
     with pytest.raises(StorageError, match="The step 'no data' failed"):
         old.step("no data", "table", tmp_path / "missing.csv")
+
+
+def test_a_step_of_version_0_1_that_fails_is_stored_and_shown(tmp_path, monkeypatch):
+    package = tmp_path / "old" / "src" / "hadahash"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('not built')")
+    old = load_bench("versions", monkeypatch).Version(tmp_path / "old")
+    found = load_bench("scale", monkeypatch).before(old, tmp_path, train=True)
+    assert len(found) == 9 and all("failed" in step for step in found)
+    assert found[-1]["step"] == "train, one epoch"
+    shown = load_bench("page_parts", monkeypatch)._old_step(found[0])
+    assert shown.split(" | ")[0] == "failed"

@@ -88,6 +88,40 @@ def test_figures_in_the_text_about_milvus_are_those_of_the_result(page):
     assert f"About {removed:,.0f} items per second, 1/{part} of the rate of inserts" in text
 
 
+def test_the_time_of_a_scan_in_the_text_about_clusters_is_that_of_the_result(page):
+    large = page.read_results()["search"]["large"]["best"]
+    case = next(each for each in large if (each["kind"], each["batch"]) == ("random", 1))
+    ms = case["milliseconds_per_query"]["exact"]
+    text = (ROOT / "docs" / "scale.md").read_text("utf-8")
+    assert f"ten times as long for 1e9 | {ms:.0f} ms | {ms / 100:.2f} s |" in text
+
+
+DUPLICATES = (  # rows of the table in docs/ranking.md, and their thresholds
+    ("content bits fitted on the coll", "content bits (fitted on the files) and looks", 30),
+    ("content bits of a run trained o", "content bits (trained on others) and looks", 30),
+    ("content bits of the shipped pro", "content bits (lite0) and looks", 30),
+    ("content bits of the run alone, threshold 4", "content bits", 4),
+    ("content bits of the run alone, threshold 12", "content bits", 12),
+    ("imagededup PHash", "PHash", 10),
+    ("imagededup DHash", "DHash", 10),
+    ("imagededup CNN, 1,280 floats", "CNN", 0.9),
+    ("imagededup CNN, similarity 0.85", "CNN", 0.85),
+)
+
+
+@pytest.mark.parametrize(("row", "method", "threshold"), DUPLICATES)
+def test_the_table_of_duplicates_shows_the_stored_result(page, row, method, threshold):
+    stored = page.read_results()["duplicates"]["methods"][method]["thresholds"]
+    figures = next(each for each in stored if each["threshold"] == threshold)
+    recall = list(figures["recall"].values())
+    shares = [*recall, sum(recall) / len(recall)]
+    shown = ["1.0" if f"{share:.2f}" == "1.00" else f"{share:.2f}"[1:] for share in shares]
+    cells = [f"{figures['pairs']:,}", f"{figures['false_pairs']:,}", *shown]
+    text = (ROOT / "docs" / "ranking.md").read_text("utf-8")
+    line = next(line for line in text.splitlines() if line.startswith(f"| {row}"))
+    assert line.endswith(f" | {' | '.join(cells)} |")
+
+
 def test_every_stored_result_is_connected_with_code_that_exists(stale):
     stored = {path.stem for path in (ROOT / "bench" / "results").glob("*.json")}
     assert stored <= set(stale.MEASURED)
