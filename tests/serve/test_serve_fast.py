@@ -31,7 +31,7 @@ from hadahash.serve.core.results import Found, Shown, show
 from hadahash.serve.core.search import IdJob, Options, SearchJob, run_jobs, run_searches
 from hadahash.serve.core.timing import settled
 from hadahash.serve.http import schema
-from hadahash.serve.http.routes_search import PLAIN_VALUES, answer_of, body_of
+from hadahash.serve.http.routes_search import answer_body, answer_of
 from hadahash.serve.problem import Problem
 from hadahash.serve.settings import ServeSettings
 
@@ -170,7 +170,7 @@ def test_long_answers_are_written_in_parts(count):
     )
 
     async def written():
-        turns, running = [], asyncio.create_task(body_of(found, timer))
+        turns, running = [], asyncio.create_task(answer_body(found, timer))
         while not running.done():
             turns.append(1)
             await asyncio.sleep(0)
@@ -179,7 +179,7 @@ def test_long_answers_are_written_in_parts(count):
     body, turns = asyncio.run(written())
     answer = schema.SearchAnswer.model_validate_json(body)
     assert [hit.id for hit in answer.hits] == [f"b/{n}" for n in range(count)]
-    assert body == PLAIN_VALUES.dump_json(answer_of(found, timer))
+    assert body == schema.PLAIN_VALUES.dump_json(answer_of(found, timer))
     assert turns >= count // 100, "other requests have their turn meanwhile"
 
 

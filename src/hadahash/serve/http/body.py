@@ -63,25 +63,6 @@ def client_of(request: Request) -> str:
     return client_name(request.client)
 
 
-async def parse_request(request: Request, model: type[P], service: Service) -> ParsedRequest[P]:
-    """Read the body of a request without an image.
-
-    Args:
-        request: The request.
-        model: The parameters.
-        service: Its limits, and the memory of all bodies.
-
-    Returns:
-        The parameters.
-
-    Raises:
-        Problem: If the body is too large, too slow or not valid.
-        ValidationError: If the parameters are not valid.
-    """
-    async with received(request, model, service) as parsed:
-        return parsed
-
-
 @asynccontextmanager
 async def received(
     request: Request, model: type[P], service: Service

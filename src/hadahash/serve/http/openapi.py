@@ -28,7 +28,7 @@ def request_body(parameters: type[BaseModel]) -> dict[str, Any]:
     Args:
         parameters: The parameters of the route.
     """
-    return body_of(parameters) | {"parameters": query_of(parameters)}
+    return _body(parameters) | {"parameters": _query(parameters)}
 
 
 BODY_ERRORS = errors(400, 401, 403, 408, 413, 415, 421, 422, 503)
@@ -40,15 +40,8 @@ _IMAGE = {
 }
 
 
-def body_of(parameters: type[BaseModel]) -> dict[str, Any]:
-    """Return the OpenAPI request body: a form with an image, JSON, or the image itself.
-
-    Args:
-        parameters: The parameters of the route.
-
-    Returns:
-        The value of `requestBody`.
-    """
+def _body(parameters: type[BaseModel]) -> dict[str, Any]:
+    """The OpenAPI request body: a form with an image, JSON, or the image itself."""
     described = parameters.model_json_schema()
     fields = {
         name: part
@@ -77,15 +70,8 @@ _FROM_CODE: dict[type[BaseModel], tuple[str, ...]] = {
 }
 
 
-def query_of(parameters: type[BaseModel]) -> list[dict[str, Any]]:
-    """Return the same parameters as a query string, for images that are the whole body.
-
-    Args:
-        parameters: The parameters of the route.
-
-    Returns:
-        OpenAPI parameters.
-    """
+def _query(parameters: type[BaseModel]) -> list[dict[str, Any]]:
+    """The same parameters as a query string, for images that are the whole body."""
     described = parameters.model_json_schema()
     skipped = _FROM_CODE[parameters]
     return [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import TypeAdapter
 from starlette.responses import Response
 
 from ..core.collection import display_name
@@ -15,10 +14,9 @@ from ..core.service import Service
 from ..problem import Problem
 from . import schema
 from .auth import require_read_token, require_write_token
-from .body import client_of, parse_request
+from .body import client_of, received
 from .openapi import BODY_ERRORS, errors
 
-_PLAIN_VALUES: TypeAdapter[Any] = TypeAdapter(Any)
 _BODY = {
     "requestBody": {
         "required": True,
@@ -78,13 +76,14 @@ def duplicate_routes(service: Service) -> APIRouter:
     async def dismiss(request: Request) -> schema.Dismissed:
         """Do not list a group again, until another item joins it."""
         service.require_ready()
-        parsed = await parse_request(request, schema.DismissParameters, service)
-        if parsed.image is not None:
-            hint = 'Send JSON such as {"key": "0123...", "threshold": 30}.'
-            raise Problem(415, "unknown_content_type", "The body must be JSON.", hint)
+        async with received(request, schema.DismissParameters, service) as parsed:
+            if parsed.image is not None:
+                hint = 'Send JSON such as {"key": "0123...", "threshold": 30}.'
+                raise Problem(415, "unknown_content_type", "The body must be JSON.", hint)
+            given = parsed.parameters
         with service.writes.admit(client_of(request)):
             collection = await service.handle.fresh()
-            given, duplicates = parsed.parameters, service.duplicates
+            duplicates = service.duplicates
             if given.key is not None:
                 count = await duplicates.dismiss_group(collection, given.key, given.threshold)
             else:
@@ -95,7 +94,7 @@ def duplicate_routes(service: Service) -> APIRouter:
 
 
 def _answer(page: Page) -> bytes:
-    """The JSON of a `schema.DuplicatesAnswer`. A model per file would take longer."""
+    """The JSON of a `schema.DuplicatesAnswer`."""
     found = page.found
     values = {
         "threshold": found.threshold,
@@ -107,7 +106,7 @@ def _answer(page: Page) -> bytes:
         "unread": page.unread,
         "groups": [_group(each) for each in page.groups],
     }
-    return _PLAIN_VALUES.dump_json(values)
+    return schema.PLAIN_VALUES.dump_json(values)
 
 
 def _group(listed: ListedGroup) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import TypeAdapter
 
 from ...codes import Codes
 from ...queries import Queries
@@ -24,10 +23,9 @@ from . import schema
 from .auth import check_read_token, require_read_token
 from .body import client_of, received
 from .openapi import BODY_ERRORS, errors, request_body
-from .schema import NoParameters, SearchParameters
+from .schema import PLAIN_VALUES, NoParameters, SearchParameters
 
 _PLAIN = tuple(name for name in SearchParameters.model_fields if name != "label")
-PLAIN_VALUES: TypeAdapter[Any] = TypeAdapter(Any)
 _HITS_PER_TURN = 100  # they are written in a fraction of a millisecond
 
 
@@ -78,7 +76,7 @@ def search_routes(service: Service) -> APIRouter:
                 values = {name: getattr(given, name) for name in _PLAIN}
                 query = SearchQuery(**values, labels=tuple(given.label))
                 found = await service.search(query, parsed.image, timer, client)
-                return Response(await body_of(found, timer), media_type="application/json")
+                return Response(await answer_body(found, timer), media_type="application/json")
 
     @router.post(
         "/encode",
@@ -113,10 +111,8 @@ def _encoded(encoded: EncodedQuery, model: str, timer: StageTimer) -> dict[str, 
     }
 
 
-async def body_of(found: Found, timer: StageTimer) -> bytes:
+async def answer_body(found: Found, timer: StageTimer) -> bytes:
     """Write a `schema.SearchAnswer`; other requests have their turn between the parts of its hits.
-
-    The values are plain: a model per hit would take longer than the search.
 
     Args:
         found: The results.

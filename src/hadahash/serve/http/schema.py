@@ -11,6 +11,7 @@ from pydantic import (
     FiniteFloat,
     StrictInt,
     StringConstraints,
+    TypeAdapter,
     field_validator,
     model_validator,
 )
@@ -31,6 +32,8 @@ GroupKey = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Looks = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{16}$")]
 Model = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Rank = Literal["hamming", "class", "photo"]
+# Writes long answers as JSON, from plain values: a model per hit would take longer than a search.
+PLAIN_VALUES: TypeAdapter[Any] = TypeAdapter(Any)
 
 _ID_TEXT = (
     "Integers from 2**53 on are text. A character of a file name that is not UTF-8 is U+FFFD and "
