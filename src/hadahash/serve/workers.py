@@ -1,8 +1,8 @@
 """Several worker processes over one index.
 
 The parent process listens, and each worker accepts connections of the same socket. A worker that
-ends is started again. The workers share a folder of small files: a counter of changes, a lock for
-writers (core/shared.py), and the metrics, which any worker can add up.
+ends is started again. The workers share a folder of small files: two counters, of changes and of
+reloads, and a lock for writers (core/shared.py); and the metrics, which any worker can add up.
 """
 
 from __future__ import annotations
