@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from make_images import encode, picture
+from serving import wait_for
 from toys import one_line
 
 from hadahash.codes import Codes, pack
@@ -310,6 +311,8 @@ class OtherIndex:
 
     def __init__(self, *labels):
         self.labels, self.walks, self.asked, self.walking = labels, 0, [], threading.Lock()
+        self.go_on = threading.Event()
+        self.go_on.set()
 
     def has_label(self, labels):
         self.asked.append(tuple(labels))
@@ -318,7 +321,7 @@ class OtherIndex:
     def label_counts(self):
         assert self.walking.acquire(blocking=False), "one walk at a time"
         self.walks += 1
-        time.sleep(0.05)
+        assert self.go_on.wait(60)
         self.walking.release()
         return dict.fromkeys(self.labels, 3)
 
@@ -346,12 +349,44 @@ def test_one_thread_counts_the_labels_of_a_server(monkeypatch):
     index = OtherIndex("cat")
     collection = Collection(index, SimpleNamespace(), [])
     with ThreadPoolExecutor(4) as threads:
-        assert [*threads.map(lambda _: collection.label_counts(), range(8))] == [{"cat": 3}] * 8
+        index.go_on.clear()
+        first = [threads.submit(collection.label_counts) for _ in range(8)]
+        wait_for(lambda: index.walks == 1)
+        time.sleep(0.05)  # in which the others would begin, too
+        index.go_on.set()
+        assert [each.result() for each in first] == [{"cat": 3}] * 8
         monkeypatch.setattr("hadahash.serve.core.collection._LABEL_SECONDS", 0.0)
         index.labels = ("dog",)
-        found = [*threads.map(lambda _: collection.label_counts(), range(4))]
-    assert found.count({"cat": 3}) == 3 and found.count({"dog": 3}) == 1, "nobody waits"
+        index.go_on.clear()
+        later = as_completed([threads.submit(collection.label_counts) for _ in range(4)], 60)
+        assert [next(later).result() for _ in range(3)] == [{"cat": 3}] * 3, "nobody waits"
+        index.go_on.set()
+        assert next(later).result() == {"dog": 3}
     assert index.walks == 2
+
+
+def test_unknown_labels_do_not_wait_while_a_server_counts_its_labels():
+    """Else four of them block all searches by label: the service has four threads for lookups."""
+    index = OtherIndex("cat")
+    collection = Collection(index, SimpleNamespace(), [])
+    with ThreadPoolExecutor(2) as others, ThreadPoolExecutor(4) as lookups:
+        index.go_on.clear()
+        try:
+            counts = [others.submit(collection.label_counts)]
+            wait_for(lambda: index.walks == 1)
+            for each in [lookups.submit(collection.parse_labels, ["dgo"]) for _ in range(8)]:
+                with pytest.raises(Problem) as caught:
+                    each.result(20)
+                assert caught.value.message == "Unknown label 'dgo'.", "the others are not known"
+            assert lookups.submit(collection.parse_labels, ["cat"]).result(20) == ("cat",)
+            counts.append(others.submit(collection.label_counts))
+            assert wait(counts, 0.1).done == set(), "the overview waits"
+        finally:
+            index.go_on.set()
+        assert [each.result() for each in counts] == [{"cat": 3}] * 2
+    with pytest.raises(Problem, match=r"Unknown label 'dgo'\. Known: cat\."):
+        collection.parse_labels(["dgo"])
+    assert index.walks == 1
 
 
 def test_labels_of_a_local_index_need_no_search(toy_collection, monkeypatch):

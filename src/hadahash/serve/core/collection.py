@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Packed = NDArray[np.uint8]  # (ceil(bits / 8),)
 Ids = Sequence[Id] | NDArray[Any]
 _LOOKUP_ATTEMPTS = 5
+_NONE = " Known: none."  # the end of an error, which is not true before the labels are counted
 _LABEL_SECONDS, _MOST_LABELS = 300.0, 10_000
 _WAIT_SECONDS = 0.05  # for a program that writes the catalog; all searches wait meanwhile
 _FOLDER_SECONDS, _MOST_FOLDERS = 10.0, 10_000
@@ -151,6 +152,12 @@ class Collection:
     def parse_labels(self, texts: Sequence[str]) -> tuple[Id, ...]:
         """Return the labels that a client sent as labels of this index.
 
+        Args:
+            texts: The labels. One of digits also refers to the integer label.
+
+        Returns:
+            The labels.
+
         Raises:
             Problem: 404, if no item has one of them.
         """
@@ -158,6 +165,9 @@ class Collection:
 
     def require_labels(self, texts: Sequence[str]) -> None:
         """Check labels whose search found nothing: other programs may have removed their items.
+
+        Args:
+            texts: The labels, as `parse_labels` takes them.
 
         Raises:
             Problem: 404, if no item has one of them.
@@ -168,26 +178,41 @@ class Collection:
         """Return the number of items per label.
 
         A Milvus server is asked every few minutes only, as it has to read all items, and by one
-        thread at a time: meanwhile others use the numbers before, if there are any.
+        thread at a time: meanwhile others use the numbers before, or wait for the first ones.
+        """
+        return self._counted(wait=True) or {}
+
+    def _counted(self, *, wait: bool) -> dict[Id, int] | None:
+        """As `label_counts`; without `wait`, None while another thread counts for the first time.
+
+        Requests do not wait, since a few of them would keep all threads for lookups.
         """
         if isinstance(self.index, LocalIndex):  # it knows them
             return self.index.label_counts()
-        if self._counting.acquire(blocking=self._counts is None):
+        if self._counting.acquire(blocking=wait and self._counts is None):
             try:
                 if self._counts is None or time.monotonic() - self._counts[0] > _LABEL_SECONDS:
                     self._counts = time.monotonic(), self.index.label_counts()
             finally:
                 self._counting.release()
-        return {} if self._counts is None else self._counts[1]
+        return None if self._counts is None else self._counts[1]
 
     def _checked_labels(
         self, texts: Sequence[str], has_label: Callable[[Sequence[Id]], bool]
     ) -> tuple[Id, ...]:
         given = [names.from_json(text) for text in texts]
+        counts: dict[Id, int] | None = None
+
+        def count() -> dict[Id, int]:
+            nonlocal counts
+            counts = self._counted(wait=False)
+            return counts or {}
+
         try:
-            found = check_labels(self.index, given, has_label=has_label, count=self.label_counts)
+            found = check_labels(self.index, given, has_label=has_label, count=count)
         except UsageError as error:
-            raise unknown_label(str(error)) from None
+            text = str(error)
+            raise unknown_label(text if counts is not None else text.removesuffix(_NONE)) from None
         return tuple(found)
 
     def _has_label(self, labels: Sequence[Id]) -> bool:
