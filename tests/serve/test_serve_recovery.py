@@ -65,6 +65,26 @@ def test_a_worker_that_changes_the_index_first_makes_a_reload_of_another_one(
         assert service.handle.current.index is not before.index, "every file is opened again"
 
 
+def test_a_reload_that_fails_first_reaches_every_worker(collection_copy, tmp_path):
+    """Each of them tries again until the files can be opened."""
+    with two_workers(collection_copy, tmp_path, watch_seconds=0.05) as services:
+        addresses = [address for address, _ in services]
+        before = [service.handle.current.index for _, service in services]
+        codes = next((collection_copy.root / "photos.index").glob("*.codes"))
+        content = codes.read_bytes()
+        codes.unlink()
+        assert httpx.post(f"{addresses[0]}/v1/reload", headers=AUTH).status_code >= 400
+        for address in addresses:
+            wait_for(lambda at=address: "cannot be opened" in httpx.get(f"{at}/readyz").text)
+            assert httpx.post(f"{address}/v1/search", json={"id": RED}).status_code == 200
+        codes.write_bytes(content)
+        for address in addresses:
+            wait_for(lambda at=address: httpx.get(f"{at}/readyz").json()["problem"] is None)
+        after = [service.handle.current.index for _, service in services]
+        assert all(new is not old for new, old in zip(after, before, strict=True))
+        assert Shared(tmp_path).reloads == 1
+
+
 def test_the_overview_follows_a_change_by_another_worker(collection_copy, tmp_path):
     with two_workers(collection_copy, tmp_path) as ((address, _), (other, _)):
         assert httpx.get(f"{other}/v1/stats").json()["label_count"] == 4

@@ -147,15 +147,18 @@ class IndexHandle:
         """Open the index again and return its number of items. Running requests keep the old one.
 
         Args:
-            everywhere: Let the other worker processes do the same before their next request.
+            everywhere: Let the other worker processes do the same before their next request, also
+                if it fails here.
 
         Raises:
             HadaHashError: If the index or its model cannot be opened; the old one stays, and
                 `refresh` tries again.
         """
-        await self._in_thread(self._reload)
-        if everywhere and self._shared is not None:
-            await self._in_thread(self._tell_others)
+        try:
+            await self._in_thread(self._reload)
+        finally:
+            if everywhere and self._shared is not None:
+                await self._in_thread(self._tell_others)
         return self.count
 
     async def refresh(self) -> bool:
@@ -200,7 +203,7 @@ class IndexHandle:
             self._open(again=True)
 
     def _tell_others(self) -> None:
-        """Count a reload, which this process has made."""
+        """Count a reload, which this process has made; if it failed, `_again` is set."""
         if self._shared is not None:
             with self._lock, self._shared.writing():
                 self._shared.count_reload()
