@@ -6,13 +6,17 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import httpx
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from make_images import encode, picture
 from serving import WRITE, opened, service_in_thread, wait_for
 
+from hadahash import Index
+from hadahash.index.local import LocalIndex
 from hadahash.serve.core import service as service_module
 from hadahash.serve.core.handle import IndexHandle
 from hadahash.serve.core.service import Service
@@ -92,6 +96,43 @@ def test_the_overview_follows_a_change_by_another_worker(collection_copy, tmp_pa
         assert httpx.post(f"{address}/v1/items", json=sent, headers=AUTH).status_code == 201
         assert httpx.post(f"{other}/v1/search", json={"id": "new"}).status_code == 200
         wait_for(lambda: httpx.get(f"{other}/v1/stats").json()["label_count"] == 5, 20)
+
+
+def labels_and_items(address) -> tuple[int, int]:
+    """The number of labels in the overview, and of items on its map."""
+    stats, points = (httpx.get(f"{address}/v1/{name}").json() for name in ("stats", "map"))
+    return stats["label_count"], points["total"]
+
+
+def test_the_overview_follows_a_change_that_a_failed_write_finds(collection_copy):
+    """Another program changed the index: it is opened again, and then the write fails."""
+    folder = collection_copy.root / "photos.index"
+    with service_in_thread(collection_copy, write_token=WRITE, watch_seconds=0) as (address, _):
+        assert labels_and_items(address) == (4, 48)
+        other = Index.open(folder)
+        other.add(replace(other.codes([RED]), ids=np.array(["new"])), [["new"]])
+        other.save(folder)
+        assert httpx.delete(f"{address}/v1/items/none", headers=AUTH).status_code == 404
+        wait_for(lambda: labels_and_items(address) == (5, 49))
+        assert "hadahash_index_reloads_total 1.0" in httpx.get(f"{address}/metrics").text
+
+
+@pytest.mark.parametrize("change", ["add", "remove"])
+def test_the_overview_follows_a_change_that_is_saved_late(collection_copy, monkeypatch, change):
+    """The request is answered 503 before, but the change is made."""
+    limits = {"index_seconds": 0.2, "watch_seconds": 0, "write_token": WRITE}
+    with service_in_thread(collection_copy, **limits) as (address, _):
+        assert labels_and_items(address) == (4, 48)
+        go_on, real = threading.Event(), LocalIndex.save
+        monkeypatch.setattr(LocalIndex, "save", lambda *given: go_on.wait(60) and real(*given))
+        if change == "add":
+            sent = {"json": {"id": "new", "code": "0000", "label": ["new"]}}
+            answer = httpx.post(f"{address}/v1/items", headers=AUTH, **sent)
+        else:
+            answer = httpx.delete(f"{address}/v1/items/{RED}", headers=AUTH)
+        assert answer.status_code == 503
+        go_on.set()
+        wait_for(lambda: labels_and_items(address) == ((5, 49) if change == "add" else (4, 47)))
 
 
 def test_a_reload_that_fails_is_shown_until_one_succeeds(collection_copy):

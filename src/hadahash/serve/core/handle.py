@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -81,7 +81,8 @@ class IndexHandle:
         max_batch: Largest number of changes that are saved together.
         on_batch: Called with the size of every batch.
         on_count: Called with the number of items whenever it is determined.
-        on_refresh: Called in the event loop when a refresh has opened the index again.
+        on_reopen: Called in the event loop when the index was opened again, for whatever reason.
+        on_save: Called in the event loop when changes were saved.
         seconds: How long a request waits for a change by another worker process.
         shared: What the worker processes of the service share, if there are several.
     """
@@ -94,12 +95,15 @@ class IndexHandle:
         max_batch: int,
         on_batch: Callable[[int], object],
         on_count: Callable[[int], object],
-        on_refresh: Callable[[], object],
+        on_reopen: Callable[[], object],
+        on_save: Callable[[], object],
         seconds: float,
         shared: Shared | None = None,
     ) -> None:
         self._config, self._device, self._shared = config, device, shared
-        self._seconds, self._on_count, self._on_refresh = seconds, on_count, on_refresh
+        self._seconds, self._on_count = seconds, on_count
+        self._on_reopen, self._on_save = on_reopen, on_save
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._collection: Collection | None = None
         self._stamp: object = None
         self._lock = threading.Lock()  # held while the index is opened or changed
@@ -170,10 +174,7 @@ class IndexHandle:
         Raises:
             HadaHashError: If the index or its model cannot be opened; the old one stays.
         """
-        opened = await self._in_thread(self._refresh)
-        if opened:
-            self._on_refresh()
-        return opened
+        return await self._in_thread(self._refresh)
 
     async def apply(self, change: Add | Remove) -> Id:
         """Make one change and save it.
@@ -196,7 +197,14 @@ class IndexHandle:
         self._opener.shutdown(wait=False, cancel_futures=True)
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._opener, function)
+        self._loop = asyncio.get_running_loop()
+        return await self._loop.run_in_executor(self._opener, function)
+
+    def _notify(self, listener: Callable[[], object]) -> None:
+        """Call a listener in the event loop, before the work in this thread returns its result."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the service has ended
+                self._loop.call_soon_threadsafe(listener)
 
     def _reload(self) -> None:
         with self._lock:
@@ -241,13 +249,16 @@ class IndexHandle:
         # All are read before opening, so that a change in between is detected.
         changes, reloads, stamp = self._changes, self._reloads, stamp_of(self._config.index)
         self._again = self._again or again or reloads != self._seen_reloads
-        known = None if self._again else self._collection
-        model = None if self._collection is None else self._collection.model
+        before = self._collection
+        known = None if self._again else before
+        model = None if before is None else before.model
         self._collection = Collection.open(
             self._config, device=self._device, model=model, known=known
         )
         self._stamp, self._seen, self._seen_reloads = stamp, changes, reloads
         self._again = False
+        if before is not None:
+            self._notify(self._on_reopen)
         self._set_count(len(self._collection.index))
 
     def _apply_batch(self, changes: list[Add | Remove]) -> list[Id | Exception]:
@@ -287,6 +298,7 @@ class IndexHandle:
         if self._shared is not None:
             self._shared.count_change()
             self._seen = self._shared.changes
+        self._notify(self._on_save)
         self._set_count(len(collection.index))
         return None
 

@@ -93,20 +93,6 @@ class Service:
         self._searcher: Batcher[SearchJob | IdJob, Result] = Batcher(
             run_searches, max_batch=settings.batch, on_batch=batches.labels("search").observe
         )
-        self.handle = IndexHandle(
-            self.config,
-            device=settings.device,
-            max_batch=settings.batch,
-            on_batch=batches.labels("write").observe,
-            on_count=self.metrics.items.set,
-            on_refresh=self._reloaded,
-            seconds=settings.index_seconds,
-            shared=self._shared,
-        )
-        self._reloading = Joined(lambda: self._reload(everywhere=True))
-        self._reopening = Joined(self._reload)
-        self._lookups = ThreadPoolExecutor(_LOOKUP_THREADS)
-        self.duplicates = DuplicateSearch(self.config.index, settings.index_seconds)
         self.overview = OverviewCache(
             lambda: build_overview(
                 self.handle.current,
@@ -114,6 +100,21 @@ class Service:
                 max_labels=settings.max_listed_labels,
             )
         )
+        self.handle = IndexHandle(
+            self.config,
+            device=settings.device,
+            max_batch=settings.batch,
+            on_batch=batches.labels("write").observe,
+            on_count=self.metrics.items.set,
+            on_reopen=self._reopened,
+            on_save=self.overview.invalidate,
+            seconds=settings.index_seconds,
+            shared=self._shared,
+        )
+        self._reloading = Joined(lambda: self._reload(everywhere=True))
+        self._reopening = Joined(self._reload)
+        self._lookups = ThreadPoolExecutor(_LOOKUP_THREADS)
+        self.duplicates = DuplicateSearch(self.config.index, settings.index_seconds)
 
     # ---- lifetime ------------------------------------------------------------------------------
 
@@ -331,7 +332,6 @@ class Service:
             except Problem as problem:  # the index was upgraded after the image was encoded
                 if problem.code != "model_changed" or image is None or attempt:
                     raise
-        self.overview.invalidate()
         return stored, codes
 
     async def _codes_of(
@@ -365,7 +365,6 @@ class Service:
             Problem: 404, if there is no such item.
         """
         await within(self.handle.apply(Remove(given)), self.settings.index_seconds)
-        self.overview.invalidate()
 
     async def reload(self) -> int:
         """Open the index again, in every worker process.
@@ -386,10 +385,9 @@ class Service:
             self._reports.fail("index", _RELOAD_FAILED, error)
             raise
         self._reports.solve("index")
-        self._reloaded()
         return count
 
-    def _reloaded(self) -> None:
+    def _reopened(self) -> None:
         self.metrics.reloads.inc()
         self.overview.invalidate()
 
