@@ -114,10 +114,31 @@ def test_edges_name_where_a_grid_must_be_extended():
         {"lr": lr, "backbone_lr": rate, "lam": lam, "epochs": 18}
         for lr, rate, lam in [(1, 0, 1), (3, 0, 1), (10, 0, 1), (0.1, 0.2, 1), (0.3, 0.2, 0)]
     ]
-    assert list(edges_to_extend(points, points[0])) == ["lr below 1", "lam above 1"]
-    assert list(edges_to_extend(points, points[1])) == ["lam above 1"]
+    assert list(edges_to_extend(points, points[0])) == ["lr below 1", "lam with a fixed backbone"]
+    assert list(edges_to_extend(points, points[1])) == ["lam with a fixed backbone"]
     assert list(edges_to_extend(points, points[4])) == ["lr above 0.3", "backbone_lr above 0.2"]
-    assert "lam above 1" not in list(edges_to_extend(points, points[1], unordered=["lam"]))
+    trained = edges_to_extend(points, points[3], unordered=["lam"])
+    assert list(trained) == ["lr below 0.1", "backbone_lr above 0.2"]
+    assert list(edges_to_extend(points, points[3]))[-1] == "lam above 1"
+
+
+def test_a_setting_with_one_value_among_the_points_with_a_fixed_backbone_is_named():
+    points = [
+        {"lr": lr, "backbone_lr": rate, "eta": eta, "clip": clip, "sampler": sampler}
+        for lr, rate, eta, clip, sampler in [
+            (0.1, 0, 0.1, 1.0, "random"),
+            (0.3, 0, 0.1, 1.0, "random"),
+            (1.0, 0, 0.1, 1.0, "random"),
+            (0.1, 0.2, 0.01, 0.0, "random"),
+            (0.3, 0.05, 1.0, 1.0, "balanced"),
+        ]
+    ]
+    found = list(edges_to_extend(points, points[1], unordered=["clip"]))
+    assert found == [f"{key} with a fixed backbone" for key in ("eta", "clip", "sampler")]
+    points += [{**points[1], "eta": eta} for eta in (0.01, 1.0)]
+    points += [{**points[1], "clip": 0.0}, {**points[1], "sampler": "balanced"}]
+    assert list(edges_to_extend(points, points[1], unordered=["clip"])) == []
+    assert "eta above 1" in edges_to_extend(points, points[-3])
 
 
 def test_rates_of_points_with_other_options_do_not_hide_an_edge():
@@ -159,7 +180,7 @@ def test_the_best_mean_over_both_lengths_of_the_best_two_is_chosen():
     own = choose(grids, [*first, *_records(grids, [None, 0.6, 0.7], bits=16)])[0]
     assert own.complete and own.point["lam"] == 1.0 and own.scores == {64: 0.79, 16: 0.7}
     assert (own.trials, own.diverged, own.best_frozen) == (6, 1, 0.8)
-    assert "lam above 1" in own.extend and "EDGE: extend" in str(own)
+    assert "lam with a trained backbone" in own.extend and "EDGE: extend" in str(own)
 
 
 def test_a_method_whose_trials_all_diverged_is_not_complete():

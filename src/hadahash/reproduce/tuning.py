@@ -232,9 +232,11 @@ def edges_to_extend(
 ) -> Iterator[str]:
     """Find the settings whose chosen value is the smallest or largest that was tried.
 
-    A learning rate is compared among the points that train the backbone, or among those that do
-    not. Points with the same options (settings that are no numbers) are compared, if there are
-    several. A value of 0 cannot be lowered, and fewer epochs than tried are not asked for.
+    Points that train the backbone are compared with each other, and so are those that do not: the
+    chosen rate of the backbone alone is compared with all. A setting that varies in the grid, but
+    not among the points that are compared, was not tuned either. Points with the same options
+    (settings that are no numbers) are compared, if there are several. A value of 0 cannot be
+    lowered, and fewer epochs than tried are not asked for.
 
     Args:
         points: All points of the grid.
@@ -251,13 +253,16 @@ def edges_to_extend(
     """
     fixed = chosen.get("backbone_lr") == 0
     for key, value in chosen.items():
+        group = [p for p in points if key == "backbone_lr" or (p.get("backbone_lr") == 0) == fixed]
+        tried = {p[key] for p in group}
+        if len(tried) < 2:
+            if len({p[key] for p in points}) > 1:
+                yield f"{key} with a {'fixed' if fixed else 'trained'} backbone"
+            continue
         if key in unordered or isinstance(value, (bool, str)):
             continue
-        group = [p for p in points if key != "lr" or (p.get("backbone_lr") == 0) == fixed]
         alike = {p[key] for p in group if _options(p) == _options(chosen)}
-        values = alike if len(alike) > 1 else {p[key] for p in group}
-        if len(values) < 2:
-            continue
+        values = alike if len(alike) > 1 else tried
         if value == max(values):
             yield f"{key} above {value:g}"
         elif value == min(values) and value > 0 and key != "epochs":
