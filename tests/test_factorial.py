@@ -3,10 +3,14 @@
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 
 from hadahash.reproduce import factorial, forms, leaderboard
+from hadahash.reproduce.plans import read_plan
+
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 def record(method, codebook, seed, value, bits=64, note="", **varied):
@@ -101,6 +105,18 @@ def test_the_leaderboard_lists_every_arm_with_its_interval(records, tmp_path):
     assert (first["mean"], first["seeds"], first["bits"]) == (0.81, 3, 64)
     assert first["low"] < 0.8 and first["high"] > 0.82
     assert first["command"] == "hadahash reproduce check factorial/cifar10/hcdh-64-s0-paper"
+
+
+@pytest.mark.parametrize("name", ["factorial", "factorial-frozen"])
+def test_one_cell_of_each_data_set_is_run_ten_times(name):
+    cells = read_plan(name, RESULTS).cells
+    again = [own for own in cells if "repeat" in own.mark and "deterministic" not in own.varied]
+    for dataset in {own.dataset for own in again}:
+        own = {cell.name for cell in again if cell.dataset == dataset}
+        assert len(own) == 9 and len({name.split("-repeat")[0] for name in own}) == 1
+        (first,) = {name.split("-repeat")[0] for name in own}
+        assert any((cell.dataset, cell.name) == (dataset, first) for cell in cells)
+    assert again
 
 
 def test_the_leaderboard_lists_the_seeds_of_tuned_methods(tmp_path):

@@ -21,11 +21,13 @@ from hadahash.reproduce.all import run_all
 from hadahash.reproduce.cells import RunContext
 from hadahash.reproduce.check import check_cell
 from hadahash.reproduce.collected import Collected
+from hadahash.reproduce.grid_edges import edges_to_extend
 from hadahash.reproduce.measures import Coded, measure
 from hadahash.reproduce.plans import EXPERIMENTS, PLANS, read_plan
 from hadahash.reproduce.runner import run_plan
 from hadahash.reproduce.trainer import split_of
-from hadahash.reproduce.tuning import Tuning, choose, edges_to_extend, read_tuning, trials
+from hadahash.reproduce.tuning import Tuning, choose, read_tuning, trials
+from hadahash.reproduce.tuning_tables import write_tuning
 
 RESULTS = Path(__file__).parents[1] / "results"
 SMALL = {
@@ -84,12 +86,13 @@ def test_the_points_of_a_method_are_valid_and_have_the_same_kinds_of_settings(
 ):
     grids, key = read_tuning(plan), (dataset, method)
     points = grids.points(*key)
-    cells = [grids.trial(*key, 64, point) for point in points]
+    later = [point for point in grids.further(*key) if point not in points]
+    cells = [grids.trial(*key, 64, point) for point in [*points, *later]]
     assert len({cell.name for cell in cells}) == len(cells)
     for cell in cells:
         make_config(cell.method, bits=cell.bits, backbone=cell.backbone, settings=cell.settings)
-    assert len(points) >= 12
-    if issubclass(METHODS.get(method), DeepMethod):
+    assert len(points) >= (5 if plan == "tuning-alexnet" else 12)
+    if plan != "tuning-alexnet" and issubclass(METHODS.get(method), DeepMethod):
         fixed = [point for point in points if point.get("backbone_lr", 0) == 0]
         assert len(fixed) >= 3
         assert {point["epochs"] for point in points} >= {18, 60}
@@ -114,10 +117,31 @@ def test_edges_name_where_a_grid_must_be_extended():
         {"lr": lr, "backbone_lr": rate, "lam": lam, "epochs": 18}
         for lr, rate, lam in [(1, 0, 1), (3, 0, 1), (10, 0, 1), (0.1, 0.2, 1), (0.3, 0.2, 0)]
     ]
-    assert list(edges_to_extend(points, points[0])) == ["lr below 1", "lam above 1"]
-    assert list(edges_to_extend(points, points[1])) == ["lam above 1"]
+    assert list(edges_to_extend(points, points[0])) == ["lr below 1", "lam with a fixed backbone"]
+    assert list(edges_to_extend(points, points[1])) == ["lam with a fixed backbone"]
     assert list(edges_to_extend(points, points[4])) == ["lr above 0.3", "backbone_lr above 0.2"]
-    assert "lam above 1" not in list(edges_to_extend(points, points[1], unordered=["lam"]))
+    trained = edges_to_extend(points, points[3], unordered=["lam"])
+    assert list(trained) == ["lr below 0.1", "backbone_lr above 0.2"]
+    assert list(edges_to_extend(points, points[3]))[-1] == "lam above 1"
+
+
+def test_a_setting_with_one_value_among_the_points_with_a_fixed_backbone_is_named():
+    points = [
+        {"lr": lr, "backbone_lr": rate, "eta": eta, "clip": clip, "sampler": sampler}
+        for lr, rate, eta, clip, sampler in [
+            (0.1, 0, 0.1, 1.0, "random"),
+            (0.3, 0, 0.1, 1.0, "random"),
+            (1.0, 0, 0.1, 1.0, "random"),
+            (0.1, 0.2, 0.01, 0.0, "random"),
+            (0.3, 0.05, 1.0, 1.0, "balanced"),
+        ]
+    ]
+    found = list(edges_to_extend(points, points[1], unordered=["clip"]))
+    assert found == [f"{key} with a fixed backbone" for key in ("eta", "clip", "sampler")]
+    points += [{**points[1], "eta": eta} for eta in (0.01, 1.0)]
+    points += [{**points[1], "clip": 0.0}, {**points[1], "sampler": "balanced"}]
+    assert list(edges_to_extend(points, points[1], unordered=["clip"])) == []
+    assert "eta above 1" in edges_to_extend(points, points[-3])
 
 
 def test_rates_of_points_with_other_options_do_not_hide_an_edge():
@@ -133,6 +157,58 @@ def test_points_can_be_added_for_one_data_set():
     assert len(grids.points("digits", "hcdh")) == 5
     assert grids.points("digits", "hcdh")[-1]["lr"] == 0.5
     assert len(grids.points("digit-pairs", "hcdh")) == 4
+
+
+def test_a_row_may_name_settings_that_the_others_leave_at_their_defaults():
+    row = [0.1, 0.2, 1, 0.1, {"batch_size": 256}]
+    grids = Tuning({**SMALL, "more": {"digits": {"hcdh": [row]}}})
+    *usual, last = grids.points("digits", "hcdh")
+    assert last == {"lr": 0.1, "backbone_lr": 0.2, "epochs": 1, "lam": 0.1, "batch_size": 256}
+    assert all("batch_size" not in point for point in usual)
+    cell = grids.trial("digits", "hcdh", 64, last)
+    assert cell.settings["batch_size"] == 256 and cell.mark.endswith("batch_size256")
+    assert not any("batch_size" in text for text in edges_to_extend([*usual, last], last))
+    assert list(edges_to_extend([*usual, last], usual[0])) == list(edges_to_extend(usual, usual[0]))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "method", "wanted"),
+    [
+        (data, method, wanted)
+        for data in ("cifar10", "voc2012", "tinyimagenet100")
+        for method, wanted in [
+            ("mihash", {"batch_size": 256}),
+            ("mihash", {"mihash_slope": 30.0, "mihash_bins": 16}),
+            ("mihash", {"mihash_slope": 10.0, "mihash_bins": 0}),
+            ("mihash", {"backbone_lr": 0, "sampler": "balanced"}),
+            ("dpsh", {"backbone_lr": 0, "dpsh_eta": 0.01}),
+            ("dpsh", {"backbone_lr": 0, "dpsh_eta": 1.0}),
+            ("dsdh", {"backbone_lr": 0, "dsdh_mu": 10.0, "dsdh_eta": 0.1}),
+            ("dsdh", {"backbone_lr": 0, "dsdh_mu": 1.0, "dsdh_eta": 0.01}),
+            ("hcdh-c", {"lr": 3.0, "backbone_lr": 0.2}),
+            ("orthohash", {"codebook": "random"}),
+            ("orthohash", {"orthohash_scale": 8.0, "orthohash_margin": 0.1}),
+            ("orthohash", {"orthohash_scale": 16.0, "orthohash_margin": 0.2}),
+            ("hcdh", {"lr": 0.5}),
+            ("hcdh-2", {"lr": 0.5}),
+            ("hcdh-h", {"lr": 0.5}),
+        ]
+    ]
+    + [
+        ("voc2012", "hashnet", {"batch_size": 256}),
+        ("tinyimagenet100", "hashnet", {"batch_size": 256}),
+        ("voc2012", "hashnet", {"backbone_lr": 0, "sampler": "balanced"}),
+        ("voc2012", "ssdh", {"lr": 1.0, "multilabel_loss": "mean"}),
+        ("voc2012", "ssdh", {"backbone_lr": 0, "multilabel_loss": "mean"}),
+        ("voc2012", "ssdh", {"epochs": 40}),
+        ("voc2012", "hcdh-c", {"backbone_lr": 0, "multilabel_loss": "mean"}),
+        ("voc2012", "classify", {"lr": 1.0, "multilabel_loss": "mean"}),
+    ],
+)
+def test_what_the_authors_of_a_baseline_would_try_is_tried(dataset, method, wanted):
+    grids = read_tuning()
+    points = [*grids.points(dataset, method), *grids.further(dataset, method)]
+    assert any(wanted.items() <= point.items() for point in points)
 
 
 # ------------------------------------------------------------------ the choice
@@ -159,7 +235,84 @@ def test_the_best_mean_over_both_lengths_of_the_best_two_is_chosen():
     own = choose(grids, [*first, *_records(grids, [None, 0.6, 0.7], bits=16)])[0]
     assert own.complete and own.point["lam"] == 1.0 and own.scores == {64: 0.79, 16: 0.7}
     assert (own.trials, own.diverged, own.best_frozen) == (6, 1, 0.8)
-    assert "lam above 1" in own.extend and "EDGE: extend" in str(own)
+    assert "lam with a trained backbone" in own.extend and "EDGE: extend" in str(own)
+
+
+FURTHER = {**SMALL, "further": {"digits": {"hcdh": [[0.5, 0.2, 1, 0.1]]}}}
+
+
+def _record(grids, bits, point, score):
+    cell = grids.trial("digits", "hcdh", bits, point)
+    asked = {"name": cell.name, "asked": cell.settings, "validation_map": score}
+    return {"dataset": "digits", **asked}
+
+
+def test_a_choice_does_not_wait_for_further_points():
+    grids = Tuning(FURTHER)
+    (point,) = grids.further("digits", "hcdh")
+    records = list(_records(grids, [0.5, 0.8, 0.79, 0.1]))
+    records += _records(grids, [None, 0.6, 0.7], bits=16)
+    own = choose(grids, records)[0]
+    assert own.complete and own.point["lam"] == 1.0
+    assert [(cell.bits, cell.settings["lr"]) for cell in own.untried] == [(64, 0.5)]
+    assert "1 further trials not run" in str(own)
+    assert trials(grids, records)[-1] == own.untried[0]
+    records.append(_record(grids, 64, point, 0.9))  # among the best: tried at 16 bits
+    own = choose(grids, records)[0]
+    assert own.complete and own.point["lam"] == 1.0
+    assert [cell.bits for cell in own.untried] == [16]
+    better = choose(grids, [*records, _record(grids, 16, point, 0.65)])[0]
+    assert better.point == point and better.scores == {64: 0.9, 16: 0.65} and not better.untried
+    worse = choose(grids, [*records, _record(grids, 16, point, 0.1)])[0]
+    assert worse.point["lam"] == 1.0 and worse.trials == 8
+
+
+def test_a_further_point_that_is_not_among_the_best_is_not_tried_at_the_second_length():
+    grids = Tuning(FURTHER)
+    (point,) = grids.further("digits", "hcdh")
+    records = list(_records(grids, [0.5, 0.8, 0.79, 0.1]))
+    records += [*_records(grids, [None, 0.6, 0.7], bits=16), _record(grids, 64, point, 0.7)]
+    own = choose(grids, records)[0]
+    assert own.complete and not own.untried and own.trials == 7
+
+
+def test_the_earlier_choice_is_shown_until_added_points_have_been_tried():
+    grids = Tuning(SMALL)
+    records = list(_records(grids, [0.5, 0.8, 0.79, 0.1]))
+    records += _records(grids, [None, 0.6, 0.7], bits=16)
+    before = choose(grids, records)[0]
+    added = Tuning({**SMALL, "more": {"digits": {"hcdh": [[0.5, 0, 1, 0.1]]}}})
+    after = choose(added, records)[0]
+    assert before.complete and not after.complete and len(after.missing) == 1
+    assert (after.point, after.scores, after.trials) == (before.point, before.scores, 6)
+
+
+def test_lengths_can_be_tuned_apart():
+    grids = Tuning({**FURTHER, "apart": ["hcdh"]})
+    (point,) = grids.further("digits", "hcdh")
+    first = list(_records(grids, [0.5, 0.6, 0.9, 0.8]))
+    own = choose(grids, first)[0]
+    assert len(own.missing) == 4  # the best two, and both with a fixed backbone
+    assert [cell.bits for cell in own.untried] == [64, 16]
+    records = [*first, *_records(grids, [0.7, 0.2, 0.3, 0.4], bits=16)]
+    own = choose(grids, records)[0]
+    assert own.complete and own.scores == {64: 0.9, 16: 0.7}
+    points = grids.points("digits", "hcdh")
+    assert own.by_length == {64: points[2], 16: points[0]} and own.point == points[2]
+    assert own.at(64) == own.at(128) == points[2] and own.at(16) == own.at(32) == points[0]
+    assert "64 bits: lr 0.1, backbone_lr 0.2" in str(own) and "16 bits: lr 0.1" in str(own)
+    short = choose(grids, [*records, _record(grids, 16, point, 0.75)])[0]
+    assert short.by_length == {64: points[2], 16: point}
+    assert not choose(Tuning(SMALL), records)[0].by_length
+
+
+def test_a_further_row_may_repeat_a_point_to_try_it_at_the_second_length():
+    row = SMALL["points"]["hcdh"]["rows"][2]
+    grids = Tuning({**SMALL, "apart": ["hcdh"], "further": {"digits": {"hcdh": [row]}}})
+    own = choose(grids, [])[0]
+    assert [cell.bits for cell in own.untried] == [16]
+    cells = trials(grids, [])
+    assert len(cells) == len(set(cells)) == 7
 
 
 def test_a_method_whose_trials_all_diverged_is_not_complete():
@@ -294,6 +447,11 @@ def test_the_page_of_tuning_lists_choices_and_edges(ran, tmp_path, monkeypatch):
     assert tmp_path / "tables" / "tuning.md" in run_all(["table2"], context, tmp_path, run=False)
     text = (tmp_path / "tables" / "tuning.md").read_text("utf-8")
     assert "| digits | HCDH | 6 | 1 | lr" in text and "lam" in text
+    assert "further" not in text
+    grids = Tuning(FURTHER)
+    write_tuning(grids, choose(grids, ran[1]), tmp_path)
+    text = (tmp_path / "tables" / "tuning.md").read_text("utf-8")
+    assert "| digits | HCDH | 64 | lr 0.5, backbone_lr 0.2, epochs 1, lam 0.1 |" in text
 
 
 def _all_complete(results, name="tuning"):
@@ -314,6 +472,46 @@ def test_plans_with_a_fixed_backbone_have_the_cells_of_the_others(monkeypatch):
         assert Counter(map(key, fixed)) == Counter(key(own) for own in cells if own.method in deep)
         assert all(own.settings["frozen"] and not own.content for own in fixed)
         assert all("128px-frozen" in own.mark and own.recipe == f"{name}-frozen" for own in fixed)
+
+
+def test_settings_of_a_plan_follow_the_code_length(monkeypatch):
+    def apart(results, name="tuning"):
+        return [
+            replace(own, by_length={64: {"lr": 0.3}, 16: {"lr": 0.7}})
+            for own in _all_complete(results, name)
+        ]
+
+    monkeypatch.setattr("hadahash.reproduce.tuning.load_choices", apart)
+    cells = [*read_plan("seeds", RESULTS).cells, *read_plan("factorial-frozen", RESULTS).cells]
+    tuned = {(cell.bits, cell.settings.get("lr")) for cell in cells if cell.method == "hcdh"}
+    assert tuned == {(64, 0.3), (16, 0.7)}
+
+
+def test_hcdh_as_printed_waits_for_no_trial(tmp_path):
+    for name in ("as-printed", "as-printed-frozen"):
+        plan = read_plan(name, tmp_path)
+        assert len(plan.cells) == 3 * (2 + 4 + 2) and not plan.notes
+        for cell in plan.cells:
+            asked = {**cell.settings, **cell.varied}
+            assert asked["reduction"] == "sum" and asked["schedule"] == "paper"
+            assert asked["multilabel_target"] in ("sum", "masked")
+            config = make_config("hcdh", bits=64, backbone=cell.backbone, settings=asked)
+            assert config.method_settings.codebook == "paper"
+
+
+def test_alexnet_has_trials_of_its_own(tmp_path, monkeypatch):
+    asked = []
+
+    def complete(results, name="tuning"):
+        asked.append(name)
+        return _all_complete(results, name)
+
+    monkeypatch.setattr("hadahash.reproduce.tuning.load_choices", complete)
+    cells = read_plan("alexnet-seeds", tmp_path).cells
+    assert asked == ["tuning-alexnet"] and len(cells) == 36
+    for cell in cells:
+        assert cell.backbone == "alexnet" and cell.mark == "224px" and cell.dataset == "cifar10"
+        assert cell.settings["backbone_lr"] == 0.5 and cell.settings["partial_weights"]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

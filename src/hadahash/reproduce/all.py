@@ -21,7 +21,8 @@ from .plans import CONTENT, FACTORIALS, PLANS
 from .recipes import Cell, Recipe, list_recipes, read_recipe
 from .smoke import shrink
 from .tables import write_tables
-from .tuning import NAMES, choose, read_tuning, write_tuning
+from .tuning import NAMES, choose, read_tuning
+from .tuning_tables import write_tuning
 
 
 def list_targets() -> list[str]:

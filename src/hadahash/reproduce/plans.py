@@ -24,12 +24,15 @@ from .collected import Collected
 from .forms import FROZEN
 from .recipes import Cell, mark_of, read_recipe
 
-# The plans of experiments.toml. Their cells take the settings that tuning chose.
-_ON_IMAGES = ("seeds", "lengths", "unseen", "halves", "lambda-seeds")
+# The plans of experiments.toml. Most of their cells take the settings that tuning chose.
+_ON_IMAGES = ("seeds", "lengths", "unseen", "halves", "lambda-seeds", "as-printed")
 EXPERIMENTS = (*_ON_IMAGES, "alexnet-seeds", *(f"{name}{FROZEN}" for name in _ON_IMAGES))
 FACTORIALS = ("factorial", f"factorial{FROZEN}")
 CONTENT = ("content", "content-frozen")  # content bits beside class bits
 PLANS = (*FACTORIALS, *tuning.NAMES, *CONTENT, *EXPERIMENTS, *recipe_trials.STAGES)
+
+
+Choices = dict[tuple[str, str], tuning.Choice]  # by data set and method
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def _cell(plan: str, entry: dict[str, Any]) -> Cell:
 
 def _factorial(name: str, results: Path) -> Plan:
     content = files.read_toml(resources.files(__package__) / "factorial.toml")
-    chosen: dict[tuple[str, str], tuning.Point] = {}
+    chosen: Choices = {}
     if name.endswith(FROZEN):
         grids = tuning.read_tuning(f"tuning{FROZEN}")
         chosen = _ready(tuning.load_choices(results, grids.name))
@@ -103,7 +106,7 @@ def _factorial(name: str, results: Path) -> Plan:
     else:
         arms = content["arms"]
         for key in product(content["datasets"], [*arms["losses"], *arms["without_codebook"]]):
-            chosen[key] = _chosen(content, *key, results)
+            chosen[key] = tuning.Choice(*key, point=_chosen(content, *key, results))
     return Plan(
         name,
         [
@@ -114,12 +117,7 @@ def _factorial(name: str, results: Path) -> Plan:
     )
 
 
-def _cells_of(
-    name: str,
-    content: dict[str, Any],
-    dataset: str,
-    chosen: dict[tuple[str, str], tuning.Point],
-) -> Iterator[Cell]:
+def _cells_of(name: str, content: dict[str, Any], dataset: str, chosen: Choices) -> Iterator[Cell]:
     """All arms of one seed before the next; permutations and repeats after their own seed."""
 
     def cell(method: str, bits: int, seed: int, varied: dict[str, Any], note: str = "") -> Cell:
@@ -129,7 +127,7 @@ def _cells_of(
             "bits": bits,
             "backbone": content["backbone"],
             "seed": seed,
-            "settings": {**content["settings"], **chosen[dataset, method]},
+            "settings": {**content["settings"], **chosen[dataset, method].at(bits)},
             "varied": varied,
             "mark": content["mark"],
         }
@@ -164,25 +162,31 @@ def _tuning(name: str, results: Path) -> Plan:
     return Plan(name, tuning.trials(tuning.read_tuning(name), records))
 
 
-def _ready(choices: Iterable[tuning.Choice]) -> dict[tuple[str, str], tuning.Point]:
-    """The chosen points whose trials are complete, by data set and method."""
-    return {(own.dataset, own.method): own.point or {} for own in choices if own.complete}
+def _ready(choices: Iterable[tuning.Choice]) -> Choices:
+    """The choices whose trials are complete."""
+    return {(own.dataset, own.method): own for own in choices if own.complete}
+
+
+def _without_tuning(keys: Iterable[tuple[str, str]]) -> Choices:
+    """Choices of nothing: settings are the defaults, or those of a group."""
+    return {key: tuning.Choice(*key) for key in keys}
 
 
 def _experiment(name: str, results: Path) -> Plan:
     """A plan of experiments.toml; a method is there when its tuning is complete."""
     content = files.read_toml(resources.files(__package__) / "experiments.toml")
     frozen = name.endswith(FROZEN)
-    grids = tuning.read_tuning(f"tuning{FROZEN}" if frozen else "tuning")
     groups = content[name.removesuffix(FROZEN)]
+    grids = tuning.read_tuning(f"tuning{FROZEN}" if frozen else groups[0].get("trials", "tuning"))
     choices = tuning.load_choices(results, grids.name)
     ready = _ready(choices)
     if frozen:
         groups = [_fixed(group, grids) for group in groups]
     else:
-        ready |= {key: {} for key in product(grids.content["datasets"], content["untuned"])}
+        ready |= _without_tuning(product(grids.content["datasets"], content["untuned"]))
     cells = [cell for group in groups for cell in _group_cells(name, group, grids, ready)]
-    used = {key for group in groups for key in product(_datasets(group, grids), group["methods"])}
+    waiting = [group for group in groups if not group.get("untuned")]
+    used = {key for group in waiting for key in product(_datasets(group, grids), group["methods"])}
     notes = tuple(
         _note(choice)
         for choice in choices
@@ -205,15 +209,18 @@ def _group_cells(
     name: str,
     group: dict[str, Any],
     grids: tuning.Tuning,
-    ready: dict[tuple[str, str], tuning.Point],
+    ready: Choices,
 ) -> Iterator[Cell]:
     """The cells of a group whose method is ready on the data set."""
     vary = group.get("vary", {})
-    order = product(_datasets(group, grids), group["seeds"], group["methods"], group["bits"])
+    datasets = _datasets(group, grids)
+    if group.get("untuned"):
+        ready = _without_tuning(product(datasets, group["methods"]))
+    order = product(datasets, group["seeds"], group["methods"], group["bits"])
     for dataset, seed, method, bits in order:
         if (dataset, method) not in ready:
             continue
-        point = ready[dataset, method]
+        point = ready[dataset, method].at(bits)
         settings = {**grids.content["settings"], **point, **group.get("settings", {})}
         for values in product(*vary.values()):
             varied = dict(zip(vary, values, strict=True))

@@ -1,16 +1,18 @@
 """Tuning: the same number of trials for every method, on held-out training images.
 
-tuning.toml lists the points of each method, tuning-frozen.toml those with a fixed backbone. A trial
-trains on 80 % of the training images of the tuning seed; the other 20 % search them. Queries and
-database are not used. The best points at the first length are tried at the second one too, and the
-point with the best mean is chosen.
+tuning.toml lists the points of each method, tuning-frozen.toml those with a fixed backbone, and
+tuning-alexnet.toml those with the paper's network. A trial trains on 80 % of the training images of
+the tuning seed; the other 20 % search them. Queries and database are not used. The best points at
+the first length are tried at the second one too, and the point with the best mean is chosen.
+
+Further points are tried after all others. No choice waits for them; one that is better replaces it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,11 @@ from typing import Any
 from .. import files
 from ..data import find_dataset
 from .collected import Collected, Record
+from .grid_edges import Point, edges_to_extend
 from .intervals import short
-from .names import display_name
 from .recipes import Cell, mark_of
 
-Point = dict[str, Any]
-NAMES = ("tuning", "tuning-frozen")  # each is a plan, and a file of points
+NAMES = ("tuning", "tuning-frozen", "tuning-alexnet")  # each is a plan, and a file of points
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Tuning:
     """The points of all methods and data sets.
 
     Attributes:
-        content: The content of tuning.toml or tuning-frozen.toml.
+        content: The content of the file of points.
         name: Name of the plan.
     """
 
@@ -56,14 +57,36 @@ class Tuning:
             method: Name of the method.
 
         Returns:
-            Settings by name; all points name the same settings.
+            Settings by name.
         """
-        common = self.content["points"][method]
-        special = self.content.get(dataset, {}).get(method, {})
-        extended = self.content.get("more", {}).get(dataset, {}).get(method, [])
-        names = special.get("settings", common["settings"])
-        rows = [*special.get("rows", common["rows"]), *extended]
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        rows = self._own(dataset, method).get("rows", self.content["points"][method]["rows"])
+        return self._named(dataset, method, [*rows, *self._added("more", dataset, method)])
+
+    def further(self, dataset: str, method: str) -> list[Point]:
+        """The points that are tried after all others, as `points`.
+
+        One that is among `points` too is only tried at the second length.
+        """
+        return self._named(dataset, method, self._added("further", dataset, method))
+
+    def apart(self, method: str) -> bool:
+        """Whether each length of a method has its own choice."""
+        return method in self.content.get("apart", ())
+
+    def _own(self, dataset: str, method: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.content.get(dataset, {}).get(method, {})
+        return found
+
+    def _added(self, table: str, dataset: str, method: str) -> list[list[Any]]:
+        rows: list[list[Any]] = self.content.get(table, {}).get(dataset, {}).get(method, [])
+        return rows
+
+    def _named(self, dataset: str, method: str, rows: Iterable[list[Any]]) -> list[Point]:
+        """Rows as points. A row may end with a table of settings that the others do not name."""
+        common = self.content["points"][method]["settings"]
+        names = self._own(dataset, method).get("settings", common)
+        split = [(row[: len(names)], row[len(names) :]) for row in rows]
+        return [dict(zip(names, values, strict=True)) | dict(*others) for values, others in split]
 
     def trial(self, dataset: str, method: str, bits: int, point: Point) -> Cell:
         """The cell that tries a point."""
@@ -94,7 +117,8 @@ class Choice:
     Attributes:
         dataset: Name of the data set.
         method: Name of the method.
-        point: The chosen point, or the best one so far; None without a trial.
+        point: The chosen point; while trials are missing, the best one of those that were tried at
+            both lengths, or at the first if there is none. None without a trial.
         scores: Validation mAP of that point by code length.
         best_frozen: Best validation mAP with a fixed backbone at the first length.
         longer: Best validation mAP of the points with more epochs than the budget, at the first
@@ -104,6 +128,9 @@ class Choice:
         missing: Trials that must still be run.
         finalists: The trials at the second length, once those at the first one have been run.
         extend: Where the point lies at an edge of the grid, for example "lr above 0.3".
+        by_length: The chosen point of each length, for a method whose lengths are tuned apart.
+        further: The trials of further points.
+        untried: Those of them without a result.
     """
 
     dataset: str
@@ -117,19 +144,36 @@ class Choice:
     missing: tuple[Cell, ...] = ()
     finalists: tuple[Cell, ...] = ()
     extend: tuple[str, ...] = ()
+    by_length: Mapping[int, Point] = field(default_factory=dict)
+    further: tuple[Cell, ...] = ()
+    untried: tuple[Cell, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Whether all trials have been run, and the chosen point did not diverge."""
         return not self.missing and any(self.scores.values())
 
+    def at(self, bits: int) -> Point:
+        """The chosen point at a code length; a length without trials has that of the nearest."""
+        if not self.by_length:
+            return self.point or {}
+        return self.by_length[min(self.by_length, key=lambda tried: (abs(tried - bits), tried))]
+
+    @property
+    def text(self) -> str:
+        """The chosen points."""
+        if not self.by_length:
+            return point_text(self.point or {})
+        return "; ".join(f"{n} bits: {point_text(own)}" for n, own in self.by_length.items())
+
     def __str__(self) -> str:
         name = f"{self.dataset} {self.method}"
         if self.point is None:
             return f"{name}: no trial yet, {len(self.missing)} missing"
         scores = ", ".join(f"{short(value)} at {bits} bits" for bits, value in self.scores.items())
-        text = f"{name}: {point_text(self.point)}: validation mAP {scores}"
+        text = f"{name}: {self.text}: validation mAP {scores}"
         text += f"; {len(self.missing)} trials missing" if self.missing else ""
+        text += f"; {len(self.untried)} further trials not run" if self.untried else ""
         return text + (f"; EDGE: extend {', '.join(self.extend)}" if self.extend else "")
 
 
@@ -148,49 +192,7 @@ def choose(tuning: Tuning, records: Sequence[Record]) -> list[Choice]:
         for record in records
         if "failed" not in record
     }
-    return [_choose(tuning, dataset, method, found) for dataset, method in tuning.keys]
-
-
-def _choose(tuning: Tuning, dataset: str, method: str, records: Mapping[str, Record]) -> Choice:
-    first, second = tuning.content["bits"]
-    points = tuning.points(dataset, method)
-    tried = _tried(tuning, (dataset, method, first), points, records)
-    budget = tuning.content.get("epochs")
-    usual, long = _divided([trial for trial in tried if trial.record], budget)
-    ranked = sorted(usual, key=lambda trial: -trial.score)
-    finals: list[_Trial] = []
-    if len(usual) + len(long) == len(points):
-        best = [trial.point for trial in ranked[: tuning.content["finalists"]]]
-        finals = _tried(tuning, (dataset, method, second), best, records)
-    missing = tuple(trial.cell for trial in [*tried, *finals] if not trial.record)
-    if not ranked:
-        return Choice(dataset, method, missing=missing)
-    chosen, scores = ranked[0].point, {first: ranked[0].score}
-    if not missing:
-        pairs = list(zip(ranked, finals, strict=False))
-        one, two = max(pairs, key=lambda pair: pair[0].score + pair[1].score)
-        chosen, scores = one.point, {first: one.score, second: two.score}
-    frozen = [trial.score for trial in ranked if trial.point.get("backbone_lr") == 0]
-    done = [trial.record for trial in [*tried, *finals] if trial.record]
-    return Choice(
-        dataset,
-        method,
-        chosen,
-        scores,
-        best_frozen=max(frozen, default=None),
-        longer=max((trial.score for trial in long), default=None),
-        trials=len(done),
-        diverged=sum("diverged" in record for record in done),
-        missing=missing,
-        finalists=tuple(trial.cell for trial in finals),
-        extend=tuple(
-            edges_to_extend(
-                [trial.point for trial in _divided(tried, budget)[0]],
-                chosen,
-                tuning.content.get("unordered", ()),
-            )
-        ),
-    )
+    return [_choose(_Trials.of(tuning, *key, found)) for key in tuning.keys]
 
 
 @dataclass(frozen=True)
@@ -206,70 +208,132 @@ class _Trial:
         """Validation mAP; 0 if the trial diverged."""
         return float((self.record or {}).get("validation_map", 0.0))
 
+    @property
+    def fixed(self) -> bool:
+        """Whether the backbone is fixed."""
+        return self.point.get("backbone_lr") == 0
 
-def _divided(trials: Sequence[_Trial], budget: int | None) -> tuple[list[_Trial], list[_Trial]]:
-    """Trials within the budget of epochs, and those beyond it."""
-    beyond = [budget is not None and trial.point.get("epochs", 0) > budget for trial in trials]
-    return (
-        [trial for trial, long in zip(trials, beyond, strict=True) if not long],
-        [trial for trial, long in zip(trials, beyond, strict=True) if long],
+
+@dataclass(frozen=True)
+class _Trials:
+    """The trials of a method on a data set, with what is known about each."""
+
+    tuning: Tuning
+    dataset: str
+    method: str
+    records: Mapping[str, Record]
+    required: Sequence[_Trial]  # at the first length, as the next ones
+    further: Sequence[_Trial]
+
+    @classmethod
+    def of(
+        cls, tuning: Tuning, dataset: str, method: str, records: Mapping[str, Record]
+    ) -> _Trials:
+        points = tuning.points(dataset, method)
+        later = [point for point in tuning.further(dataset, method) if point not in points]
+        own = cls(tuning, dataset, method, records, (), ())
+        first = tuning.content["bits"][0]
+        return replace(own, required=own.at(first, points), further=own.at(first, later))
+
+    def at(self, bits: int, points: Iterable[Point]) -> list[_Trial]:
+        """The trials of points at a length."""
+        tried = [(self.tuning.trial(self.dataset, self.method, bits, own), own) for own in points]
+        records, cells = self.records, [cell for cell, _ in tried]
+        keys = [_key(cell.dataset, cell.name, cell.settings) for cell in cells]
+        return [_Trial(*own, records.get(key)) for own, key in zip(tried, keys, strict=True)]
+
+    def usual(self, trials: Iterable[_Trial]) -> list[_Trial]:
+        """Those within the budget of epochs."""
+        budget = self.tuning.content.get("epochs")
+        return [own for own in trials if budget is None or own.point.get("epochs", 0) <= budget]
+
+    @property
+    def ranked(self) -> list[_Trial]:
+        """Those at the first length that have a result and can be chosen, best first."""
+        tried = (own for own in (*self.required, *self.further) if own.record)
+        return sorted(self.usual(tried), key=lambda trial: -trial.score)
+
+    def finals(self) -> tuple[list[_Trial], list[_Trial]]:
+        """The trials at the second length: those that a choice waits for, and further ones.
+
+        If the lengths are tuned apart, all points with a fixed backbone are tried, and all further
+        ones.
+        """
+        second, count = self.tuning.content["bits"][1], self.tuning.content["finalists"]
+        apart = self.tuning.apart(self.method)
+        later = self.tuning.further(self.dataset, self.method)
+        own: list[Point] = []
+        if all(trial.record for trial in self.required):
+            first = [trial for trial in self.ranked if trial not in self.further]
+            own = [trial.point for trial in first[:count]]
+            own += [trial.point for trial in first[count:] if apart and trial.fixed]
+        best = [trial.point for trial in self.ranked[:count]] if own else []
+        others = [point for point in later if (apart or point in best) and point not in own]
+        return self.at(second, own), self.usual(self.at(second, others))
+
+    def tried(self) -> list[_Trial]:
+        """All that have a result, at the first length and then at the second."""
+        known = [*self.required, *self.further]
+        again = self.at(self.tuning.content["bits"][1], [own.point for own in known])
+        return [own for own in (*known, *again) if own.record]
+
+
+def _choose(trials: _Trials) -> Choice:
+    ranked = trials.ranked
+    needed, others = trials.finals()
+    further = [*trials.further, *others]
+    tried = trials.tried()
+    missing = tuple(own.cell for own in (*trials.required, *needed) if not own.record)
+    start = Choice(
+        trials.dataset,
+        trials.method,
+        trials=len(tried),
+        diverged=sum("diverged" in (own.record or {}) for own in tried),
+        missing=missing,
+        finalists=tuple(own.cell for own in needed),
+        further=tuple(own.cell for own in further),
+        untried=tuple(own.cell for own in further if not own.record),
+    )
+    if not ranked:
+        return start
+    long = [own.score for own in tried if not trials.usual([own])]
+    frozen = [own.score for own in ranked if own.fixed]
+    first, second = trials.tuning.content["bits"]
+    best = {first: ranked[0]}
+    finals = [own for own in (tried if missing else (*needed, *others)) if own.record]
+    if finals := [own for own in trials.usual(finals) if own.cell.bits == second]:
+        best = _best(ranked, finals, apart=trials.tuning.apart(trials.method))
+    by_length = dict(zip((first, second), (own.point for own in best.values()), strict=False))
+    return replace(
+        start,
+        point=best[first].point,
+        scores={bits: own.score for bits, own in best.items()},
+        best_frozen=max(frozen, default=None),
+        longer=max(long, default=None),
+        extend=tuple(dict.fromkeys(_edges(trials, by_length.values()))),
+        by_length=by_length if trials.tuning.apart(trials.method) else {},
     )
 
 
-def _tried(
-    tuning: Tuning,
-    where: tuple[str, str, int],
-    points: Sequence[Point],
-    records: Mapping[str, Record],
-) -> list[_Trial]:
-    cells = [tuning.trial(*where, point) for point in points]
-    found = [records.get(_key(cell.dataset, cell.name, cell.settings)) for cell in cells]
-    return [_Trial(*parts) for parts in zip(cells, points, found, strict=True)]
+def _best(ranked: Sequence[_Trial], finals: Sequence[_Trial], *, apart: bool) -> dict[int, _Trial]:
+    """The best trial of each length, or those of the point with the best mean."""
+    first = {point_text(own.point): own for own in ranked}
+    pairs = [(first.get(point_text(own.point), own), own) for own in finals]
+    one, two = max(pairs, key=lambda pair: pair[0].score + pair[1].score)
+    if apart:
+        one, two = ranked[0], max(finals, key=lambda own: own.score)
+    return {one.cell.bits: one, two.cell.bits: two}
 
 
-def edges_to_extend(
-    points: Sequence[Point], chosen: Point, unordered: Sequence[str] = ()
-) -> Iterator[str]:
-    """Find the settings whose chosen value is the smallest or largest that was tried.
-
-    A learning rate is compared among the points that train the backbone, or among those that do
-    not. Points with the same options (settings that are no numbers) are compared, if there are
-    several. A value of 0 cannot be lowered, and fewer epochs than tried are not asked for.
-
-    Args:
-        points: All points of the grid.
-        chosen: One of them.
-        unordered: Settings whose values have no order.
-
-    Yields:
-        For each such setting, where the grid must be extended.
-
-    Example:
-        >>> grid = [{"lr": 0.1, "lam": 0}, {"lr": 0.3, "lam": 1}]
-        >>> list(edges_to_extend(grid, {"lr": 0.3, "lam": 0}))
-        ['lr above 0.3']
-    """
-    fixed = chosen.get("backbone_lr") == 0
-    for key, value in chosen.items():
-        if key in unordered or isinstance(value, (bool, str)):
-            continue
-        group = [p for p in points if key != "lr" or (p.get("backbone_lr") == 0) == fixed]
-        alike = {p[key] for p in group if _options(p) == _options(chosen)}
-        values = alike if len(alike) > 1 else {p[key] for p in group}
-        if len(values) < 2:
-            continue
-        if value == max(values):
-            yield f"{key} above {value:g}"
-        elif value == min(values) and value > 0 and key != "epochs":
-            yield f"{key} below {value:g}"
-
-
-def _options(point: Point) -> Point:
-    return {key: value for key, value in point.items() if isinstance(value, (bool, str))}
+def _edges(trials: _Trials, chosen: Iterable[Point]) -> Iterable[str]:
+    tried = [*trials.required, *(own for own in trials.further if own.record)]
+    points = [own.point for own in trials.usual(tried)]
+    unordered = trials.tuning.content.get("unordered", ())
+    return (text for point in chosen for text in edges_to_extend(points, point, unordered))
 
 
 def trials(tuning: Tuning, records: Sequence[Record]) -> list[Cell]:
-    """All trials: those of the first length, and what the results so far add at the second.
+    """All trials: at the first length, what the results so far add at the second, further points.
 
     Args:
         tuning: The grids.
@@ -283,45 +347,9 @@ def trials(tuning: Tuning, records: Sequence[Record]) -> list[Cell]:
         for dataset, method in tuning.keys
         for point in tuning.points(dataset, method)
     ]
-    return cells + [cell for choice in choose(tuning, records) for cell in choice.finalists]
-
-
-def write_tuning(tuning: Tuning, choices: Sequence[Choice], docs: Path) -> list[Path]:
-    """Write the table of a plan: the chosen points, and which grids must be extended.
-
-    Args:
-        tuning: The grids.
-        choices: The choices.
-        docs: Folder of the documents; the table is written to its folder `tables`.
-
-    Returns:
-        The files that were written.
-    """
-    lengths = tuning.content["bits"]
-    head = ["data set", "method", "trials", "diverged", "chosen"]
-    head += [f"mAP, {bits} bits" for bits in lengths]
-    head += ["best frozen", "60 epochs", "extend", "missing"]
-    title = "# Tuning with a fixed backbone" if "frozen" in tuning.name else "# Tuning"
-    lines = [title, "", *_row(head), *_row(["---"] * len(head))]
-    for choice in choices:
-        others = [choice.best_frozen, choice.longer]
-        scores = [short(choice.scores[bits]) if bits in choice.scores else "" for bits in lengths]
-        lines += _row(
-            [
-                display_name(choice.dataset),
-                display_name(choice.method),
-                str(choice.trials),
-                str(choice.diverged),
-                point_text(choice.point or {}),
-                *scores,
-                *("" if value is None else short(value) for value in others),
-                ", ".join(choice.extend),
-                str(len(choice.missing) or ""),
-            ]
-        )
-    path = docs / "tables" / f"{tuning.name}.md"
-    files.write_text(path, "\n".join(lines) + "\n")
-    return [path]
+    choices = choose(tuning, records)
+    cells += [cell for choice in choices for cell in choice.finalists]
+    return cells + [cell for choice in choices for cell in choice.further]
 
 
 def load_choices(results: Path, name: str = NAMES[0]) -> list[Choice]:
@@ -337,10 +365,6 @@ def point_text(point: Point) -> str:
         'lr 0.1, sampler random'
     """
     return ", ".join(f"{key} {value}" for key, value in point.items())
-
-
-def _row(cells: Sequence[str]) -> list[str]:
-    return ["| " + " | ".join(cells) + " |"]
 
 
 def _key(dataset: str, name: str, asked: Mapping[str, Any]) -> str:
