@@ -253,7 +253,7 @@ def write_claims(path: Path, recipes: Sequence[Recipe], results: Path, notes: Pa
         "instead. Differences are in mAP, averaged over the code lengths and paired by seed, with",
         f"95 % t intervals. *Equal*: the interval lies within ±{short(EQUAL)}. *Holds*, *fails*:",
         "the difference is significant after Holm's correction over all intervals of this page.",
-        "*Tends*: only its own interval excludes 0. A single seed is not conclusive. A claim against",
+        "*Tends*: only its own interval excludes 0. A single seed is not conclusive. A claim about",
         "several methods is undecided while one of them has no sound result (*no ...*), unless",
         "another is ahead.",
         "",

@@ -186,7 +186,7 @@ def _csv_row(record: Record) -> list[Any]:
         record["map"],
         record["depth"] or "all",
         record["maps"]["all"],
-        record["maps"]["1000_found"],
+        record["maps"].get("1000_found", ""),
         record["precision_at"]["1"],
         record["precision_at"]["10"],
         *(record[k] for k in ("precision_radius_2", "nonempty_radius_2", "first_ten_tie")),

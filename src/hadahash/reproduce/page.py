@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import files
-from . import factorial, seed_tables
+from . import factorial, plan_tables, seed_tables
 from .collected import Collected
 from .forms import FROZEN
 from .intervals import short
@@ -156,6 +156,9 @@ def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path
         parts += [notes.read_text("utf-8").rstrip(), ""]
     for frozen in (False, True):
         parts += seed_tables.section(seed_tables.load(results, frozen=frozen), frozen=frozen)
+    parts += plan_tables.sections(
+        {name: Collected(results / name).records() for name in plan_tables.NAMES}
+    )
     for name in FACTORIALS:
         frozen = name.endswith(FROZEN)
         parts += factorial.section(Collected(results / name).records(), frozen=frozen)
