@@ -9,18 +9,12 @@ from typing import Any
 from .. import files
 from . import factorial, plan_tables, seed_tables
 from .collected import Collected
-from .forms import FROZEN
+from .forms import FROZEN, describe_database
 from .intervals import short
 from .names import display_name
 from .plans import FACTORIALS
 from .recipes import Cell, Recipe, edges
 from .tables import NOISE, TITLES, Table, listed, markdown, tables, title
-
-_TRAINED_ON = {  # training images in the database, by protocol
-    "cifar10": "none of them trained on",
-    "tinyimagenet100": "10,000 of them trained on",
-    "voc2012": "all of them trained on",
-}
 
 
 def setting(cells: Sequence[Cell], results: Path) -> str:
@@ -52,9 +46,8 @@ def setting(cells: Sequence[Cell], results: Path) -> str:
     speed = f"; {' to '.join(ends)} training images per second" if rates else ""
     return (
         f"{found[0]['queries']:,} queries, {found[0]['train_images']:,} training images, "
-        f"database of {found[0]['database']:,} images, "
-        f"{_TRAINED_ON.get(found[0]['protocol'], 'see protocol')}; "
-        f"backbone {common('backbone')}, pretrained on ImageNet, trained at "
+        f"database of {describe_database(found[0])}; backbone {common('backbone')}, pretrained on "
+        "ImageNet, whose classes overlap with those of the data set, trained at "
         f"{common('preprocess', 'train_size')} px, encoding at {common('preprocess', 'size')} px; "
         f"{common('epochs')} epochs, last epoch, codebook {common('settings', 'codebook')}; exact "
         f"expectation over ties, denominator: relevant items {common('denominator')}. "
