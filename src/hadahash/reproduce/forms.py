@@ -139,8 +139,8 @@ def describe_database(record: Record) -> str:
     """The size of the database, and how much of it was trained on.
 
     Example:
-        >>> describe_database({"database": 4000, "train_images": 1000, "protocol": "tinyimagenet100"})
-        '4,000, of which 1,000 were trained on (25 %)'
+        >>> describe_database({"database": 5717, "train_images": 5717, "protocol": "voc2012"})
+        '5,717, all of them trained on'
     """
     size, trained, searched = record["database"], record["train_images"], record.get("protocol")
     if searched not in _SEARCHED:
@@ -159,7 +159,10 @@ def _backbones(records: Iterable[Record]) -> str:
     if not names:
         return ""
     shown = ", ".join(sorted(names))
-    return f"Backbone {shown}, pretrained on ImageNet, whose classes overlap with those of the data set. "
+    return (
+        f"Backbone {shown}, pretrained on ImageNet, whose classes overlap with those of the data "
+        "set. "
+    )
 
 
 def provenance(records: Sequence[Record]) -> list[str]:
@@ -174,9 +177,9 @@ def provenance(records: Sequence[Record]) -> list[str]:
     failed = [own["name"] for own in records if "map" not in own]
     text = (
         f"{first['queries']:,} queries, {first['train_images']:,} training images, database of "
-        f"{describe_database(first)}. {_backbones(records)}mAP@1000 divides by the relevant items found "
-        f"among the first 1,000. {ran if len(machines) > 1 else next(iter(machines))}. Source "
-        f"{_digests(own['revision']['commit'] for own in records)}; {', '.join(digests)}. "
+        f"{describe_database(first)}. {_backbones(records)}mAP@1000 divides by the relevant items "
+        f"found among the first 1,000. {ran if len(machines) > 1 else next(iter(machines))}. "
+        f"Source {_digests(own['revision']['commit'] for own in records)}; {', '.join(digests)}. "
         f"{len(records)} cells, {len(failed)} without a result."
     )
     return [text, ""]

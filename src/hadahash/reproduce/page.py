@@ -12,9 +12,10 @@ from .collected import Collected
 from .forms import FROZEN, describe_database
 from .intervals import short
 from .names import display_name
+from .noise import NOISE
 from .plans import FACTORIALS
 from .recipes import Cell, Recipe, edges
-from .tables import NOISE, TITLES, Table, listed, markdown, tables, title
+from .tables import TITLES, Table, listed, markdown, tables, title
 
 
 def setting(cells: Sequence[Cell], results: Path) -> str:
@@ -140,8 +141,8 @@ def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path
         "",
         "An entry reads: mean ± standard deviation over seeds (number of seeds) / the paper's",
         "value, which is for AlexNet. Bold: not distinguishable from the best of the column",
-        f"(within {2 * NOISE:.3f}, twice the rerun noise of a cell). † marks degenerate training",
-        "(see *Settings chosen* below the table). Repeat any cell with `hadahash reproduce check",
+        f"(within twice the rerun noise of a cell: {_twice_the_noise()}).",
+        "† marks degenerate training (see *Settings chosen* below the table). Repeat any cell with `hadahash reproduce check",
         "DATASET/NAME`, where NAME is the name of its file in `results/`.",
         "",
     ]
@@ -164,6 +165,10 @@ def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path
             for text in _section(recipe, table, results)
         ]
     files.write_text(path, "\n".join(parts))
+
+
+def _twice_the_noise() -> str:
+    return ", ".join(f"{short(2 * noise)} on {display_name(name)}" for name, noise in NOISE.items())
 
 
 def _section(recipe: Recipe, table: Table, results: Path) -> list[str]:
