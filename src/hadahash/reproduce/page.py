@@ -142,8 +142,8 @@ def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path
         "An entry reads: mean ± standard deviation over seeds (number of seeds) / the paper's",
         "value, which is for AlexNet. Bold: not distinguishable from the best of the column",
         f"(within twice the rerun noise of a cell: {_twice_the_noise()}).",
-        "† marks degenerate training (see *Settings chosen* below the table). Repeat any cell with `hadahash reproduce check",
-        "DATASET/NAME`, where NAME is the name of its file in `results/`.",
+        "† marks degenerate training (see *Settings chosen* below the table). Repeat a cell with",
+        "`hadahash reproduce check DATASET/NAME`, where NAME is that of its file in `results/`.",
         "",
     ]
     if notes.exists():
