@@ -97,6 +97,22 @@ def test_the_weight_is_judged_at_the_better_rate():
     assert tuned_claims.best_lambda(evidence([], worse)).interval.high < 0
 
 
+def test_variants_are_compared_with_the_settings_of_each_where_they_are_tuned():
+    """Untuned HCDH-C is below HCDH-H, tuned above it."""
+    factorial = [
+        record(method, 64, seed, value + wiggle(method, seed))
+        | {"varied": {"codebook": "paper"} if method == "hcdh-h" else {}}
+        for method, value in (("hcdh-h", 0.7), ("hcdh-c", 0.6))
+        for seed in (20, 21, 22)
+    ]
+    claim = next(own for own in claims.CLAIMS if "HCDH-H outperforms HCDH-C" in own.text)
+    before = Evidence("cifar10", (), factorial, Path())
+    assert claims.judge_claims([claim], [before])[0][-1] == "holds on 1"
+    tuned = seeds_of({"hcdh-h": 0.7, "hcdh-c": 0.75})
+    now = Evidence("cifar10", (), factorial, Path(), tuned)
+    assert claims.judge_claims([claim], [now])[0][-1] == "fails on 1"
+
+
 def test_tuned_evidence_comes_before_table_1():
     claim = next(own for own in claims.CLAIMS if own.text.startswith("HCDH outperforms all"))
     rows = claims.judge_claims([claim], [evidence(seeds_of(LEVELS))])

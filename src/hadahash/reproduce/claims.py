@@ -140,13 +140,19 @@ CLAIMS = (
     ),
     Claim(
         "HCDH outperforms HCDH-H on average (both losses)",
-        "HCDH - HCDH-H, paper's codebook",
-        compare(_arm("hcdh", "paper"), _arm("hcdh-h", "paper")),
+        "HCDH - HCDH-H, paper's codebook, tuned; before that the factorial",
+        first_of(
+            compare(_tuned("hcdh"), _tuned("hcdh-h")),
+            compare(_arm("hcdh", "paper"), _arm("hcdh-h", "paper")),
+        ),
     ),
     Claim(
         "In most cases HCDH-H outperforms HCDH-C",
-        "HCDH-H - HCDH-C, paper's codebook",
-        compare(_arm("hcdh-h", "paper"), _arm("hcdh-c", None)),
+        "HCDH-H - HCDH-C, paper's codebook, tuned; before that the factorial",
+        first_of(
+            compare(_tuned("hcdh-h"), _tuned("hcdh-c")),
+            compare(_arm("hcdh-h", "paper"), _arm("hcdh-c", None)),
+        ),
     ),
     Claim(
         "One stream (HCDH) outperforms two (HCDH-2) on average",
