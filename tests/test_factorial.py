@@ -104,7 +104,10 @@ def test_the_leaderboard_lists_every_arm_with_its_interval(records, tmp_path):
     first = next(e for e in entries if e["method"] == "HCDH (paper)" and e["measure"] == "mAP@all")
     assert (first["mean"], first["seeds"], first["bits"]) == (0.81, 3, 64)
     assert first["low"] < 0.8 and first["high"] > 0.82
-    assert first["command"] == "hadahash reproduce check factorial/cifar10/hcdh-64-s0-paper"
+    cells = [f"factorial/cifar10/hcdh-64-s{seed}-paper" for seed in (0, 1, 2)]
+    assert first["command"] == f"hadahash reproduce check {' '.join(cells)}"
+    permuted = next(e for e in entries if e["method"] == "HCDH (paper), codebook_permutation 1")
+    assert permuted["seeds"] == 1
 
 
 @pytest.mark.parametrize("name", ["factorial", "factorial-frozen"])
@@ -126,4 +129,5 @@ def test_the_leaderboard_lists_the_seeds_of_tuned_methods(tmp_path):
     paths = leaderboard.write_leaderboard([], {"seeds": found}, tmp_path / "results", tmp_path)
     first = next(e for e in json.loads(paths[1].read_text()) if e["measure"] == "mAP@all")
     assert (first["source"], first["method"], first["seeds"]) == ("seeds", "HashNet", 3)
-    assert first["command"] == "hadahash reproduce check seeds/cifar10/hashnet-64-s40-None"
+    cells = [f"seeds/cifar10/hashnet-64-s{seed}-None" for seed in (40, 41, 42)]
+    assert first["command"] == f"hadahash reproduce check {' '.join(cells)}"

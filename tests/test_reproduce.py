@@ -31,11 +31,13 @@ from hadahash.reproduce import (
     run_all,
     run_recipes,
     tables,
+    untuned_claims,
 )
 from hadahash.reproduce.all import write_documents
 from hadahash.reproduce.check import cell_of
 from hadahash.reproduce.collected import Collected
 from hadahash.reproduce.drawings import FIGURES
+from hadahash.reproduce.evidence import RIVALS
 from hadahash.reproduce.figures import draw_figure
 from hadahash.reproduce.measures import decode_ap
 from hadahash.reproduce.smoke import shrink
@@ -526,14 +528,14 @@ def test_other_seeds_are_not_paired() -> None:
 
 def test_a_rival_without_a_result_does_not_count_as_beaten(tmp_path: Path) -> None:
     found = []
-    for method in claims.BASELINES:
+    for method in RIVALS:
         cell = Cell("cifar10", method, 64, "b", 0, "cifar10", settings={"lr": 1})
         files.write_json(cell.path(tmp_path), {"map": 0.5, "settings": {"lr": 1}})
         found.append(cell)
     failed = [{"settings": {"lr": 1}, "train_map": 0.1, "reason": "degenerate"}]
     files.write_json(found[-1].failed_runs_path(tmp_path), failed)
     records = [_record("hcdh", 64, seed, 0.6, "paper") for seed in range(5)]
-    finding = claims.best_of_all(_evidence(records, tuple(found), tmp_path))
+    finding = untuned_claims.best_rival()(_evidence(records, tuple(found), tmp_path))
     assert finding is not None and finding.interval is None
     assert finding.text == "+.100 to LSH" and "MIHash without a sound result" in finding.note
 

@@ -128,3 +128,21 @@ def test_both_plans_are_read_and_failures_left_out(tmp_path):
     (path,) = forms.write_csv(found, tmp_path / "seeds.csv")
     rows = list(csv.DictReader(io.StringIO(path.read_text())))
     assert [(row["bits"], row["map"]) for row in rows] == [("32", "0.5"), ("64", "0.5")]
+
+
+def test_the_line_below_a_table_says_what_was_trained_on_and_the_denominator():
+    own = record("csq", None, 0, 0.5, 64) | {"backbone": "net", "weights": "imagenet"}
+    sizes = {"database": 40_000, "train_images": 10_000, "protocol": "tinyimagenet100"}
+    text = " ".join(forms.provenance([own | sizes]))
+    assert "database of 40,000, of which 10,000 were trained on (25 %)" in text
+    assert "pretrained on ImageNet, whose classes overlap with those of the data set" in text
+    assert "mAP@1000 divides by the relevant items found" in text
+    for protocol, expected in (
+        ("cifar10", "54,000, none of them trained on"),
+        ("voc2012-halves", "54,000, none of them trained on"),
+        ("voc2012", "54,000, all of them trained on"),
+    ):
+        trained = 54_000 if protocol == "voc2012" else 5_000
+        other = {"protocol": protocol, "weights": "none", "train_images": trained}
+        text = " ".join(forms.provenance([own | other]))
+        assert expected in text and "ImageNet" not in text

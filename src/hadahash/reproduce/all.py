@@ -7,17 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import HadaHashError, unknown
-from . import seed_tables
 from .cells import RunContext, run_recipes
 from .claims import write_claims
 from .collected import Collected
 from .content_tables import write_content
 from .drawings import FIGURES
 from .figures import draw_figure, list_figures
-from .forms import FROZEN, write_csv
+from .forms import write_csv
 from .leaderboard import write_leaderboard
 from .page import write_page
-from .plans import CONTENT, FACTORIALS, PLANS
+from .plans import CONTENT, EXPERIMENTS, FACTORIALS, PLANS
 from .recipes import Cell, Recipe, list_recipes, read_recipe
 from .smoke import shrink
 from .tables import write_tables
@@ -107,9 +106,7 @@ def write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Path
     written = [page]
     for recipe in known:
         written += write_tables(recipe, results, docs / "tables")
-    plans = {name: Collected(results / name).records() for name in FACTORIALS}
-    for frozen in (False, True):
-        plans[f"seeds{FROZEN if frozen else ''}"] = seed_tables.load(results, frozen=frozen)
+    plans = {name: Collected(results / name).records() for name in (*FACTORIALS, *EXPERIMENTS)}
     written += write_leaderboard(known, plans, results, docs)
     for name, records in plans.items():
         written += write_csv(records, docs / "tables" / f"{name}.csv")

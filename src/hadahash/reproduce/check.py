@@ -11,13 +11,12 @@ from ..errors import HadaHashError, unknown
 from .cells import RunContext
 from .collected import Collected
 from .measures import measure
+from .noise import tolerance
 from .plans import PLANS
 from .provenance import source_revision
 from .recipes import Cell, current_names
-from .tables import NOISE
 from .trainer import Trainer
 
-TOLERANCE = 3 * NOISE  # of the difference of two runs of one cell: about 2.1 standard deviations
 _COMPARED = ("split_sha256", "hardware", "versions")
 _DIGESTS = ("pixels_sha256", "labels_sha256", "classes_sha256", "weights_sha256")
 
@@ -31,6 +30,7 @@ class Check:
         stored: mAP in the result; of a trial, on its held-out images.
         repeated: mAP of the repetition.
         same_model: Whether the weights are equal to the bit; None if no digest is stored.
+        tolerance: The largest difference that rerun noise explains.
         differences: What differs between the two besides the mAP.
     """
 
@@ -38,16 +38,18 @@ class Check:
     stored: float
     repeated: float
     same_model: bool | None
+    tolerance: float
     differences: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
         """Whether the two agree within the rerun noise."""
-        return abs(self.repeated - self.stored) <= TOLERANCE
+        return abs(self.repeated - self.stored) <= self.tolerance
 
     def __str__(self) -> str:
         word = "agrees" if self.passed else "DIFFERS"
         text = f"{self.name}: {word}: stored {self.stored:.4f}, repeated {self.repeated:.4f}"
+        text += f", tolerance {self.tolerance:.4f}"
         if self.same_model:
             text += ", weights equal to the bit"
         return f"{text} (different: {', '.join(self.differences)})" if self.differences else text
@@ -77,11 +79,13 @@ def check_cell(name: str, context: RunContext) -> Check:
     differences = [key for key in _COMPARED if stored.get(key) != record[key]]
     differences += [key for key in _DIGESTS if before.get(key) not in (None, after[key])]
     known = before.get("model_sha256")
+    same_machine = not {"hardware", "versions"} & set(differences)
     return Check(
         name,
         _score(stored),
         _score(measure(coded)),
         None if known is None else known == after["model_sha256"],
+        tolerance(stored, same_machine=same_machine),
         tuple(differences),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,47 @@ from .intervals import Interval, Values
 from .recipes import Cell
 
 Result = dict[str, Any]
+
+SHALLOW = ("lsh", "itq", "ksh", "sdh")
+DEEP = ("ssdh", "dpsh", "dsdh", "hashnet", "mihash")
+RIVALS = (*SHALLOW, *DEEP)  # the nine methods that the paper compares
+PLANS = ("factorial", "seeds", "lambda-seeds", "tuning")
+
+
+def _map(record: Record) -> float:
+    return float(record["map"])
+
+
+def correlation(record: Record) -> float:
+    """Mean absolute correlation of two bits."""
+    return float(record["bit_correlation"]["mean"])
+
+
+def near_binary(record: Record) -> float:
+    """Fraction of values beyond ±.9 before binarization."""
+    return float(record["binarised"]["beyond_0.9"])
+
+
+def precision(record: Record) -> float:
+    """Precision of the first 100 results."""
+    return float(record["precision_at"]["100"])
+
+
+def imbalance(record: Record) -> float:
+    """Mean deviation of a bit's fraction of ones from one half."""
+    return float(statistics.mean(abs(share - 0.5) for share in record["bit_balance"]))
+
+
+def entropy(record: Record) -> float:
+    """Mean entropy of a bit; 1 for a balanced one."""
+    pairs = [(share, 1 - share) for share in record["bit_balance"]]
+    own = (-sum(p * math.log2(p) for p in pair if p > 0) for pair in pairs)
+    return float(statistics.mean(own))
+
+
+def at(values: Values, bits: int | None) -> Values:
+    """The values at one code length; None: all."""
+    return {key: value for key, value in values.items() if bits in (None, key[0])}
 
 
 @dataclass(frozen=True)
@@ -42,6 +85,7 @@ class Evidence:
         results: Folder of the results.
         seeds: Records of the plan seeds: tuned methods.
         sweep: Records of the plan lambda-seeds.
+        trials: Records of the plan tuning.
     """
 
     def __init__(
@@ -52,25 +96,31 @@ class Evidence:
         results: Path,
         seeds: Sequence[Record] = (),
         sweep: Sequence[Record] = (),
+        trials: Sequence[Record] = (),
     ) -> None:
         self.cells = [cell for cell in cells if cell.dataset == dataset]
         self.records = [record for record in records if record["dataset"] == dataset]
         self._results = results
         self.seeds = [record for record in seeds if record["dataset"] == dataset]
         self.sweep = [record for record in sweep if record["dataset"] == dataset]
+        self.trials = [record for record in trials if record["dataset"] == dataset]
 
     def tuned(self, method: str, measure: Measure | None = None) -> Values:
         """Values of a method with tuned settings by (bits, seed); diverged runs have none."""
-        return arm(self.seeds, method, None, measure or (lambda own: float(own["map"])))
+        return arm(self.seeds, method, None, measure or _map)
+
+    def rival(self, method: str, measure: Measure | None = None) -> Values:
+        """Values of a method by (bits, seed): of its tuned runs, or else of table 1."""
+        return self.tuned(method, measure) or self.table(method, measure or _map)
 
     def arm(self, method: str, codebook: str | None, measure: Measure | None = None) -> Values:
         """Values of one arm of the factorial by (bits, seed)."""
-        return arm(self.records, method, codebook, measure or (lambda own: float(own["map"])))
+        return arm(self.records, method, codebook, measure or _map)
 
     def table(
         self,
         method: str,
-        measure: Callable[[Result], float] = lambda result: float(result["map"]),
+        measure: Measure = _map,
         **varied: Any,
     ) -> Values:
         """Values of the cells of a method by (bits, seed), without degenerate runs."""
@@ -101,5 +151,5 @@ def collect_evidence(names: Sequence[str], cells: Sequence[Cell], results: Path)
     Returns:
         The evidence in the order of the names.
     """
-    plans = [Collected(results / name).records() for name in ("factorial", "seeds", "lambda-seeds")]
-    return [Evidence(name, cells, plans[0], results, plans[1], plans[2]) for name in names]
+    records, *others = (Collected(results / plan).records() for plan in PLANS)
+    return [Evidence(name, cells, records, results, *others) for name in names]

@@ -16,6 +16,14 @@ from .intervals import short, t_interval
 
 Measure = Callable[[Record], float]
 
+_SEARCHED = {  # whether the database of a protocol holds training images
+    "cifar10": False,
+    "tinyimagenet100": True,
+    "voc2012": True,
+    "voc2012-halves": False,
+    "unseen": False,
+}
+
 FROZEN = "-frozen"  # ends the name of a plan with a fixed backbone, for a CPU
 
 # A model measured in several ways. All mAP values are of the whole ranking.
@@ -127,6 +135,36 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     return ["| " + " | ".join(row[place] for place in kept) + " |" for row in lines]
 
 
+def describe_database(record: Record) -> str:
+    """The size of the database, and how much of it was trained on.
+
+    Example:
+        >>> describe_database({"database": 5717, "train_images": 5717, "protocol": "voc2012"})
+        '5,717, all of them trained on'
+    """
+    size, trained, searched = record["database"], record["train_images"], record.get("protocol")
+    if searched not in _SEARCHED:
+        return f"{size:,}"
+    if not _SEARCHED[searched]:
+        return f"{size:,}, none of them trained on"
+    if trained == size:
+        return f"{size:,}, all of them trained on"
+    return f"{size:,}, of which {trained:,} were trained on ({trained / size:.0%})".replace(
+        "%", " %"
+    )
+
+
+def _backbones(records: Iterable[Record]) -> str:
+    names = {own["backbone"] for own in records if own.get("weights", "none") != "none"}
+    if not names:
+        return ""
+    shown = ", ".join(sorted(names))
+    return (
+        f"Backbone {shown}, pretrained on ImageNet, whose classes overlap with those of the data "
+        "set. "
+    )
+
+
 def provenance(records: Sequence[Record]) -> list[str]:
     """Data, hardware and source of the records of a data set, as a paragraph."""
     first = records[0]
@@ -139,8 +177,9 @@ def provenance(records: Sequence[Record]) -> list[str]:
     failed = [own["name"] for own in records if "map" not in own]
     text = (
         f"{first['queries']:,} queries, {first['train_images']:,} training images, database of "
-        f"{first['database']:,}. {ran if len(machines) > 1 else next(iter(machines))}. Source "
-        f"{_digests(own['revision']['commit'] for own in records)}; {', '.join(digests)}. "
+        f"{describe_database(first)}. {_backbones(records)}mAP@1000 divides by the relevant items "
+        f"found among the first 1,000. {ran if len(machines) > 1 else next(iter(machines))}. "
+        f"Source {_digests(own['revision']['commit'] for own in records)}; {', '.join(digests)}. "
         f"{len(records)} cells, {len(failed)} without a result."
     )
     return [text, ""]
@@ -166,7 +205,13 @@ def write_csv(records: Sequence[Record], path: Path) -> list[Path]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = ("dataset", "method", "bits", "seed", "varied", "map", "depth", "map_all")
-    extra = ("map_1000", "precision_at_1", "precision_at_10", "precision_radius_2")
+    extra = (
+        "map_1000",
+        "map_1000_possible",
+        "precision_at_1",
+        "precision_at_10",
+        "precision_radius_2",
+    )
     last = ("nonempty_radius_2", "first_ten_tie", "train_map", "model_sha256", "command")
     writer.writerow([*columns, *extra, *last])
     for record in sorted(records, key=lambda own: (own["dataset"], own["seed"], own["name"])):
@@ -186,7 +231,7 @@ def _csv_row(record: Record) -> list[Any]:
         record["map"],
         record["depth"] or "all",
         record["maps"]["all"],
-        record["maps"]["1000_found"],
+        *(record["maps"].get(f"1000_{name}", "") for name in ("found", "possible")),
         record["precision_at"]["1"],
         record["precision_at"]["10"],
         *(record[k] for k in ("precision_radius_2", "nonempty_radius_2", "first_ten_tie")),

@@ -16,7 +16,7 @@ from .collected import Record
 from .intervals import t_interval
 from .names import display_name
 from .recipes import Recipe
-from .tables import row_name
+from .tables import listed, row_name
 
 Entry = dict[str, Any]
 _MARK = "/*ENTRIES*/[]"
@@ -71,37 +71,45 @@ def _of_recipes(recipes: Sequence[Recipe], results: Path) -> list[Entry]:
             "backbone": facts["backbone"],
             "pixels": facts["preprocess"]["train_size"],
         }
-        values = [result["map"] for _, result in own]
-        entries.append(_entry(dataset, row, bits, measure, values, own[0][0]) | about)
+        values = {name: result["map"] for name, result in own}
+        entries.append(_entry(dataset, row, bits, measure, values) | about)
     return entries
 
 
 def _of_plan(plan: str, records: Sequence[Record]) -> list[Entry]:
     groups: dict[tuple[str, str, int, str], list[Record]] = defaultdict(list)
     for record in records:
-        arm = set(record["varied"]) <= {"codebook"} and "-repeat" not in record["name"]
-        if "map" in record and arm:
-            codebook = record["varied"].get("codebook")
-            row = display_name(record["method"])
-            row += f" ({codebook})" if codebook else ""
-            for measure in _MEASURES:
-                groups[record["dataset"], row, record["bits"], measure].append(record)
+        if "map" in record and "-repeat" not in record["name"]:
+            for measure, key in _MEASURES.items():
+                if key in record["maps"]:
+                    group = record["dataset"], _row(record), record["bits"], measure
+                    groups[group].append(record)
     entries = []
     for (dataset, row, bits, measure), own in groups.items():
-        values = [record["maps"][_MEASURES[measure]] for record in own]
-        name = f"{plan}/{dataset}/{own[0]['name']}"
+        values = {
+            f"{plan}/{dataset}/{record['name']}": record["maps"][_MEASURES[measure]]
+            for record in own
+        }
         about = {
             "source": plan,
             "backbone": own[0]["backbone"],
             "pixels": own[0]["preprocess"]["train_size"],
         }
-        entries.append(_entry(dataset, row, bits, measure, values, name) | about)
+        entries.append(_entry(dataset, row, bits, measure, values) | about)
     return entries
 
 
-def _entry(
-    dataset: str, row: str, bits: int, measure: str, values: Sequence[float], name: str
-) -> Entry:
+def _row(record: Record) -> str:
+    """The method with its codebook, and other settings that vary."""
+    varied = dict(record["varied"])
+    codebook = varied.pop("codebook", None)
+    shown = display_name(record["method"]) + (f" ({codebook})" if codebook else "")
+    return ", ".join(filter(None, [shown, listed(varied)]))
+
+
+def _entry(dataset: str, row: str, bits: int, measure: str, found: Mapping[str, float]) -> Entry:
+    """One row; `found` has the values by the name of their cell."""
+    values = list(found.values())
     interval = t_interval(values)
     several = len(values) > 1
     return {
@@ -114,5 +122,5 @@ def _entry(
         "low": round(interval.low, 4) if several else None,
         "high": round(interval.high, 4) if several else None,
         "seeds": len(values),
-        "command": f"hadahash reproduce check {name}",
+        "command": f"hadahash reproduce check {' '.join(found)}",
     }

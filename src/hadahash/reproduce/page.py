@@ -7,20 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from .. import files
-from . import factorial, seed_tables
+from . import factorial, plan_tables, seed_tables
 from .collected import Collected
-from .forms import FROZEN
+from .forms import FROZEN, describe_database
 from .intervals import short
 from .names import display_name
+from .noise import NOISE
 from .plans import FACTORIALS
 from .recipes import Cell, Recipe, edges
-from .tables import NOISE, TITLES, Table, listed, markdown, tables, title
-
-_TRAINED_ON = {  # training images in the database, by protocol
-    "cifar10": "none of them trained on",
-    "tinyimagenet100": "10,000 of them trained on",
-    "voc2012": "all of them trained on",
-}
+from .tables import TITLES, Table, listed, markdown, tables, title
 
 
 def setting(cells: Sequence[Cell], results: Path) -> str:
@@ -52,9 +47,8 @@ def setting(cells: Sequence[Cell], results: Path) -> str:
     speed = f"; {' to '.join(ends)} training images per second" if rates else ""
     return (
         f"{found[0]['queries']:,} queries, {found[0]['train_images']:,} training images, "
-        f"database of {found[0]['database']:,} images, "
-        f"{_TRAINED_ON.get(found[0]['protocol'], 'see protocol')}; "
-        f"backbone {common('backbone')}, pretrained on ImageNet, trained at "
+        f"database of {describe_database(found[0])}; backbone {common('backbone')}, pretrained on "
+        "ImageNet, whose classes overlap with those of the data set, trained at "
         f"{common('preprocess', 'train_size')} px, encoding at {common('preprocess', 'size')} px; "
         f"{common('epochs')} epochs, last epoch, codebook {common('settings', 'codebook')}; exact "
         f"expectation over ties, denominator: relevant items {common('denominator')}. "
@@ -147,15 +141,18 @@ def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path
         "",
         "An entry reads: mean ± standard deviation over seeds (number of seeds) / the paper's",
         "value, which is for AlexNet. Bold: not distinguishable from the best of the column",
-        f"(within {2 * NOISE:.3f}, twice the rerun noise of a cell). † marks degenerate training",
-        "(see *Settings chosen* below the table). Repeat any cell with `hadahash reproduce check",
-        "DATASET/NAME`, where NAME is the name of its file in `results/`.",
+        f"(within twice the rerun noise of a cell: {_twice_the_noise()}).",
+        "† marks degenerate training (see *Settings chosen* below the table). Repeat a cell with",
+        "`hadahash reproduce check DATASET/NAME`, where NAME is that of its file in `results/`.",
         "",
     ]
     if notes.exists():
         parts += [notes.read_text("utf-8").rstrip(), ""]
     for frozen in (False, True):
         parts += seed_tables.section(seed_tables.load(results, frozen=frozen), frozen=frozen)
+    parts += plan_tables.sections(
+        {name: Collected(results / name).records() for name in plan_tables.NAMES}
+    )
     for name in FACTORIALS:
         frozen = name.endswith(FROZEN)
         parts += factorial.section(Collected(results / name).records(), frozen=frozen)
@@ -168,6 +165,10 @@ def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path
             for text in _section(recipe, table, results)
         ]
     files.write_text(path, "\n".join(parts))
+
+
+def _twice_the_noise() -> str:
+    return ", ".join(f"{short(2 * noise)} on {display_name(name)}" for name, noise in NOISE.items())
 
 
 def _section(recipe: Recipe, table: Table, results: Path) -> list[str]:

@@ -87,12 +87,26 @@ def section(records: Sequence[Record], *, frozen: bool = False) -> list[str]:
         "",
     ]
     for dataset in dict.fromkeys(record["dataset"] for record in records):
-        everything = [record for record in records if record["dataset"] == dataset]
-        own = [record for record in everything if "map" in record]
-        if own:
-            parts += [f"### {display_name(dataset)}", "", *_by_length(own), *_by_ranking(own)]
-            parts += [*_others(own), *provenance(everything)]
+        own = [record for record in records if record["dataset"] == dataset]
+        parts += tables_of(own, display_name(dataset))
     return parts
+
+
+def tables_of(records: Sequence[Record], title: str) -> list[str]:
+    """Write the tables of one data set.
+
+    Args:
+        records: Its records.
+        title: Title of the tables.
+
+    Returns:
+        Lines of Markdown; empty without a result.
+    """
+    own = [record for record in records if "map" in record]
+    if not own:
+        return []
+    tables = [*_by_length(own), *_by_ranking(own), *_others(own)]
+    return [f"### {title}", "", *tables, *provenance(records)]
 
 
 def _by_length(records: Sequence[Record]) -> list[str]:

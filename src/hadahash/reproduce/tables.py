@@ -16,10 +16,10 @@ from .. import files
 from ..data import find_dataset
 from .intervals import short
 from .names import CODEBOOK_METHODS, display_name
+from .noise import rerun_noise
 from .recipes import Cell, Recipe
 
 PAPER_BITS = (16, 32, 64, 128)
-NOISE = 0.007  # standard deviation of a cell that is run again; see docs/results.md
 TITLES = {
     "table1": "Table 1: all methods",
     "table2": "Table 2: HCDH (far) and its variants",
@@ -127,7 +127,8 @@ class Table:
         }
         if len(means) < 2:
             return set()
-        return {row for row, mean in means.items() if mean >= max(means.values()) - 2 * NOISE}
+        least = max(means.values()) - 2 * rerun_noise(self.dataset)
+        return {row for row, mean in means.items() if mean >= least}
 
     def cells(self, row: str, **style: str) -> list[str]:
         """Format a row.

@@ -1,47 +1,64 @@
 """Judges of the paper's claims on tuned methods: each has settings of its own and several seeds.
 
-A rival without a sound result does not count as beaten: the claim is then undecided.
+A rival without a sound result does not count as beaten: the claim is then undecided, unless another
+rival is ahead.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from .collected import Record
-from .evidence import Evidence, Finding, Judge
-from .intervals import Values, paired_differences, short, signed, t_interval
+from .evidence import DEEP, RIVALS, SHALLOW, Evidence, Finding, Judge, at
+from .forms import Measure
+from .intervals import Interval, Values, paired_differences, short, signed, t_interval
 from .names import display_name
 
-SHALLOW = ("lsh", "itq", "ksh", "sdh")
-DEEP = ("ssdh", "dpsh", "dsdh", "hashnet", "mihash")
 PAPER_LAMBDA = {"cifar10": 1.0, "voc2012": 0.1, "tinyimagenet100": 0.01}  # NUS-WIDE, ImageNet
 _BITS = 64
 _RECALLS = np.arange(0.1, 0.95, 0.1)
 
 
-def above_best_rival(evidence: Evidence) -> Finding | None:
-    """HCDH against the closest of the paper's nine methods."""
-    return _closest(evidence, evidence.tuned("hcdh"), evidence.tuned)
+def closest_rival(
+    measure: Measure | None = None, bits: int | None = None, methods: Sequence[str] = RIVALS
+) -> Judge:
+    """Compare HCDH with the closest of several methods.
+
+    Args:
+        measure: Selects the value of a record; None: its mAP.
+        bits: The code length; None: the mean over all lengths.
+        methods: The methods.
+
+    Returns:
+        The judge.
+    """
+
+    def values(evidence: Evidence, method: str) -> Values:
+        return at(evidence.tuned(method, measure), bits)
+
+    def found(evidence: Evidence) -> Finding | None:
+        return _closest(values(evidence, "hcdh"), {m: values(evidence, m) for m in methods})
+
+    return found
 
 
 def low_bits(evidence: Evidence) -> Finding | None:
     """The loss from 64 to 16 bits: that of the closest deep rival minus that of HCDH."""
-    own = _losses(evidence.tuned("hcdh"))
-    negated = {key: -value for key, value in own.items()}
-
-    def gains(method: str) -> Values:
-        return {key: -value for key, value in _losses(evidence.tuned(method)).items()}
-
-    return _closest(evidence, negated, gains, DEEP)
+    negated = {
+        method: {key: -loss for key, loss in _losses(evidence.tuned(method)).items()}
+        for method in ("hcdh", *DEEP)
+    }
+    return _closest(negated.pop("hcdh"), negated)
 
 
 def curves(evidence: Evidence) -> Finding | None:
     """The smallest gap between the precision-recall curves of HCDH and of any rival."""
     own = _curves(evidence, "hcdh")
-    rivals = {method: _curves(evidence, method) for method in (*SHALLOW, *DEEP)}
+    rivals = {method: _curves(evidence, method) for method in RIVALS}
     missing = [method for method, found in rivals.items() if not set(own) & set(found)]
     gaps = {
         method: [float((own[seed] - found[seed]).min()) for seed in own if seed in found]
@@ -53,18 +70,40 @@ def curves(evidence: Evidence) -> Finding | None:
 
 def deep_above_shallow(evidence: Evidence) -> Finding | None:
     """The mean of the paper's deep methods against the best shallow one."""
-    deep = [values for method in ("hcdh", *DEEP) if (values := evidence.tuned(method))]
-    shallow = {method: values for method in SHALLOW if (values := evidence.tuned(method))}
+    values = {method: evidence.tuned(method) for method in ("hcdh", *RIVALS)}
+    lengths = {bits for found in values.values() for bits, _ in found}
+    missing = [
+        name for name, found in values.items() if not found or lengths - {bits for bits, _ in found}
+    ]
+    deep = [values[name] for name in ("hcdh", *DEEP) if name not in missing]
+    shallow = {name: values[name] for name in SHALLOW if name not in missing}
     if not deep or not shallow:
         return None
-    best = max(shallow, key=lambda method: statistics.mean(shallow[method].values()))
+    best = max(shallow, key=lambda name: statistics.mean(shallow[name].values()))
     keys = set(shallow[best]).intersection(*deep)
-    mean = {key: statistics.mean(values[key] for values in deep) for key in keys}
+    mean = {key: statistics.mean(found[key] for found in deep) for key in keys}
     differences = paired_differences(mean, shallow[best])
     if not differences:
         return None
     interval = t_interval(differences)
-    return Finding(f"{interval} to {display_name(best)}, {len(deep)} deep methods", interval)
+    if missing:
+        return _without(missing, interval, best)
+    return Finding(f"{interval} to {display_name(best)}", interval)
+
+
+def balanced_batches(evidence: Evidence) -> Finding | None:
+    """The gain of batches with equally many images of each class, between two equal trials."""
+    random = {_without_sampler(own): own for own in evidence.trials if not _balanced(own)}
+    gains: dict[str, list[float]] = {}
+    for own in filter(_balanced, evidence.trials):
+        other = random.get(_without_sampler(own), {})
+        if "validation_map" in own and "validation_map" in other:
+            gain = float(own["validation_map"] - other["validation_map"])
+            gains.setdefault(own["method"], []).append(gain)
+    if not gains:
+        return None
+    texts = (f"{display_name(name)} {signed(statistics.mean(own))}" for name, own in gains.items())
+    return Finding(", ".join(texts), note="one seed; no DPSH, DSDH")
 
 
 def by_a_margin(left: str, right: str, margin: float) -> Judge:
@@ -89,13 +128,12 @@ def by_a_margin(left: str, right: str, margin: float) -> Judge:
     return found
 
 
-def statistic(method: str, group: str, key: str, sign: int) -> Judge:
+def statistic(method: str, measure: Measure, sign: int) -> Judge:
     """Compare a statistic of HCDH's codes at 64 bits with that of another method.
 
     Args:
         method: The other method.
-        group: Entry of the record.
-        key: Entry of the group.
+        measure: Selects the statistic of a record.
         sign: 1 if larger is better, -1 if smaller is.
 
     Returns:
@@ -103,10 +141,10 @@ def statistic(method: str, group: str, key: str, sign: int) -> Judge:
     """
 
     def value(record: Record) -> float:
-        return sign * float(record[group][key])
+        return sign * float(measure(record))
 
     def found(evidence: Evidence) -> Finding | None:
-        sides = [_at(evidence.tuned(name, value), _BITS) for name in ("hcdh", method)]
+        sides = [at(evidence.tuned(name, value), _BITS) for name in ("hcdh", method)]
         differences = paired_differences(*sides)
         if not differences:
             return None
@@ -146,36 +184,39 @@ def best_lambda(evidence: Evidence) -> Finding | None:
     return Finding(f"{text}: {t_interval(differences)}", t_interval(differences))
 
 
-def _closest(
-    evidence: Evidence,
-    own: Values,
-    rival: Callable[[str], Values],
-    methods: Sequence[str] = (*SHALLOW, *DEEP),
-) -> Finding | None:
+def _closest(own: Values, rivals: Mapping[str, Values]) -> Finding | None:
     """The paired difference to the rival with the smallest mean difference."""
     if not own:
         return None
     lengths = {bits for bits, _ in own}
-    values = {method: rival(method) for method in methods}
-    missing = [name for name, found in values.items() if lengths - {bits for bits, _ in found}]
+    missing = [name for name, found in rivals.items() if lengths - {bits for bits, _ in found}]
     gaps = {
-        method: paired_differences(own, found)
-        for method, found in values.items()
-        if method not in missing
+        name: paired_differences(own, found)
+        for name, found in rivals.items()
+        if name not in missing
     }
-    return _finding({method: gap for method, gap in gaps.items() if gap}, missing)
+    return _finding({name: gap for name, gap in gaps.items() if gap}, missing)
 
 
 def _finding(gaps: Mapping[str, Sequence[float]], missing: Sequence[str]) -> Finding | None:
+    """The gap to the closest rival; with missing rivals it can only refute the claim."""
     if not gaps:
         return None
     closest = min(gaps, key=lambda method: statistics.mean(gaps[method]))
     interval = t_interval(gaps[closest])
+    if missing and interval.high >= 0:
+        return _without(missing, interval, closest)
     text = f"{interval} to {display_name(closest)}"
-    if missing:
-        names = ", ".join(map(display_name, missing))
-        return Finding(f"{signed(interval.mean)} to {display_name(closest)}", note=f"no {names}")
-    return Finding(text, interval)
+    return Finding(text, interval, note=_names(missing) if missing else "")
+
+
+def _without(missing: Sequence[str], interval: Interval, rival: str) -> Finding:
+    """A finding that decides nothing, because methods are missing."""
+    return Finding(f"{signed(interval.mean)} to {display_name(rival)}", note=_names(missing))
+
+
+def _names(missing: Sequence[str]) -> str:
+    return f"no {', '.join(map(display_name, missing))}"
 
 
 def _losses(values: Values) -> dict[tuple[int, int], float]:
@@ -212,8 +253,13 @@ def _sweep(evidence: Evidence) -> dict[float, Values]:
     return {lam: max(rates.values(), key=_mean) for lam, rates in found.items()}
 
 
-def _at(values: Values, bits: int) -> Values:
-    return {key: value for key, value in values.items() if key[0] == bits}
+def _balanced(trial: Record) -> bool:
+    return bool(trial["asked"].get("sampler") == "balanced")
+
+
+def _without_sampler(trial: Record) -> str:
+    asked = {key: value for key, value in trial["asked"].items() if key != "sampler"}
+    return json.dumps([trial["method"], trial["bits"], asked], sort_keys=True)
 
 
 def _mean(values: Values) -> float:
