@@ -101,7 +101,10 @@ def ranking(result: Result) -> list[str]:
             f"{result['rounds']} rounds in which all ways take turns. *real*: real-valued query;",
             "*class*: probability of sharing one of 100 classes; *photo*: this and content;",
             "*weighted*: weighted Hamming distance of class and content bits. All are exact.",
-            "Clustered codes are codewords with 5 % of the bits flipped, repeated ones with 0.5 %.",
+            "Clustered codes are codewords with 5 % of the bits flipped.",
+            "Repeated codes are codewords with 0.5 % of the bits flipped."
+            if any(case["kind"] == "repeated" for case in result["cases"])
+            else "",
             "Random codes are the worst case: no query is close to one class.",
         ),
         "| codes | kind | distinct | bits | plain, ms | "
