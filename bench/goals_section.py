@@ -26,6 +26,7 @@ class Line(NamedTuple):
         met: Whether the goal is met; None if it is not measured or has no threshold.
         bound: What bounds the number.
         low: The lower quartile, if the goal is met by the median only.
+        slower: Whether a number without a goal is no better than that of version 0.1.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Line(NamedTuple):
     met: bool | None
     bound: str
     low: str = ""
+    slower: bool = False
 
 
 def goals(results: Mapping[str, Result], stale: Mapping[str, str]) -> list[str]:
@@ -76,7 +78,7 @@ def line_of(goal: Goal, results: Mapping[str, Result]) -> Line:
     """A goal with its number."""
     result = results.get(goal.source)
     now = number_of(goal.value, result)
-    before = goal.before
+    before, old = goal.before, None
     if callable(before):
         old = number_of(before, result)
         before = NOT_MEASURED if old is None else goal.form.format(old)
@@ -89,7 +91,9 @@ def line_of(goal: Goal, results: Mapping[str, Result]) -> Line:
     quartile = None if goal.low is None else number_of(goal.low, result)
     only_median = met and reaches(quartile, goal.goal) is False
     low = goal.form.format(quartile) if only_median else ""
-    return Line(goal.name, goal.source, wanted, before, shown, met, bound_of(goal, result), low)
+    bound = bound_of(goal, result)
+    slower = bool(bound and not sign and now is not None and old is not None and now >= old)
+    return Line(goal.name, goal.source, wanted, before, shown, met, bound, low, slower)
 
 
 def reaches(number: float | None, goal: str) -> bool | None:
@@ -155,6 +159,11 @@ def missed(lines: list[Line], results: Mapping[str, Result]) -> list[str]:
             f"- {each.name}: median {each.now}, lower quartile {each.low}, goal {each.goal}."
             for each in barely
         ]
+        found.append("")
+    slower = [line for line in lines if line.slower]
+    if slower:
+        found += ["No better than version 0.1, and what bounds it:", ""]
+        found += [f"- {each.name}: {each.before}, now {each.now}. {each.bound}" for each in slower]
         found.append("")
     absent = [line.name for line in lines if line.now == NOT_MEASURED]
     return [*found, *(paragraph(f"Not measured: {'; '.join(absent)}.") if absent else [])]

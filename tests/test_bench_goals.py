@@ -248,6 +248,19 @@ def test_an_added_photo_is_compared_by_the_time_that_passed(section):
     assert (table.goal, table.now, table.met) == ("< 10 s", "10.4 s", False)
 
 
+def test_steps_that_are_no_better_than_in_version_0_1_are_named(section):
+    name = "index build again, nothing new"
+    steps = [
+        {"step": name, "seconds": 36.0, "cpu_seconds": 33.0, "peak_megabytes": 1400},
+        {"step": "scan the folder", "seconds": 8.8},
+    ]
+    old = [{"step": name, "seconds": 34.6, "cpu_seconds": 34.7, "peak_megabytes": 2700}]
+    text = "\n".join(section.goals({"scale": {"steps": steps, "before": old}}, {}))
+    assert "- index build without changes, time: 34.6 s, now 36.0 s. Python works" in text
+    assert "takes 8.8 s)" in text
+    assert "without changes, processor time: 34.7" not in text and "peak memory: 2" not in text
+
+
 def test_both_versions_of_the_demo_are_compared(section):
     goals = {goal.name: goal for goal in section.GOALS["Commands"]}
     start = {"commands": {"demo": {"seconds": 71}}, "before": {"demo": {"seconds": 99}}}
