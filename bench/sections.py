@@ -9,7 +9,7 @@ from decode_section import decode, overlap
 from gpu_section import gpu, gpu_variants
 from page_text import Result, paragraph, ratio_of, time_of, with_quartiles
 from search_section import search
-from serve_section import serve_million
+from serve_section import serve_blocked, serve_million
 
 # The models of the result that does not name them.
 FIRST_MODELS = (
@@ -251,6 +251,7 @@ SECTIONS: dict[str, Callable[[Result], list[str]]] = {
     "evaluation": evaluation,
     "serve": serve,
     "serve_million": serve_million,
+    "serve_blocked": serve_blocked,
     "decode": decode,
     "overlap": overlap,
     "allocator": allocator,

@@ -69,9 +69,10 @@ def serve_million(result: Result) -> list[str]:
             "decoders. Changes are made one after the other. During changes, searches and uploads",
             "of 32 clients, thumbnails, and a search for duplicates with pages of its result and",
             "dismissals, another client asks for /healthz every 10 ms; the searches and uploads of",
-            "the other lines are without it. Duplicates are searched last, and only with content",
-            "bits: without them the groups would be classes, and 0.1 does not search for them.",
-            "The last columns compare with 0.1.",
+            "the other lines are without it. Another process adds an item to the index; until the",
+            "service looks for changes, up to 2 s pass. Duplicates are searched last, only with",
+            "content bits: without them the groups would be classes, and 0.1 does not search for",
+            "them. The last columns compare with 0.1.",
         ),
         f"| | {' | '.join([*cases, 'goal', *compared])} |",
         "|---|" + "---|" * (len(cases) + 1 + len(compared)),
@@ -145,6 +146,7 @@ _FLUSH = "Flushes of the disk."
 _TURNS = "The threads of one Python process take turns."
 _WATCHED: dict[str, tuple[str, ...]] = {
     "changes": ("changes", "healthz_meanwhile", "max_ms"),
+    "changes by another process": ("reload", "healthz_meanwhile", "max_ms"),
     "searches by id": ("healthz", "id", "max_ms"),
     "searches with a label": ("healthz", "label", "max_ms"),
     "uploads": ("healthz", "upload", "max_ms"),
@@ -169,6 +171,8 @@ ROWS = (
     Row("add an item, median", "ms", _at("changes", "add", "p50_ms"), "< 50", _said(_FLUSH)),
     Row("add an item, p95", "ms", _at("changes", "add", "p95_ms")),
     Row("remove an item, median", "ms", _at("changes", "remove", "p50_ms"), "< 50", _said(_FLUSH)),
+    Row("a search beside changes, longest", "ms", _at("searches_beside_changes", "max_ms")),
+    Row("found what another process added, after", "ms", _at("reload", "found_after_ms")),
     *(_health(when, *path) for when, path in _WATCHED.items()),
     _health("a search for duplicates", *_SEARCHED)._replace(content=True),
     Row("searches by id, 1 client", "/s", _searches("id", 1, "per_second"), "x 3", _python),
@@ -290,3 +294,38 @@ def _missed(result: Result) -> list[str]:
         bound = each.bound or "Not known."
         lines.append(f"- {each.name}: {number}{compared}, goal {goal}. {bound}")
     return lines
+
+
+def serve_blocked(result: Result) -> list[str]:
+    """The service while Milvus, changes or slow clients block."""
+    cases = {each["case"]: each for each in result["cases"]}
+    some = next(iter(cases.values()))
+    return [
+        "## The service while something blocks",
+        "",
+        *paragraph(
+            f"The Milvus server of an index is stopped (SIGSTOP); {some['writers']['writers']}",
+            f"clients add an item each at the same time to a local index of {result['items']:,}",
+            f"items; {some['slow_clients']['clients']} clients send a body byte by byte. Beside",
+            "them, one client searches by id, again where it is refused; its wait ends with an",
+            f"answer. No part takes longer than {result['limit']:.0f} s.",
+        ),
+        f"| | {' | '.join(cases)} |",
+        "|---|" + "---|" * len(cases),
+        *(_blocked_line(row, list(cases.values())) for row in BLOCKED),
+    ]
+
+
+def _blocked_line(row: Row, cases: list[Result]) -> str:
+    return f"| {' | '.join([row.name, *(in_words(row, _number(row, each)) for each in cases)])} |"
+
+
+BLOCKED = (
+    Row("Milvus stopped: /healthz, longest", "ms", _at("milvus", "healthz", "max_ms")),
+    Row("Milvus stopped: answer to /metrics after", "ms", _at("milvus", "metrics_ms")),
+    Row("many changes: longest wait for a search", "ms", _at("writers", "longest_ms")),
+    Row("many changes: searches refused", "", _at("writers", "refused_searches")),
+    Row("many changes: items added", "", _at("writers", "added")),
+    Row("slow clients: longest wait for a search", "ms", _at("slow_clients", "longest_ms")),
+    Row("slow clients: searches refused", "", _at("slow_clients", "refused_searches")),
+)
