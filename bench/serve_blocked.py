@@ -99,6 +99,7 @@ def asked_for_metrics(port: int, options: argparse.Namespace) -> dict[str, Any]:
     took: list[float] = []
     answered: list[float] = []
     status: list[int] = []
+    failed: list[bool] = []
 
     def metrics() -> None:
         with suppress(OSError):
@@ -107,15 +108,18 @@ def asked_for_metrics(port: int, options: argparse.Namespace) -> dict[str, Any]:
 
     def watch() -> None:
         while not answered or time.perf_counter() - began < options.stopped:
-            sent = time.perf_counter()
+            sent, answer = time.perf_counter(), 0
             with suppress(OSError):
-                send(connect(port, options.limit), "GET", "/healthz")
+                answer = send(connect(port, options.limit), "GET", "/healthz")
             took.append(time.perf_counter() - sent)
+            failed.append(answer != 200)
             time.sleep(0.01)
 
     together(metrics, watch)
-    return {"metrics_status": (status or [0])[0], "metrics_ms": round(1000 * answered[0], 1)} | {
-        "healthz": health(took)
+    return {
+        "metrics_status": status[0] if status else 0,
+        "metrics_ms": longest(answered),
+        "healthz": {"failed": sum(failed)} | health(took),
     }
 
 

@@ -322,6 +322,7 @@ def _blocked_line(row: Row, cases: list[Result]) -> str:
 
 BLOCKED = (
     Row("Milvus stopped: /healthz, longest", "ms", _at("milvus", "healthz", "max_ms")),
+    Row("Milvus stopped: /healthz failed", "", _at("milvus", "healthz", "failed")),
     Row("Milvus stopped: answer to /metrics after", "ms", _at("milvus", "metrics_ms")),
     Row("many changes: longest wait for a search", "ms", _at("writers", "longest_ms")),
     Row("many changes: searches refused", "", _at("writers", "refused_searches")),

@@ -83,7 +83,7 @@ def test_health_is_watched_until_the_metrics_are_answered(bench, server, options
     server.metrics_seconds = 0.5
     found = bench.asked_for_metrics(server.server_port, options)
     assert found["metrics_status"] == 200 and 500 <= found["metrics_ms"] < 10_000
-    assert found["healthz"]["count"] > 1
+    assert found["healthz"]["count"] > 1 and found["healthz"]["failed"] == 0
 
 
 def test_the_page_compares_both_versions(bench, monkeypatch):
