@@ -30,10 +30,15 @@ def reduction(name: str, part: str) -> Text:
 
         enough = result["at_least"] / result["side"]
         used = [way for way, (low, _) in found["times_the_side"].items() if low >= enough][-1]
-        other = "" if used == "1/2" else f"; 1/2 keeps {kept('1/2')}"
+        if found["equal_bits"]["1/2"][part] <= found["equal_bits"][used][part]:
+            share = found["equal_bits"][used][part]
+            return (
+                f"Not known: on the first photos ([table](#decoding-large-photos)) a reduction of "
+                f"1/2 keeps no more of these bits than {used}, which is used ({share:.2%})."
+            )
         return (
             f"{choice} ([table](#decoding-large-photos)): on the first photos {used}, which is "
-            f"used, keeps {kept(used)} the speed of a full decode{other}."
+            f"used, keeps {kept(used)} the speed of a full decode; 1/2 keeps {kept('1/2')}."
         )
 
     return text

@@ -129,7 +129,8 @@ def _python(case: Result, plain: Result) -> str:
 
 def _upload(clients: int) -> Callable[[Result, Result], str]:
     def bound(case: Result, plain: Result) -> str:
-        used, without = (_searches("upload", clients, "processor_ms")(c) for c in (case, plain))
+        value = _searches("upload", clients, "processor_ms")
+        used, without = round(value(case), 1), round(value(plain), 1)
         text = f"{used:.1f} ms of processor time for each request"
         if not case.get("content_bits"):
             return f"{text}: HTTP, decoding, the network and the search."

@@ -83,6 +83,10 @@ def test_the_bound_of_equal_bits_names_what_another_reduction_keeps(section):
         "of these bits at 4.00 times the speed of a full decode; 1/2 keeps 99.20% of these bits "
         "at 2.50 times." in text
     )
+    case["equal_bits"]["1/2"]["class"] = 0.987
+    text = "\n".join(section.goals({"decode": result}, {}))
+    assert "goal >= 99.5 %. Not known: on the first photos" in text
+    assert "a reduction of 1/2 keeps no more of these bits than 1/4, which is used (98.70%)" in text
 
 
 def test_a_goal_that_only_the_median_meets_is_named(section):
