@@ -91,6 +91,7 @@ endif
 ifneq ($(OLD),)
 	$(RUN)python bench/start.py --old $(OLD) --demo $(if $(DATA),--data-root $(DATA))
 	$(RUN)python bench/serve_million.py --old $(OLD)
+	$(RUN)python bench/serve_blocked.py --old $(OLD)
 endif
 	$(RUN)python bench/page.py
 

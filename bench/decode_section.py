@@ -85,7 +85,10 @@ def overlap(result: Result) -> list[str]:
             f"`hadahash index build` with {result['runtime']}, {model['backbone']} at",
             f"{model['size']} pixels. *Busy*: the fraction of the time in which a batch is in the",
             "network. It does not mean that the network is as fast as alone: the decoders use the",
-            "same cores.",
+            "same cores. The photos of 12 megapixels are",
+            f"{result.get('distinct', 12)} photos, enlarged, in {result.get('copies', 64)} copies",
+            "each. Version 0.1 indexes the same files with a network of the same size, but with",
+            "random weights and without content bits.",
         ),
     ]
     if alone is not None:
@@ -96,8 +99,8 @@ def overlap(result: Result) -> list[str]:
         )
     lines += [
         "| JPEGs | photos | images/s | of the network alone | decoding, ms of processor time "
-        "| at most, images/s | busy |",
-        "|" + "---|" * 7,
+        "| at most, images/s | busy | version 0.1, images/s |",
+        "|" + "---|" * 8,
     ]
     for case in result["cases"]:
         ratio = "" if alone is None else f"{share_of_network(result, case):.0f} %"
@@ -105,6 +108,7 @@ def overlap(result: Result) -> list[str]:
         for name, form in (("decode_cpu_ms", "{:.1f}"), ("most_per_second", "{:,.0f}")):
             cells.append(form.format(case[name]) if name in case else "")
         cells.append(f"{100 * case['network_busy']:.0f} %")
+        cells.append(f"{case['before']['images_per_second']:,.0f}" if "before" in case else "")
         lines.append(f"| {case['case']} | {case['photos']:,} | {' | '.join(cells)} |")
     return lines
 

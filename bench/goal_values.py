@@ -58,6 +58,16 @@ def indexing(name: str, field: str) -> Value:
     return value
 
 
+def lower_quartile(verb: str, size: str) -> Value:
+    """The lower quartile of the images per second of the fastest batch."""
+
+    def value(result: Result) -> float:
+        batches = result[verb][size]["batches"].values()
+        return float(max(batches, key=lambda each: each["images_per_second"])["quartiles"][0])
+
+    return value
+
+
 def least_ratio(result: Result) -> float:
     """The smallest ratio of faiss flat to the scan, of each side with its best threads."""
     cases = best_cases(result) + result.get("large", {}).get("best", [])

@@ -92,14 +92,22 @@ def server(folder: Path, options: argparse.Namespace) -> Iterator[tuple[str, Any
         os.environ[variable] = options.uri or str(folder / "bench.db")
         yield options.uri or lite, dict
         return
+    with running_server(folder / "server") as process:
+        yield f"Milvus {metadata.version('milvus')} on the same machine", process.usage
+
+
+@contextlib.contextmanager
+def running_server(folder: Path) -> Iterator[Any]:
+    """A Milvus server of the package `milvus` in an empty folder, as the default of the engine."""
     sys.path.append(str(common.ROOT / "tests"))
     import milvus_process
 
-    process = milvus_process.MilvusProcess(folder / "server", options={})
+    process = milvus_process.MilvusProcess(folder, options={})
     process.start()
-    os.environ[variable], os.environ["HADAHASH_MILVUS_TOKEN"] = process.uri, milvus_process.TOKEN
+    os.environ["HADAHASH_MILVUS_URI"] = process.uri
+    os.environ["HADAHASH_MILVUS_TOKEN"] = milvus_process.TOKEN
     try:
-        yield f"Milvus {metadata.version('milvus')} on the same machine", process.usage
+        yield process
     finally:
         process.kill()
 

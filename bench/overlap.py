@@ -52,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model = hh.HashModel.load(options.model, device="cpu", runtime=options.runtime)
     about = {**photos_of.describe(model), "side": model.preprocess.side}
     result |= {"model": about, "runtime": model.runtime.name, "cores": usable_cores()}
+    result |= {"distinct": options.distinct, "copies": options.copies}
     alone = network_alone(model, options.batches)
     result |= {"network_alone": alone, "cases": []}
     small = sorted(options.photos.glob("*.jpg"))[: options.count]

@@ -18,6 +18,9 @@ same number of bytes. Threads wait passively everywhere.
 
 `large` has the search of one large collection, with add and remove; see search_large.py. With
 --old, version 0.1 (see bench/serve_million.py) then searches and changes the same collection.
+
+`numpy` is the search without the compiled library. `before` is version 0.1 beside faiss, in the
+case of its smallest ratio: single queries among 10,000,000 random codes of 128 bits.
 """
 
 from __future__ import annotations
@@ -65,6 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 result["cases"] += cases
                 result["best"] += best
                 print(json.dumps(best), file=sys.stderr)
+    result["numpy"] = alone(
+        versions.Version(common.ROOT, HADAHASH_NATIVE="0"), 1_000_000, 64, options
+    )
+    if options.old:
+        result["before"] = alone(versions.Version(options.old), 10_000_000, 128, options)
     if options.large:
         result["large"] = search_large.in_a_process(options)
         if options.old:
@@ -88,6 +96,20 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--large-rounds", type=int, default=3)
     versions.add_option(parser)
     return common.parse(parser, arguments)
+
+
+def alone(
+    version: versions.Version, most: int, bits: int, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Single queries among random codes of a version, or without the compiled library."""
+    size = min(most, max(options.sizes))
+    found = version.step(
+        "random codes", "random", size, bits, options.k, options.rounds, *options.threads
+    )
+    times = {(name, threads): seconds for name, threads, seconds in found.pop("turns")}
+    case = {"kind": "random", "codes": size, "bits": bits, "batch": 1}
+    right = found["rows_with_the_true_distances"]
+    return case | fastest(times) | {"rows_with_the_true_distances": right}
 
 
 def before(options: argparse.Namespace) -> list[dict[str, Any]]:

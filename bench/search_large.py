@@ -33,9 +33,9 @@ from search_codes import CODEWORDS, Maker, codeword_signs
 from search_turns import (
     QUERIES,
     Search,
-    faiss,
     fastest,
     fewest_probes,
+    flat_scans,
     inverted_lists,
     measure,
     ours,
@@ -103,15 +103,11 @@ def random_part(options: argparse.Namespace) -> Part:
     make = Maker("random", BITS)
     packed = make(options.large)
     index, seconds = timed(hh.Index.build, hh.Codes(packed=packed, bits=BITS))
-    flat = faiss.IndexBinaryFlat(BITS)
-    flat.add(packed)
-    del packed
     engines: dict[str, Search] = {"exact": ours(index, options.k)}
-    engines["faiss flat"] = theirs(flat, options.k)
-    if hasattr(flat, "use_heap"):
-        engines["faiss flat, counting"] = theirs(flat, options.k, heap=False)
+    engines |= flat_scans(packed, BITS, options.k)
+    del packed
     cases = take_turns("random", engines, make, options, "faiss flat")
-    del flat, engines
+    del engines
     return cases, [{"kind": "random", "build_s": seconds} | change(index, make, options)]
 
 

@@ -31,7 +31,8 @@ def search(result: Result) -> list[str]:
             if paired
             else "The ratios are ratios of medians. faiss kept the nearest codes in a heap only."
         ),
-        *least(best),
+        *least(best, result.get("before")),
+        *without_library(best, result.get("numpy")),
         "| codes | bits | kind | batch | exact, ms | faiss flat, ms | threads, exact and faiss "
         "| faiss flat / exact | exact / routed | faiss IVF / routed |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -159,7 +160,7 @@ def best_of_medians(cases: Sequence[Result]) -> Result:
     }
 
 
-def least(best: Sequence[Result]) -> list[str]:
+def least(best: Sequence[Result], before: Result | None) -> list[str]:
     """The smallest ratio of each comparison, and where it occurs."""
     largest = max(case["codes"] for case in best)
     groups = {
@@ -174,11 +175,29 @@ def least(best: Sequence[Result]) -> list[str]:
         ratio = name.split(",")[0]
         if among:
             case = min(among, key=lambda case: case["ratios"][ratio])
-            lines.append(
-                f"- Smallest *{name}*: {ratio_of(case, ratio)} ({case['codes']:,} {case['kind']} "
-                f"codes of {case['bits']} bits, batch of {case['batch']})"
-            )
+            lines.append(f"- Smallest *{name}*: {ratio_of(case, ratio)} ({_collection(case)})")
+    if before:
+        ratio = ratio_of(before, "faiss flat / exact")
+        lines.append(f"- *faiss flat / exact* of version 0.1: {ratio} ({_collection(before)})")
     return [*lines, ""]
+
+
+def _collection(case: Result) -> str:
+    codes = f"{case['codes']:,} {case['kind']} codes of {case['bits']} bits"
+    return f"{codes}, batch of {case['batch']}"
+
+
+def without_library(best: Sequence[Result], numpy: Result | None) -> list[str]:
+    """The scan in numpy, where no library could be built at install time."""
+    same = ("kind", "codes", "bits", "batch")
+    compiled = [each for each in best if numpy and all(each[part] == numpy[part] for part in same)]
+    if not numpy or not compiled:
+        return []
+    slow, fast = (case["milliseconds_per_query"]["exact"] for case in (numpy, compiled[0]))
+    return paragraph(
+        f"Without a C compiler at install time, numpy takes {slow:.1f} ms ({_collection(numpy)}),",
+        f"{slow / fast:.0f} times as long.",
+    )
 
 
 def best_row(case: Result) -> str:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-import common
 import faiss
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +112,8 @@ def bandwidth(
 
 def fastest(times: Times) -> dict[str, Any]:
     """Times and ratios of each side with its fastest number of threads, and faiss's faster way."""
+    import common  # not above: version 0.1, which takes turns too, lacks what it imports
+
     chosen: dict[str, Way] = {}
     for way in sorted(times, key=lambda way: median(times[way])):
         chosen.setdefault(way[0].split(",")[0], way)
@@ -137,12 +138,8 @@ def searchers(
         "exact": hh.Index.build(codes),
         "routed": hh.Index.build(codes, engine="routed", codewords=words),
     }
-    flat = faiss.IndexBinaryFlat(bits)
-    flat.add(packed)
     found: dict[str, Search] = {name: ours(index, k) for name, index in indexes.items()}
-    found["faiss flat"] = theirs(flat, k)
-    if hasattr(flat, "use_heap"):
-        found["faiss flat, counting"] = theirs(flat, k, heap=False)
+    found |= flat_scans(packed, bits, k)
     if kind == "random":
         return found, {}
     inverted = inverted_lists(bits, packed[: 50 * CODEWORDS])
@@ -150,6 +147,16 @@ def searchers(
     probes = fewest_probes(inverted, make(200), k, found["exact"])
     # With a heap only: in faiss 1.15.1 IndexBinaryIVF returns no results by counting.
     return found | {"faiss ivf": theirs(inverted, k)}, {"ivf_probes": probes}
+
+
+def flat_scans(packed: Packed, bits: int, k: int) -> dict[str, Search]:
+    """The flat scan of faiss, with each of its ways to keep the nearest."""
+    flat = faiss.IndexBinaryFlat(bits)
+    flat.add(packed)
+    found = {"faiss flat": theirs(flat, k)}
+    if hasattr(flat, "use_heap"):
+        found["faiss flat, counting"] = theirs(flat, k, heap=False)
+    return found
 
 
 def inverted_lists(bits: int, sample: Packed) -> Any:

@@ -9,7 +9,7 @@ from decode_section import decode, overlap
 from gpu_section import gpu, gpu_variants
 from page_text import Result, paragraph, ratio_of, time_of, with_quartiles
 from search_section import search
-from serve_section import serve_million
+from serve_section import serve_blocked, serve_million
 
 # The models of the result that does not name them.
 FIRST_MODELS = (
@@ -101,7 +101,10 @@ def ranking(result: Result) -> list[str]:
             f"{result['rounds']} rounds in which all ways take turns. *real*: real-valued query;",
             "*class*: probability of sharing one of 100 classes; *photo*: this and content;",
             "*weighted*: weighted Hamming distance of class and content bits. All are exact.",
-            "Clustered codes are codewords with 5 % of the bits flipped, repeated ones with 0.5 %.",
+            "Clustered codes are codewords with 5 % of the bits flipped.",
+            "Repeated codes are codewords with 0.5 % of the bits flipped."
+            if any(case["kind"] == "repeated" for case in result["cases"])
+            else "",
             "Random codes are the worst case: no query is close to one class.",
         ),
         "| codes | kind | distinct | bits | plain, ms | "
@@ -248,6 +251,7 @@ SECTIONS: dict[str, Callable[[Result], list[str]]] = {
     "evaluation": evaluation,
     "serve": serve,
     "serve_million": serve_million,
+    "serve_blocked": serve_blocked,
     "decode": decode,
     "overlap": overlap,
     "allocator": allocator,

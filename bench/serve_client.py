@@ -14,9 +14,9 @@ import numpy as np
 TOKEN = "a-token-long-enough"
 
 
-def connect(port: int) -> http.client.HTTPConnection:
+def connect(port: int, timeout: float = 600) -> http.client.HTTPConnection:
     """A connection to the service."""
-    return http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
 
 
 def send(
@@ -63,8 +63,18 @@ def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
 
 
 @contextmanager
-def watching(port: int) -> Iterator[list[float]]:
-    """Ask for /healthz every 10 ms in a thread; yields the seconds of each answer."""
+def watching(
+    port: int, method: str = "GET", path: str = "/healthz", body: bytes = b"", kind: str = ""
+) -> Iterator[list[float]]:
+    """Send a request every 10 ms in a thread, to /healthz by default; yields the seconds of each.
+
+    Args:
+        port: Port of the service.
+        method: Method of the request.
+        path: Its path.
+        body: Its content.
+        kind: Type of the content.
+    """
     took: list[float] = []
     failures: list[SystemExit] = []
     stop = threading.Event()
@@ -74,7 +84,7 @@ def watching(port: int) -> Iterator[list[float]]:
         try:
             ended = False
             while not ended:  # at least once, however short the block is
-                took.append(timed(connection, "GET", "/healthz") / 1000)
+                took.append(timed(connection, method, path, body, kind) / 1000)
                 ended = stop.wait(0.01)
         except SystemExit as failure:  # in a thread it would end only the thread
             failures.append(failure)

@@ -9,7 +9,8 @@ processes of its own; the model of 0.2 is exported before, as its first start wo
 the time from the start of the process until /readyz answers 200; the memory of all its processes
 apart from mapped files (RssAnon); changes one after the other while another client asks for
 /healthz every 10 ms; searches by id, searches with a label and uploads with 1 and 32 clients; the
-same searches again beside that client; an upload while thumbnails of 12-megapixel photos are made;
+same searches again beside that client; searches beside changes; an item that another process adds
+to the index; an upload while thumbnails of 12-megapixel photos are made;
 and, with content bits, a search for duplicates, of which every tenth item has one. The clients run
 on the same cores. A version whose changes take longer than 2 s makes a twentieth of them.
 """
@@ -18,27 +19,28 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import common
 import numpy as np
 import psutil
+import versions
 from serve_client import TOKEN, connect, health, milliseconds, send, timed, watching
 from serve_collection import FILES, LABELS
+from serve_process import item_name, make, memory, server
 
-HERE = Path(__file__).resolve().parent
 JSON = "application/json"
+FEW_CHANGES = 20  # beside searches
+PATIENCE = 120  # seconds until the service finds what another process added
 THUMBNAIL_CLIENTS = 50  # which ask for thumbnails at the same time
 Body = Callable[[random.Random], tuple[bytes, str]]  # content of a request, and its type
 
@@ -78,72 +80,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return common.parse(parser, arguments)
 
 
-# ---- The server ----------------------------------------------------------------------------------
-
-
-def environment(source: Path) -> dict[str, str]:
-    """Environment of a process that uses these sources."""
-    return os.environ | {"PYTHONPATH": str(source / "src"), "HADAHASH_WRITE_TOKEN": TOKEN}
-
-
-def make(source: Path, folder: Path, items: int, content_bits: int) -> None:
-    """Make the collection, unless it is there already."""
-    if not (folder / "index").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, str(HERE / "serve_collection.py"), str(folder)]
-        command += [str(items), str(content_bits)]
-        subprocess.run(command, check=True, env=environment(source), cwd="/", stdout=sys.stderr)
-    if (source / "src" / "hadahash" / "onnx_files.py").exists() and not exported(folder):
-        command = [sys.executable, "-m", "hadahash", "export", str(folder / "run"), "--onnx"]
-        subprocess.run(command, check=True, env=environment(source), cwd="/", stdout=sys.stderr)
-
-
-def exported(folder: Path) -> bool:
-    """Whether the model was exported. Otherwise the first start does it."""
-    return (folder / "run" / "onnx.json").exists()
-
-
-@contextmanager
-def server(source: Path, folder: Path) -> Iterator[tuple[int, psutil.Process, float]]:
-    """Run `hadahash serve`; yield its port, its process and the seconds until it was ready."""
-    command = [sys.executable, "-m", "hadahash", "serve", str(folder / "index"), "--port", "0"]
-    command += ["--run", str(folder / "run"), "--images", str(folder / "photos")]
-    cache = folder / f"cache-{time.time_ns()}"  # no thumbnails of earlier runs
-    variables = environment(source) | {"XDG_CACHE_HOME": str(cache)}
-    started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables, cwd="/")
-    try:
-        line = process.stdout.readline() if process.stdout else ""
-        port = int(line.split("/")[2].split(":")[1])
-        while send(connect(port), "GET", "/readyz") != 200:
-            time.sleep(0.01)
-        yield port, psutil.Process(process.pid), time.perf_counter() - started
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def memory(process: psutil.Process) -> dict[str, float]:
-    """Megabytes of the server and its decoders, apart from mapped files, and with them."""
-    own = [_status(process.pid)]
-    children = [_status(child.pid) for child in process.children(recursive=True)]
-    return {
-        "server_mb": own[0]["RssAnon"],
-        "server_with_files_mb": own[0]["VmRSS"],
-        "server_peak_mb": own[0]["VmHWM"],
-        "decoders_mb": round(sum(each["RssAnon"] for each in children), 1),
-    }
-
-
-def _status(pid: int) -> dict[str, float]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    found = dict(line.split(":", 1) for line in lines if ":" in line)
-    return {name: round(int(found[name].split()[0]) / 1024, 1) for name in MEMORY}
-
-
-MEMORY = ("RssAnon", "VmRSS", "VmHWM")
-
-
 # ---- Measurements --------------------------------------------------------------------------------
 
 
@@ -151,7 +87,7 @@ def measure(
     source: Path, folder: Path, options: argparse.Namespace, *, duplicates: bool
 ) -> dict[str, Any]:
     """All numbers of one version; those of duplicates, if it tells photos apart."""
-    names = [_name(number) for number in range(FILES, min(options.items, 10_000))]
+    names = [item_name(number) for number in range(FILES, min(options.items, 10_000))]
     photo = (folder / "query.jpg").read_bytes()
     starts = []
     for _ in range(2):  # the second start reads from the page cache
@@ -180,15 +116,13 @@ def measure(
         most = max(options.clients)
         row["healthz"] = health_beside(port, process, kinds, most, options.seconds)
         row["changes"] = changes(port, options.changes)
+        row["searches_beside_changes"] = searches_beside_changes(port, names[0])
+        row["reload"] = reload(source, folder / "index", port)
         row["thumbnails"] = thumbnails(port, photo)
         row["memory_after"] = memory(process)
         if duplicates:
             row["duplicates"] = search_duplicates(port, process, folder / "index")
     return row
-
-
-def _name(number: int) -> str:
-    return f"class{number % LABELS:04d}/2019-summer-holiday/IMG_{number:08d}.jpg"
 
 
 def _label(rng: random.Random) -> list[str]:
@@ -276,6 +210,33 @@ def changes(port: int, count: int) -> dict[str, Any]:
     }
 
 
+def searches_beside_changes(port: int, name: str) -> dict[str, Any]:
+    """A search by id every 10 ms while items are added one after the other."""
+    stamp, body = time.time_ns(), json.dumps({"id": name}).encode()
+    count = FEW_CHANGES if timed_change(port, f"{stamp}/first") < 2000 else 2
+    with watching(port, "POST", "/v1/search", body, JSON) as took:
+        for number in range(count):
+            timed_change(port, f"{stamp}/beside-{number}.jpg")
+    return {"changes": count} | health(took)
+
+
+def reload(source: Path, index: Path, port: int) -> dict[str, Any]:
+    """Another process adds an item: the time until the service finds it; /healthz meanwhile."""
+    name = f"{time.time_ns()}/other.jpg"
+    body = json.dumps({"id": name}).encode()
+    with watching(port) as took:
+        versions.Version(source).step("add an item", "add", index, name)
+        began = time.perf_counter()
+        while status := send(connect(port), "POST", "/v1/search", body, JSON):
+            seconds = time.perf_counter() - began
+            if status == 200 or seconds > PATIENCE:
+                break
+            time.sleep(0.05)
+    if status != 200:
+        raise SystemExit(f"The item of another process was not found in {PATIENCE} s.")
+    return {"found_after_ms": round(1000 * seconds, 1), "healthz_meanwhile": health(took)}
+
+
 def timed_change(port: int, name: str) -> float:
     """Milliseconds to add one item by its code."""
     words = {"id": name, "code": "0123456789abcdef", "label": ["class0001"]}
@@ -293,7 +254,7 @@ def timed_change(port: int, name: str) -> float:
 def thumbnails(port: int, photo: bytes) -> dict[str, Any]:
     """An upload alone, and one while thumbnails of large photos are made; /healthz meanwhile."""
     alone = [timed(connect(port), "POST", "/v1/search", photo, "image/jpeg") for _ in range(5)]
-    waiting = deque(f"/v1/thumbnails/{_name(number)}" for number in range(FILES))
+    waiting = deque(f"/v1/thumbnails/{item_name(number)}" for number in range(FILES))
     first = waiting[0]
 
     def client() -> None:

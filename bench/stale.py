@@ -48,6 +48,7 @@ MEASURED = {
     "scale": ("cli/bench_scale.py", "cli/scale_steps.py", "index", "photos", *_TRAINING, *_CODES),
     "search": (*_SEARCH, *_CODES),
     "serve": ("data", "encoding.py", "index", "model.py", "networks", "photos", "serve", *_CODES),
+    "serve_blocked": ("index", "model.py", "photos", "runtime", "serve", *_CODES),
     "serve_million": ("data", "index", "model.py", "photos", "runtime", "serve", *_CODES),
     "start": (
         *("__main__.py", "cli", "demo.py", "encoding.py", "evaluation", "index", "model.py"),

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -96,6 +98,46 @@ def add_a_long_id() -> Result:
     return {"items": len(index)}
 
 
+def add_an_item(index: str, item: str) -> Result:
+    """Add an item with the code of another one to an index, and save it."""
+    import hadahash as hh
+
+    opened = hh.Index.open(index)
+    codes = opened.codes(opened.ids[:1])
+    opened.add(replace(codes, ids=np.array([item])))
+    opened.save(index)
+    return {"items": len(opened)}
+
+
+def index_on_milvus(index: str, items: str) -> Result:
+    """An index of random codes on the Milvus server that the environment names."""
+    import hadahash as hh
+
+    packed = np.random.default_rng(0).integers(0, 256, (int(items), BITS // 8), dtype=np.uint8)
+    codes = hh.Codes(packed=packed, bits=BITS, ids=[f"{n}.jpg" for n in range(len(packed))])
+    labels = ["a"] * len(packed)
+    hh.Index.build(codes, labels, engine="milvus", collection="photos").save(index)
+    return {"items": len(packed)}
+
+
+def search_random(codes: str, bits: str, k: str, rounds: str, *threads: str) -> Result:
+    """Search random codes with single queries, in turns with faiss: the seconds of each round."""
+    import search_turns
+
+    import hadahash as hh
+
+    make, width = Maker("random", int(bits)), int(bits)
+    packed = make(int(codes))
+    index = hh.Index.build(hh.Codes(packed=packed, bits=width))
+    engines = {"exact": search_turns.ours(index, int(k))}
+    engines |= search_turns.flat_scans(packed, width, int(k))
+    options = Namespace(rounds=int(rounds), threads=[int(each) for each in threads])
+    queries = make(search_turns.QUERIES)
+    times, _, right = search_turns.measure(engines, queries, 1, options, None, "faiss flat")
+    turns = [[name, used, seconds] for (name, used), seconds in times.items()]
+    return {"turns": turns, "rows_with_the_true_distances": min(right.values())}
+
+
 def build_index(photos: str, run: str, out: str) -> Result:
     """Index a folder of photos with the network."""
     import hadahash as hh
@@ -154,6 +196,9 @@ STEPS: dict[str, Callable[..., Result]] = {
     "table": read_the_table,
     "open": open_the_index,
     "long id": add_a_long_id,
+    "add": add_an_item,
+    "milvus": index_on_milvus,
+    "random": search_random,
     "build": build_index,
     "large": search_large,
 }

@@ -18,11 +18,12 @@ class Version:
 
     Args:
         source: Folder of its sources, with the library built.
+        **environment: Variables of its processes.
     """
 
-    def __init__(self, source: Path) -> None:
+    def __init__(self, source: Path, **environment: str) -> None:
         self._source = source
-        self._environment = {"PYTHONPATH": str(source / "src")}
+        self._environment = {"PYTHONPATH": str(source / "src"), **environment}
 
     def step(self, title: str, name: str, *arguments: object) -> dict[str, Any]:
         """Seconds, processor time and peak memory of a step of `bench/version_steps.py`."""

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import psutil
 import pytest
-from benches import load_bench
+from benches import ROOT, load_bench
 
 import hadahash as hh
 from hadahash.photos.looks import StoredLooks
@@ -22,6 +22,7 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
     health, pause = 200, 0.0
+    unknown = 0  # searches that are answered 404 first
     busy, dismissed = 0, ()  # searches for duplicates that are refused first; what was dismissed
 
 
@@ -44,6 +45,8 @@ class _Handler(BaseHTTPRequestHandler):
                 503 if self.server.busy else 200,
                 max(0, self.server.busy - 1),
             )
+        elif self.path == "/v1/search" and self.server.unknown:
+            status, self.server.unknown = 404, self.server.unknown - 1
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -85,6 +88,23 @@ def test_the_changes_are_many_enough_for_a_merge_of_segments(bench, server, monk
     assert found["count"] == 40 and found["healthz_meanwhile"]["count"] > 0
     monkeypatch.setattr(bench, "timed_change", lambda port, name: 3000.0)
     assert bench.changes(server.server_port, 200)["count"] == 10
+
+
+def test_searches_are_watched_during_changes(bench, server, monkeypatch):
+    monkeypatch.setattr(bench, "timed_change", lambda port, name: time.sleep(0.01) or 1.0)
+    found = bench.searches_beside_changes(server.server_port, "a")
+    assert found["changes"] == bench.FEW_CHANGES and found["count"] > 1
+    monkeypatch.setattr(bench, "timed_change", lambda port, name: 3000.0)
+    assert bench.searches_beside_changes(server.server_port, "a")["changes"] == 2
+
+
+def test_what_another_process_adds_is_waited_for(bench, server, tmp_path):
+    names = np.array(["a", "b"])
+    hh.Index.build(hh.Codes(np.zeros((2, 8), np.uint8), 64, names)).save(tmp_path / "index")
+    server.pause, server.unknown = 0.02, 3
+    found = bench.reload(ROOT, tmp_path / "index", server.server_port)
+    assert len(hh.Index.open(tmp_path / "index")) == 3
+    assert found["found_after_ms"] >= 3 * 50 and found["healthz_meanwhile"]["max_ms"] >= 20
 
 
 def test_health_is_watched_during_a_search_for_duplicates(bench, server, tmp_path):

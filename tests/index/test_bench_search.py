@@ -36,6 +36,13 @@ def test_the_benchmark_measures_all_engines(bench, tmp_path, capsys, monkeypatch
         assert set(case["quartiles"]) == set(case["ratios"])
     text = load_bench("page", monkeypatch).render({"search": result}, {})
     assert text.count("| 6,000 | 64 | clustered | 4 |") == 3  # best threads, 1 thread, 2 threads
+    plain = result["numpy"]
+    assert (plain["codes"], plain["bits"], plain["rows_with_the_true_distances"]) == (6000, 64, 1)
+    assert "Without a C compiler at install time, numpy takes" in text and "before" not in result
+    old = plain | {"ratios": {"faiss flat / exact": 1.25}, "quartiles": {}}
+    text = load_bench("page", monkeypatch).render({"search": result | {"before": old}}, {})
+    assert "- *faiss flat / exact* of version 0.1: 1.25 (6,000 random codes of 64 bits" in text
+    assert "best threads of each | >= 1 | 1.25 |" in text
     check_large(result["large"], text)
 
 

@@ -56,6 +56,8 @@ def case_of(version, factor):
         "ready_seconds": [4.0 / factor, 5.0 / factor, 90.0],
         "memory_ready": {"server_mb": 800.0 / factor},
         "memory_after": {"server_mb": 900.0 / factor},
+        "reload": {"found_after_ms": 900.0, "healthz_meanwhile": change},
+        "searches_beside_changes": change,
         "changes": {"add": change, "remove": change, "healthz_meanwhile": change},
         "searches": searches,
         "healthz": dict.fromkeys(("id", "label", "upload"), change),
