@@ -56,14 +56,22 @@ SMALL = {
 def _records(trials: Trials, scores: dict[str, list[float]]) -> list[dict]:
     """Records with the given mAP of each change on each data set, at both lengths."""
     changes = {own.name: own for own in [Change("base"), *trials.changes(), *trials.combinations()]}
+    return [
+        record
+        for name, values in scores.items()
+        for record in _of_change(trials, changes[name], values)
+    ]
+
+
+def _of_change(trials: Trials, change: Change, values: list[float]) -> list[dict]:
+    """Records with the mAP of one change on each data set, at both lengths."""
     found = []
-    for name, values in scores.items():
-        for dataset, value in zip(trials.content["datasets"], values, strict=True):
-            for bits in trials.content["bits"]:
-                cell = trials.cell(dataset, bits, changes[name])
-                asked = {**cell.settings, **cell.varied}
-                entry = {"dataset": dataset, "name": cell.name, "asked": asked}
-                found.append({**entry, "maps": {"all": value}})
+    for dataset, value in zip(trials.content["datasets"], values, strict=True):
+        for bits in trials.content["bits"]:
+            cell = trials.cell(dataset, bits, change)
+            asked = {**cell.settings, **cell.varied}
+            entry = {"dataset": dataset, "name": cell.name, "asked": asked}
+            found.append({**entry, "maps": {"all": value}})
     return found
 
 
@@ -71,9 +79,11 @@ def test_every_trial_is_valid_and_has_a_name_of_its_own():
     trials = read_trials(Path("missing"))
     cells = trials.stage("recipe") + trials.stage("recipe-lite2")
     assert len({(cell.dataset, cell.name) for cell in cells}) == len(cells)
-    assert Counter(cell.dataset for cell in cells) == dict.fromkeys(trials.content["datasets"], 46)
+    assert Counter(cell.dataset for cell in cells) == dict.fromkeys(trials.content["datasets"], 50)
     for change in [*trials.changes(), *trials.changes("lite2")]:
-        assert trials.cell("voc2012", 64, change).varied == change.settings, "no unknown setting"
+        varied = trials.cell("voc2012", 64, change).varied
+        assert varied.keys() == {**change.settings, **change.scale}.keys(), "no unknown setting"
+        assert varied.items() >= change.settings.items()
     for cell in cells:
         settings = {**cell.settings, **cell.varied}
         make_config(cell.method, bits=cell.bits, backbone=cell.backbone, settings=settings)
@@ -124,6 +134,83 @@ def test_changes_are_kept_that_gain_on_two_data_sets_one_of_each_kind():
     assert {cell.method for cell in known.stage("recipe-final")} == {"csq"}
 
 
+def test_the_best_is_one_that_is_kept():
+    """A change that gains on one data set only is not the best, however much it gains."""
+    trials = Trials(SMALL)
+    scores = {"base": [0.5, 0.5], "plus": [0.51, 0.51], "cut": [0.6, 0.49]}
+    known = Trials(SMALL, _records(trials, scores))
+    assert [change.name for change in known.kept()] == ["plus"]
+    assert known.best().name == "plus"
+
+
+LITE2 = {
+    "name": "lite2",
+    "kind": "backbone",
+    "backbone": "test_resnet",
+    "mark": "big",
+    "settings": {"size": 48, "encode_size": 48},
+}
+
+
+def test_a_larger_backbone_is_tried_with_the_best_combination_and_can_win():
+    content = {**SMALL, "lite2": [LITE2]}
+    trials = Trials(content)
+    assert len(trials.stage("recipe-lite2")) == 4, "alone on two data sets at two lengths"
+    lite2 = trials.changes("lite2")[0]
+    scores = {"base": [0.5, 0.5], "plus": [0.51, 0.51]}
+    records = _records(trials, scores) + _of_change(trials, lite2, [0.53, 0.49])
+    lost = Trials(content, records)
+    assert lost.larger() == [] and lost.best().name == "plus", "gains on one data set only"
+    records = _records(trials, scores) + _of_change(trials, lite2, [0.52, 0.52])
+    won = Trials(content, records)
+    assert [own.name for own in won.larger()] == ["lite2", "plus+lite2"]
+    assert won.best().name == "lite2"
+    cells = won.stage("recipe-lite2")
+    assert len(cells) == len(set(cells)) == 8
+    assert {cell.backbone for cell in cells} == {"test_resnet"}, "one file of weights"
+    assert "test_resnet" not in {cell.backbone for cell in won.stage("recipe-combined")}
+    both = won.larger()[1]
+    records += _of_change(trials, both, [0.54, 0.54])
+    final = Trials(content, records)
+    assert final.best().name == "plus+lite2"
+    assert {(cell.backbone, cell.method, cell.mark) for cell in final.stage("recipe-final")} == {
+        ("test_resnet", "hcdh-plus", "big-plus+lite2")
+    }
+    assert any(line.startswith("lite2: ") and line.endswith("kept") for line in won.summary())
+
+
+def test_a_larger_backbone_keeps_its_size():
+    content = {
+        **SMALL,
+        "lite2": [LITE2],
+        "changes": [{"name": "wide", "kind": "size", "settings": {"encode_size": 40}}],
+    }
+    trials = Trials(content)
+    records = _records(trials, {"base": [0.5, 0.5], "wide": [0.6, 0.6]})
+    records += _of_change(trials, trials.changes("lite2")[0], [0.52, 0.52])
+    _, both = Trials(content, records).larger()
+    assert both.settings == {"size": 48, "encode_size": 48}
+
+
+def test_a_change_scales_a_setting_of_the_base_or_of_another_change():
+    up = Change("rate3", scale={"lr": 3.0})
+    down = Change("rate0.33", scale={"lr": 0.3333, "unknown": 2.0})
+    trials = Trials(SMALL)
+    rates = [
+        [trials.cell(dataset, 16, own).varied["lr"] for dataset in SMALL["datasets"]]
+        for own in (up, down)
+    ]
+    assert rates == [[0.3, 0.9], [0.0333, 0.1]]
+    cell = trials.cell("digits", 16, Change("plus", settings={"lr": 0.2}) + up)
+    assert cell.varied == {"lr": 0.6} and "lr" not in cell.settings
+
+
+def test_only_the_final_stage_measures_content_bits():
+    trials = read_trials(Path("missing"))
+    trial, final = (trials.cell("voc2012", 64, Change("base"), seed) for seed in (None, 65))
+    assert (trial.content, final.content) == ("", "default")
+
+
 def test_without_trials_there_is_nothing_to_combine():
     trials = Trials(SMALL)
     assert trials.kept() == [] and trials.best() is None and trials.summary() == []
@@ -145,7 +232,7 @@ def test_a_diverged_trial_has_no_gain_and_a_failed_one_is_missing():
 
 def test_the_stages_run_from_trials_to_fresh_seeds(tmp_path, monkeypatch):
     own = {"datasets": ["digit-pairs"], "bits": [8], "changes": SMALL["changes"][:2]}
-    content = {**SMALL, **own, "final": {"bits": [8], "seeds": [65]}}
+    content = {**SMALL, **own, "final": {"bits": [8], "seeds": [65], "content": "default"}}
     monkeypatch.setattr(Trials, "kept", Trials.changes)
     monkeypatch.setattr(
         recipe_trials,
@@ -164,6 +251,8 @@ def test_the_stages_run_from_trials_to_fresh_seeds(tmp_path, monkeypatch):
     records = collected.records()
     assert not [record for record in records if "failed" in record or "diverged" in record]
     trial = next(record for record in records if "validation_map" in record)
+    (final,) = [record for record in records if "map" in record]
+    assert "content" not in trial and {"hamming", "class"} <= final["content"]["rankings"].keys()
     assert {"real", "same_class_real"} <= trial["rankings"].keys()
     assert all({"all", "1000_found"} <= own.keys() for own in trial["rankings"].values())
     assert check_cell(f"recipe/{trial['dataset']}/{trial['name']}", context).name

@@ -17,6 +17,7 @@ from .forms import write_csv
 from .leaderboard import write_leaderboard
 from .page import write_page
 from .plans import CONTENT, EXPERIMENTS, FACTORIALS, PLANS
+from .recipe_trials import NAME as RECIPE
 from .recipes import Cell, Recipe, list_recipes, read_recipe
 from .smoke import shrink
 from .tables import write_tables
@@ -106,7 +107,8 @@ def write_documents(known: list[Recipe], results: Path, docs: Path) -> list[Path
     written = [page]
     for recipe in known:
         written += write_tables(recipe, results, docs / "tables")
-    plans = {name: Collected(results / name).records() for name in (*FACTORIALS, *EXPERIMENTS)}
+    names = (*FACTORIALS, *EXPERIMENTS, RECIPE)
+    plans = {name: Collected(results / name).records() for name in names}
     written += write_leaderboard(known, plans, results, docs)
     for name, records in plans.items():
         written += write_csv(records, docs / "tables" / f"{name}.csv")

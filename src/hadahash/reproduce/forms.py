@@ -47,6 +47,8 @@ FORMS: dict[str, Measure] = {
     "photo, 128 content bits": lambda r: _under(r, _photo(r))["map"],
     "copies found first": lambda r: _copies(r, "hamming", "recall_1"),
     "copies found first, photo": lambda r: _copies(r, _photo(r), "recall_1"),
+    "crops found first, photo": lambda r: _copy(r, _photo(r), "crop80", "recall_1"),
+    "crops among the first ten, photo": lambda r: _copy(r, _photo(r), "crop80", "recall_10"),
     "micro AP of copies": lambda r: _copies(r, "hamming", "micro_ap"),
     "micro AP of copies, photo": lambda r: _copies(r, _photo(r), "micro_ap"),
 }
@@ -66,6 +68,11 @@ def _copies(record: Record, ranking: str, measure: str) -> float:
     """Known-item search, the mean over all alterations except "none"."""
     found = _under(record, ranking)["known_item"]
     return float(statistics.mean(own[measure] for name, own in found.items() if name != "none"))
+
+
+def _copy(record: Record, ranking: str, alteration: str, measure: str) -> float:
+    """Known-item search for one alteration."""
+    return float(_under(record, ranking)["known_item"][alteration][measure])
 
 
 def measured(record: Record, measure: Measure) -> float | None:
@@ -198,9 +205,10 @@ def write_csv(records: Sequence[Record], path: Path) -> list[Path]:
         path: The file.
 
     Returns:
-        The files that were written: none without records.
+        The files that were written: none without measured records.
     """
-    if not records:
+    own = [record for record in records if "map" in record]
+    if not own:
         return []
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -214,9 +222,8 @@ def write_csv(records: Sequence[Record], path: Path) -> list[Path]:
     )
     last = ("nonempty_radius_2", "first_ten_tie", "train_map", "model_sha256", "command")
     writer.writerow([*columns, *extra, *last])
-    for record in sorted(records, key=lambda own: (own["dataset"], own["seed"], own["name"])):
-        if "map" in record:
-            writer.writerow(_csv_row(record))
+    for record in sorted(own, key=lambda own: (own["dataset"], own["seed"], own["name"])):
+        writer.writerow(_csv_row(record))
     files.write_text(path, text.getvalue())
     return [path]
 

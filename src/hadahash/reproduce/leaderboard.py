@@ -15,6 +15,7 @@ from ..data import find_dataset
 from .collected import Record
 from .intervals import t_interval
 from .names import display_name
+from .recipe_trials import NAME as RECIPE
 from .recipes import Recipe
 from .tables import listed, row_name
 
@@ -82,7 +83,8 @@ def _of_plan(plan: str, records: Sequence[Record]) -> list[Entry]:
         if "map" in record and "-repeat" not in record["name"]:
             for measure, key in _MEASURES.items():
                 if key in record["maps"]:
-                    group = record["dataset"], _row(record), record["bits"], measure
+                    row = f"recipe: {_row(record)}" if plan == RECIPE else _row(record)
+                    group = record["dataset"], row, record["bits"], measure
                     groups[group].append(record)
     entries = []
     for (dataset, row, bits, measure), own in groups.items():

@@ -105,9 +105,7 @@ def measure(coded: Coded) -> dict[str, Any]:
     found["thresholds"] = {
         name: _maps(*_counts(coded, coded.database, threshold=name)) for name in coded.codes
     }
-    found["prefixes"] = {
-        str(bits): _maps(*_counts(coded, coded.database, bits=bits)) for bits in coded.prefixes
-    }
+    found["prefixes"] = _prefixes(coded)
     if coded.second_database is not None:
         found["second_database"] = {
             "size": len(coded.second_database),
@@ -125,8 +123,14 @@ def _measure_trial(coded: Coded) -> dict[str, Any]:
         "maps": _maps(total, relevant),
         "train_map": training_map(coded.part(coded.train), coded.labels[coded.train]),
         "distinct_codes": len(np.unique(coded.part(coded.database).packed, axis=0)),
+        **({"prefixes": _prefixes(coded)} if coded.prefixes else {}),
         **_rankings(coded),
     }
+
+
+def _prefixes(coded: Coded) -> dict[str, dict[str, float]]:
+    """mAP of the first bits of the codes, by their number."""
+    return {str(bits): _maps(*_counts(coded, coded.database, bits=bits)) for bits in coded.prefixes}
 
 
 def _rankings(coded: Coded) -> dict[str, Any]:

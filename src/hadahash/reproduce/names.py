@@ -18,6 +18,7 @@ _NAMES = {
     "hcsdh": "HC-SDH",
     "hcdh": "HCDH",
     "hcdh-far": "HCDH (far)",
+    "hcdh-plus": "HCDH-plus",
     "hcdh-h": "HCDH-H",
     "hcdh-c": "HCDH-C",
     "hcdh-2": "HCDH-2",

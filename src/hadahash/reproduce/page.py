@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import files
-from . import factorial, plan_tables, seed_tables
+from . import factorial, plan_tables, recipe_tables, seed_tables
 from .collected import Collected
 from .forms import FROZEN, describe_database
 from .intervals import short
 from .names import display_name
 from .noise import NOISE
 from .plans import FACTORIALS
+from .recipe_trials import read_trials
 from .recipes import Cell, Recipe, edges
 from .tables import TITLES, Table, listed, markdown, tables, title
 
@@ -153,6 +154,7 @@ def write_page(path: Path, recipes: Sequence[Recipe], results: Path, notes: Path
     parts += plan_tables.sections(
         {name: Collected(results / name).records() for name in plan_tables.NAMES}
     )
+    parts += recipe_tables.section(read_trials(results))
     for name in FACTORIALS:
         frozen = name.endswith(FROZEN)
         parts += factorial.section(Collected(results / name).records(), frozen=frozen)

@@ -1,10 +1,11 @@
-"""Tables of the further plans of experiments.toml: other protocols, AlexNet, and the weight λ."""
+"""Tables of the further plans of experiments.toml: other protocols, AlexNet, prefixes and λ."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
 
+from . import prefix_tables
 from .collected import Record
 from .forms import FROZEN, markdown_table, provenance, with_interval
 from .names import display_name
@@ -20,6 +21,11 @@ _ABOUT = {  # title and protocol
         "Trained on one half, searched in the other",
         "VOC 2012 with a database that holds no training image: half of the training set is "
         "trained on, the other half is searched.",
+    ),
+    "prefixes": (
+        "Every length from one model",
+        "The first bits of a code of 128 bits against the codes of a model of that length. The "
+        "codebook *nested* is made for it.",
     ),
     "lambda-seeds": (
         "The weight λ with several seeds",
@@ -53,8 +59,7 @@ def _section(name: str, records: Sequence[Record]) -> list[str]:
     parts = []
     for dataset in dict.fromkeys(record["dataset"] for record in records):
         own = [record for record in records if record["dataset"] == dataset]
-        make = _sweep if plan == "lambda-seeds" else tables_of
-        parts += make(own, display_name(dataset))
+        parts += _TABLES.get(plan, tables_of)(own, display_name(dataset))
     head = [
         f"## {title}{', fixed backbone' if suffix else ''}",
         "",
@@ -90,3 +95,6 @@ def _sweep(records: Sequence[Record], title: str) -> list[str]:
 def _entry(values: Sequence[float], *, bold: bool) -> str:
     text = with_interval(values)
     return f"**{text}**" if bold else text
+
+
+_TABLES = {"lambda-seeds": _sweep, "prefixes": prefix_tables.tables_of}

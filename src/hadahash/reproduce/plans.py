@@ -25,7 +25,15 @@ from .forms import FROZEN
 from .recipes import Cell, mark_of, read_recipe
 
 # The plans of experiments.toml. Most of their cells take the settings that tuning chose.
-_ON_IMAGES = ("seeds", "lengths", "unseen", "halves", "lambda-seeds", "as-printed")
+_ON_IMAGES = (
+    "seeds",
+    "lengths",
+    "unseen",
+    "halves",
+    "prefixes",
+    "lambda-seeds",
+    "as-printed",
+)
 EXPERIMENTS = (*_ON_IMAGES, "alexnet-seeds", *(f"{name}{FROZEN}" for name in _ON_IMAGES))
 FACTORIALS = ("factorial", f"factorial{FROZEN}")
 CONTENT = ("content", "content-frozen")  # content bits beside class bits

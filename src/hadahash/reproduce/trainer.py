@@ -231,6 +231,22 @@ def second_database(split: Split) -> NDArray[np.int64] | None:
     return rest if len(rest) else None
 
 
+def measured_prefixes(cell: Cell) -> tuple[int, ...]:
+    """The prefixes of the codes that are measured too.
+
+    Args:
+        cell: The cell.
+
+    Returns:
+        Lengths in bits. The codebook "nested" is made for prefixes, so it has more of them, and
+        trials with another codebook have none.
+    """
+    nested, trial = cell.codebook == "nested", cell.validation > 0
+    usual = () if trial else (16, 32, 64)
+    lengths = (8, 16, 24, 32, 48, 64) if nested else usual
+    return tuple(bits for bits in lengths if bits < cell.bits)
+
+
 def _read_log(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
@@ -307,7 +323,7 @@ def _prepare(
         database=split.database,
         train=split.train,
         second_database=None if trial else second_database(split),
-        prefixes=() if trial else tuple(bits for bits in (16, 32, 64) if bits < cell.bits),
+        prefixes=measured_prefixes(cell),
         depth=find_dataset(cell.dataset).depth,
         rankings={name: (own.ties, own.hits) for name, own in ranked.items()},
         trial=trial,
