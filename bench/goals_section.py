@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import serve_section
 from goals import GOALS, Goal, Value
-from page_text import Result, disturbed, paragraph
+from page_text import Result, disturbed, later_runs, paragraph
 
 COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 NOT_MEASURED = "not measured"
@@ -192,6 +192,7 @@ def origins(
         facts += [result["date"][:10]] if "date" in result else []
         revision = result.get("revision")
         facts.append(f"revision {revision[:10]}" if revision else "revision not recorded")
+        facts += later_runs(result)
         facts += ["disturbed by other processes"] if is_disturbed(result) else []
         reason = stale.get(f"bench/results/{name}.json")
         facts += [f"stale: {reason}"] if reason else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -80,11 +81,12 @@ def common_settings(session: Session, size: int) -> dict[str, Any]:
 
 def run(session: Session, source: Path, step: str, settings: dict[str, Any]) -> dict[str, Any]:
     """What a step in a new process measures, with an empty cache of compiled code."""
+    paths = [str(source / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     with tempfile.TemporaryDirectory() as cache:
         return gpu_compile.told_by(
             [sys.executable, str(STEPS), step, json.dumps(settings)],
             session,
-            PYTHONPATH=str(source / "src"),
+            PYTHONPATH=os.pathsep.join(paths),
             TORCHINDUCTOR_CACHE_DIR=cache,
             TRITON_CACHE_DIR=str(Path(cache) / "triton"),
         )
