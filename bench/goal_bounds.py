@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gpu_kernels_section import longest_classes
 from gpu_section import bounds
 from page_text import Result
 
@@ -52,16 +53,21 @@ def training(size: int) -> Text:
         rate, kernels = entry["images_per_second"], entry["kernels"]
         stages = next(iter(entry["steps"].values()))
         backward = stages["backward and loss"] / sum(stages.values())
+        of_limits = (
+            f"Training reaches {rate / limits['memory']:.0%} of the rate that the memory of the "
+            f"GPU allows, and {rate / limits['arithmetic']:.0%} of that of its arithmetic "
+            "(*roofline* under [The GPU](#the-gpu))."
+        )
+        tried = "What was tried is under [Faster training](#faster-training-that-was-not-adopted)."
+        if result.get("step_kernels", {}).get(str(size), {}).get("classes"):
+            return f"{longest_classes(result, str(size))} {of_limits} {tried}"
         names = ("dgrad2d_c1_k1", "wgrad2d_c1_k1", "void cudnn::cnn::wgrad2d_grouped")
         depthwise = [each for each in kernels if each["kernel"].startswith(names)]
         return (
-            f"Not known. Training reaches {rate / limits['memory']:.0%} of the rate that the "
-            f"memory of the GPU allows, and {rate / limits['arithmetic']:.0%} of that of its "
-            f"arithmetic (*roofline* under [The GPU](#the-gpu)). {backward:.0%} of a step is the "
+            f"Not known. {of_limits} {backward:.0%} of a step is the "
             f"backward pass and the loss. The {len(kernels)} longest kernels take "
             f"{_share(kernels):.0%} of the time, and those among them for gradients of depthwise "
-            f"convolutions {_share(depthwise):.0%}; the others were not stored. What was tried "
-            "is under [Faster training](#faster-training-that-was-not-adopted)."
+            f"convolutions {_share(depthwise):.0%}; the others were not stored. {tried}"
         )
 
     return text

@@ -39,6 +39,7 @@ class Goal(NamedTuple):
         bound: What bounds the number, if the goal is missed; as text or from the result.
         way: Where `before` is a number of version 0.2: the way of version 0.1 that it measured.
         low: The lower quartile of the rounds, where the goal may be met by the median only.
+        earlier: The number of version 0.1 from another run, for results that do not have `before`.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Goal(NamedTuple):
     bound: Bound = ""
     way: str = ""
     low: Value | None = None
+    earlier: str = ""
 
 
 LARGE_JPEG = "12 megapixels"
@@ -288,28 +290,29 @@ GOALS: dict[str, tuple[Goal, ...]] = {
                 at(verb, str(pixels), "images_per_second"),
                 f">= {goal}",
                 "{:,.0f} images/s",
-                f"{before:,} images/s *",
+                at("before", verb, str(pixels), "images_per_second"),
                 training(pixels) if verb == "train" else GPU,
                 low=lower_quartile(verb, str(pixels)) if verb == "encode" else None,
+                earlier=f"{earlier:,} images/s *",
             )
-            for verb, pixels, goal, before in (
+            for verb, pixels, goal, earlier in (
                 ("encode", 224, 28000, 16700),
                 ("encode", 128, 70000, 31200),
                 ("train", 224, 10000, 7500),
                 ("train", 128, 28000, 19000),
             )
         ),
-        Goal(
-            "compile", "gpu", at("compile_seconds"), "< 20", "{:.0f} s", "50 to 100 s *", compiling
-        ),
-        Goal(
-            "compile, with the cache of an earlier process",
-            "gpu",
-            at("compile", "cached", "start_seconds"),
-            "< 20",
-            "{:.0f} s",
-            "no cache",
-            compiling,
+        *(
+            Goal(name, "gpu", at(*path), "< 20", "{:.0f} s", before, compiling, earlier=earlier)
+            for name, path, before, earlier in (
+                ("compile", ["compile_seconds"], at("before", "compile_seconds"), "50 to 100 s *"),
+                (
+                    "compile, with the cache of an earlier process",
+                    ["compile", "cached", "start_seconds"],
+                    "no cache",
+                    "",
+                ),
+            )
         ),
         Goal(
             "to 0.785 mAP on CIFAR-10, 64 bits, after compiling",

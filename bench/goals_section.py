@@ -8,10 +8,14 @@ from typing import NamedTuple
 
 import serve_section
 from goals import GOALS, Goal, Value
-from page_text import Result, disturbed, paragraph
+from page_text import Result, disturbed, later_runs, paragraph
 
 COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 NOT_MEASURED = "not measured"
+EARLIER = (
+    "A number with * is from another run, before the work on 0.2 began; those of the GPU are from "
+    "another machine with one H200."
+)
 
 
 class Line(NamedTuple):
@@ -49,14 +53,15 @@ def goals(results: Mapping[str, Result], stale: Mapping[str, str]) -> list[str]:
     """
     areas = {"The service": list(service_lines(results.get("serve_million")))}
     areas |= {name: [line_of(goal, results) for goal in each] for name, each in GOALS.items()}
+    everything = [each for found in areas.values() for each in found]
     lines = [
         "## Goals of version 0.2",
         "",
         *paragraph(
             "Version 0.1 was measured in the same run where the benchmark can do so. In brackets:",
-            "the way of version 0.1, measured with version 0.2. A number with * is from another",
-            "run, before the work on 0.2 began; those of the GPU are from another machine with one",
-            "H200. *not measured*: there is no stored result. The last column names the file in",
+            "the way of version 0.1, measured with version 0.2.",
+            EARLIER if any(each.before.endswith("*") for each in everything) else "",
+            "*not measured*: there is no stored result. The last column names the file in",
             "`bench/results/`. Where the steps of both versions differ, the sections and",
             "[A million photos](scale.md#a-million-photos) say how.",
         ),
@@ -70,7 +75,6 @@ def goals(results: Mapping[str, Result], stale: Mapping[str, str]) -> list[str]:
             f"| {each.source} |"
             for each in found
         ]
-    everything = [each for found in areas.values() for each in found]
     return [*lines, "", *missed(everything, results), *origins(everything, results, stale)]
 
 
@@ -81,7 +85,7 @@ def line_of(goal: Goal, results: Mapping[str, Result]) -> Line:
     before, old = goal.before, None
     if callable(before):
         old = number_of(before, result)
-        before = NOT_MEASURED if old is None else goal.form.format(old)
+        before = (goal.earlier or NOT_MEASURED) if old is None else goal.form.format(old)
     if goal.way and before != NOT_MEASURED:
         before += f" ({goal.way})"
     sign, _, threshold = goal.goal.partition(" ")
@@ -188,6 +192,7 @@ def origins(
         facts += [result["date"][:10]] if "date" in result else []
         revision = result.get("revision")
         facts.append(f"revision {revision[:10]}" if revision else "revision not recorded")
+        facts += later_runs(result)
         facts += ["disturbed by other processes"] if is_disturbed(result) else []
         reason = stale.get(f"bench/results/{name}.json")
         facts += [f"stale: {reason}"] if reason else []

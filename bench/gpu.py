@@ -1,15 +1,19 @@
 """One GPU: encoding, training, compile time, time to a mAP, and what bounds each.
 
     python bench/gpu.py --data-root cifar-10-batches-bin --weights lite0.pth --revision COMMIT
-    python bench/gpu.py --resume --cache FOLDER                    # what an earlier run left out
+    python bench/gpu.py --old old ...                              # also version 0.1
+    python bench/gpu.py --resume --cache FOLDER ...                # what an earlier run left out
+    python bench/gpu.py --resume --again --parts train,kernels ... # these parts anew
     python bench/gpu.py --device cpu --smoke --out /tmp/gpu.json   # tiny sizes
 
 Parts: `machine` and `work` give the ceilings of the roofline and the work of one image; `encode`
-and `train` the images per second and the time of each stage; `compile` the start of training in new
-processes; `map` the training time to 0.785 mAP on CIFAR-10 at 64 bits. The result is written after
-each case. Cases come in the order of their importance; those that would end after --seconds are
-left out and named; `--resume` with the same --out and --cache measures them. Code is compiled in
-parallel processes before the cases that need it.
+and `train` the images per second and the time of each stage; `kernels` all kernels of a training
+step; `compile` the start of training in new processes; `old` encoding, training and compile time of
+version 0.1; `map` the training time to 0.785 mAP on CIFAR-10 at 64 bits. The result is written
+after each case. Cases come in the order of their importance; those that would end after --seconds
+are left out and named; `--resume` with the same --out and --cache measures them. Code is compiled
+in parallel processes before the cases that need it. --old is a folder with the sources of version
+0.1: `git archive --prefix=old/ e6859f9 src | tar x`; its library need not be built.
 """
 
 from __future__ import annotations
@@ -28,7 +32,9 @@ from typing import Any
 import common
 import gpu_compile
 import gpu_encode
+import gpu_kernels
 import gpu_map
+import gpu_old
 import gpu_section
 import gpu_train
 import gpu_work
@@ -76,12 +82,16 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--cache", type=Path, help="folder for compiled code; default: temporary")
     parser.add_argument("--resume", action="store_true", help="measure what --out does not have")
+    parser.add_argument("--again", action="store_true", help="with --resume: also what it has")
+    parser.add_argument("--old", type=common.absolute, help="sources of version 0.1")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes")
     options = common.parse(parser, arguments)
     options.parts = options.parts.split(",")
     unknown = sorted(set(options.parts) - set(PARTS))
     if unknown:
         parser.error(f"--parts must be of {', '.join(PARTS)}, got {unknown[0]}")
+    if options.old and not (options.old / "src" / "hadahash").is_dir():
+        parser.error(f"--old must be a folder with src/hadahash, got {options.old}")
     if options.smoke and common.RESULTS in options.out.resolve().parents:
         parser.error("--smoke needs --out: its numbers mean nothing")
     return options
@@ -109,7 +119,8 @@ def begin(options: argparse.Namespace) -> dict[str, Any]:
                 f"{options.out} has another {name}: {earlier[name]}, now {result[name]}. "
                 "Leave out --resume."
             )
-    return earlier | {"left_out": []}
+    facts = {name: result[name] for name in ("command", "date", "load_before")}
+    return earlier | {"left_out": [], "resumed": [*earlier.get("resumed", []), facts]}
 
 
 def select(session: Session, options: argparse.Namespace, result: dict[str, Any]) -> list[Case]:
@@ -119,10 +130,14 @@ def select(session: Session, options: argparse.Namespace, result: dict[str, Any]
         *gpu_compile.cases(session),
         *gpu_encode.cases(session),
         *gpu_train.cases(session),
+        *gpu_kernels.cases(session),
+        *gpu_old.cases(session, options.old),
         *gpu_map.cases(session, options.data_root, options.revision),
     ]
     wanted = [
-        case for case in found if case.part in options.parts and case.name not in result["measured"]
+        case
+        for case in found
+        if case.part in options.parts and (options.again or case.name not in result["measured"])
     ]
     return sorted(wanted, key=lambda case: case.rank)
 
@@ -134,7 +149,8 @@ def run(
     longest: dict[str, float] = {}
     for _, group in groupby(cases, key=lambda case: case.rank):
         for case in compiled(session, list(group), result, longest):
-            if session.left() < longest.get(case.part, 0.0):
+            least = case.least if session.on_gpu else 0.0
+            if session.left() < max(least, longest.get(case.part, 0.0)):
                 result["left_out"].append(case.name)
                 continue
             began = time.monotonic()
@@ -166,7 +182,7 @@ def attempt(case: Case, result: dict[str, Any]) -> bool:
     """Run a case; an error is recorded, so that the others are measured nevertheless."""
     try:
         case.run(result)
-        result["measured"].append(case.name)
+        result["measured"] = [*dict.fromkeys([*result["measured"], case.name])]
         result["failed"].pop(case.name, None)
     except Exception as error:
         traceback.print_exc()

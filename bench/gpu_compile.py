@@ -100,9 +100,24 @@ def fill_cache(session: Session, shapes: Mapping[str, Shape], patience: float) -
 
 def run_child(session: Session, part: str, size: int, batch: int) -> dict[str, Any]:
     """Run this file in a new process and return what it prints."""
+    return told_by(command(session, part, size, batch), session)
+
+
+def told_by(words: Sequence[str], session: Session, **environment: str) -> dict[str, Any]:
+    """What a new process prints as its last line, which is JSON.
+
+    Args:
+        words: Its command line.
+        session: The run; the process is stopped when its time is over.
+        **environment: Variables that differ from those of this process.
+
+    Raises:
+        subprocess.SubprocessError: The process failed or was stopped.
+    """
     done = subprocess.run(
-        command(session, part, size, batch),
+        words,
         stdout=subprocess.PIPE,
+        env=os.environ | environment,
         text=True,
         check=True,
         timeout=max(1.0, session.left()),

@@ -38,7 +38,7 @@ def cases(session: Session, data_root: Path | None, revision: str | None) -> Ite
 def measure_fits(
     session: Session, data_root: Path, revision: str | None, result: dict[str, Any]
 ) -> None:
-    """Fit with more and more epochs; the first fit, which compiles, does not count."""
+    """Fit with each number of epochs; the first fit, which compiles, does not count."""
     plan, fits = session.plan, list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as folder:
         roots, device = {"cifar10": str(data_root)}, session.device.type
@@ -60,7 +60,7 @@ def measure_fits(
         "backbone": plan.backbone,
         "settings": plan.settings,
         "protocol": plan.protocol,
-        "fits": fits,
+        "fits": sorted(fits, key=lambda each: (each["epochs"], each["seed"])),
     }
     reached = seconds_to(plan.goal, fits, len(plan.seeds))
     result.pop("seconds_to_map", None)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
+from gpu_kernels_section import step_kernels
 from page_text import Result, paragraph, with_quartiles
 
 STAGES = ("squares", "load", "view", "backbone", "features back", "head and packing")
@@ -20,7 +21,9 @@ def gpu(result: Result) -> list[str]:
         ("machine", roofline),
         ("encode", encode),
         ("train", train),
+        ("step_kernels", step_kernels),
         ("compile", compiling),
+        ("before", before),
         ("map", time_to_map),
     ):
         if part in result:
@@ -162,6 +165,25 @@ def compiling(result: Result) -> list[str]:
         f"{found['batch']}), including the recording of the CUDA graph: {', '.join(times)}.",
         "*First*: the cache of compiled code is empty; *cached*: the next process.",
     )
+
+
+def before(result: Result) -> list[str]:
+    """What version 0.1 reaches on the same machine."""
+    found = result["before"]
+    lines = [
+        *paragraph(
+            "Version 0.1 on the same machine, in processes of its own, with the same images:",
+            "encoding pixels in memory, and training on images of 32 pixels, compiled. *Start*:",
+            "seconds until training runs, with an empty cache of compiled code.",
+        ),
+        "| | px | batch | images/s | start, s |",
+        "|---|---|---|---|---|",
+    ]
+    for step in ("encode", "train"):
+        for size, case in found.get(step, {}).items():
+            start = in_units(case, "start_seconds", 1)
+            lines.append(f"| {step} | {size} | {case['batch']} | {rate_of(case)} | {start} |")
+    return [*lines, ""]
 
 
 def in_words(settings: Mapping[str, Any]) -> str:

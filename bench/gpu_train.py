@@ -56,7 +56,7 @@ def measure(session: Session, size: int, batch: int, result: dict[str, Any]) -> 
         entry["fits"].setdefault(kind, {})[str(batch)] = found
         if default and kind == CIFAR:
             entry["images_per_second"] = median(rates)
-    parts = Parts(session, size, batch)
+    parts = parts_of(session, size, batch) if default else Parts(session, size, batch)
     entry["steps"][str(batch)] = parts.seconds()
     if default:
         entry["kernels"] = kernels(parts.step, session.device)
@@ -130,6 +130,12 @@ class _Ready(NamedTuple):
     given: StepInputs
 
 
+def parts_of(session: Session, size: int, batch: int) -> Parts:
+    """The stages of a step, which several cases share."""
+    parts: Parts = session.once(("parts", size, batch), lambda: Parts(session, size, batch))
+    return parts
+
+
 class Parts:
     """The stages of a step as the loop runs them, each alone.
 
@@ -158,13 +164,19 @@ class Parts:
         """Losses and gradients: augmentation, forward and backward."""
         return self._step(*self.ready.given)
 
+    def whole(self) -> None:
+        """A step as the loop runs it: the batch, losses and gradients, optimizer and average."""
+        self._step(*self._batch())
+        self.optimizer.step()
+        self.average.update(1)
+
     def seconds(self) -> dict[str, float]:
         """Seconds of each stage of one step; `backward and loss` is what the others leave."""
         device, least = self.session.device, self.session.plan.stage_seconds
         with self._kernels():
             runs: dict[str, Run] = {
                 "batch": self._batch,
-                "augmentation": captured(self._augment, device),
+                "augmentation": captured(self.augment, device),
                 "forward": captured(self._forward(), device),
                 "step": self.step,
                 "optimizer": self.optimizer.step,
@@ -178,11 +190,12 @@ class Parts:
         data, rows, table = self.ready.data, self.ready.rows, self.ready.table
         return data.batch(data.inputs[rows], rows, table)
 
-    def _augment(self) -> Tensor:
+    def augment(self) -> Tensor:
+        """The augmented images of the batch."""
         return augment(self.ready.given[0], self.ready.given[3], self.size)
 
     def _forward(self) -> Run:
-        network, images = self.ready.network, self._augment()
+        network, images = self.ready.network, self.augment()
         backbone = compile_cached(network.backbone) if self.compiled else network.backbone
         half = effective_precision(self.config, network.device) == "bf16"
 

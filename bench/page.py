@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import common
 import page_parts
 from goals_section import goals
-from page_text import Result, count_cores, disturbed, paragraph
+from page_text import Result, count_cores, disturbed, later_runs, paragraph
 from search_section import best_cases
 from sections import SECTIONS
 from serve_section import OLD
@@ -181,6 +181,7 @@ def origin(result: Result, stale: str | None) -> list[str]:
         result["date"][:10],
         f"revision {revision}" if revision else "revision not recorded",
         f"load {', '.join(loads) or 'not recorded'}",
+        *later_runs(result),
     ]
     lines = [", ".join(facts) + "."]
     if disturbed(result):

@@ -22,6 +22,12 @@ def disturbed(result: Result) -> bool:
     return bool((result["load_before"] or 0.0) > QUIET * count_cores(result))
 
 
+def later_runs(result: Result) -> list[str]:
+    """The commands that measured parts of a result later."""
+    runs = result.get("resumed", [])
+    return [f"then parts by `{each['command']}`, {each['date'][:10]}" for each in runs]
+
+
 def paragraph(*sentences: str) -> list[str]:
     """Sentences as lines of at most 100 columns, and an empty line."""
     text = " ".join(filter(None, sentences))

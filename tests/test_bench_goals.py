@@ -127,6 +127,31 @@ def test_the_bounds_of_training_and_compiling_are_what_is_stored(section):
     assert "convolutions 20%; the others were not stored" in text
     assert "- compile: 50 s, goal < 20 s. With the results of PyTorch's compiler" in text
     assert "50 s become 22 s (whole processes: 70 and 70 s)" in text
+    named = {
+        name: {"seconds": seconds, "calls": 3}
+        for name, seconds in (("norms", 0.4), ("loss", 0.2), ("copies", 0.1), ("b", 0.02), ("x", 0))
+    }
+    named["norms"]["bytes"] = 2e5
+    kernels = {"seconds": 1.0, "busy_seconds": 0.72, "idle": 0.28, "classes": named}
+    text = "\n".join(section.goals({"gpu": result | {"step_kernels": {"224": kernels}}}, {}))
+    assert "Of a step, 40% norms (at 50% of the bandwidth of the memory); 20% loss; 10%" in text
+    assert "2% b. The GPU is idle for 28% of it. Training reaches 30% of the rate" in text
+    assert "Not known. Training" not in text and "0% x" not in text
+
+
+def test_version_0_1_on_the_gpu_is_shown_from_the_result_or_from_another_run(section):
+    result = {"train": {"224": {"images_per_second": 7600.0}}, "compile_seconds": 49.0}
+    text = "\n".join(section.goals({"gpu": result}, {}))
+    rows = rows_of(text)
+    assert "| 7,500 images/s * | 7,600 images/s |" in rows["train, 224 px"]
+    assert "| 50 to 100 s * | 49 s |" in rows["compile"] and "A number with * is" in text
+    rates = {"224": {"images_per_second": 5000.0}, "128": {"images_per_second": 6000.0}}
+    before = {"train": rates, "encode": rates, "compile_seconds": 71.0}
+    text = "\n".join(section.goals({"gpu": result | {"before": before}}, {}))
+    rows = rows_of(text)
+    assert "| 5,000 images/s | 7,600 images/s |" in rows["train, 224 px"]
+    assert "| 71 s | 49 s |" in rows["compile"] and "A number with * is" not in text
+    assert "| no cache | not measured |" in rows["compile, with the cache of an earlier process"]
 
 
 def test_a_busy_machine_and_stale_results_are_named(section):

@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 import numpy as np
 import pytest
 import torch
-from benches import load_bench
+from benches import ROOT, load_bench
 
 REVISION = "c" * 40
 
@@ -66,6 +66,7 @@ def test_every_part_is_measured(bench, cifar, tmp_path, capsys, monkeypatch):
     assert set(trained["fits"]["cifar"]) == set(trained["steps"]) == {"8", "16"}
     assert set(trained["steps"]["8"]) == set(bench.gpu_section.STEP)
     assert result["compile_seconds"] == result["compile"]["first"]["start_seconds"]
+    assert result["step_kernels"]["32"]["seconds"] > 0  # a CPU has no kernels
     assert len(result["map"]["fits"]) == 1 and result["seconds_to_map"] > 0
     assert "## The GPU" in capsys.readouterr().out
     page = load_bench("page", monkeypatch).render({"gpu": result}, {})
@@ -111,7 +112,7 @@ def test_what_is_not_compiled_in_time_is_left_out(bench, tmp_path, monkeypatch):
     assert bench.compiled(session, first, result, {}) == first
     assert shapes == [bench.gpu_compile.shapes_of(session, first)]
     assert shapes[0]["train 128 px, batch 128"] == ("train", 128, 128)
-    later = [each for each in cases if each.rank == 4]
+    later = [each for each in cases if each.rank == 5]
     assert bench.compiled(session, later, result, {bench.FILL: 10.0}) == []
     assert result["left_out"] == [each.name for each in later] and len(later) == 4
 
@@ -177,3 +178,74 @@ def test_the_page_has_the_mean_of_each_variant(monkeypatch):
     assert "| batch | 128 | 0.1 | 1,000 |  | 0.8500 (0.0707) |  | 2 |" in lines
     assert "| batch | 128 | 0.2 | 1,250 | 25% | 0.8350 (0.0778) | 0.0100, 0.0200 | 2 |" in lines
     assert "| batch | 256 | 0.1 |  |  | failed |  | 1 |" in lines
+
+
+# ---- Version 0.1 ---------------------------------------------------------------------------------
+
+OLD = """
+import numpy as np
+from types import SimpleNamespace as Made
+__version__ = "0.1.0"
+class Hasher:
+    def __init__(self, method, *, size, side=None, batch=None, epochs=1, **settings):
+        self.preprocess, self.batch, self.epochs = Made(side=side), batch, epochs
+    def fit(self, pixels, labels):
+        steps = self.epochs * len(pixels) // (self.batch or 1)
+        rate = 4.0 * pixels.shape[1]
+        seconds = steps * (self.batch or 1) / rate + 60
+        self.outcome = Made(steps=steps, seconds=seconds, images_per_second=rate)
+        return self
+    def encoder(self):
+        return Made(batch=5)
+    def encode(self, pixels):
+        return np.zeros(len(pixels))
+"""
+
+
+def test_version_0_1_is_measured_in_processes_of_its_own(bench, tmp_path, monkeypatch):
+    package = tmp_path / "old" / "src" / "hadahash"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(OLD)
+    options = ["--parts", "old", "--old", str(tmp_path / "old")]
+    result = run(bench, tmp_path / "gpu.json", *options)
+    assert result["failed"] == {} and len(result["measured"]) == 2
+    encoded, trained = result["before"]["encode"]["32"], result["before"]["train"]["32"]
+    assert encoded["images_per_second"] > 0 and encoded["side"] == 37 and encoded["batch"] == 5
+    assert trained["images_per_second"] == 4 * 32 and trained["version"] == "0.1.0"
+    assert trained["start_seconds"] == pytest.approx(60) and trained["process_seconds"] > 0
+    assert result["before"]["compile_seconds"] == trained["start_seconds"]
+    page = load_bench("page", monkeypatch).render({"gpu": result}, {})
+    assert "| train | 32 | 8 | 128 [128, 128] | 60.00 |" in page
+
+
+def test_version_0_1_is_left_out_without_time_and_without_sources(bench, tmp_path, capsys):
+    options = bench.parse(["--out", str(tmp_path / "gpu.json"), "--old", str(ROOT)])
+    session = bench.Session(bench.Plan(), torch.device("cuda"), "none", tmp_path, 0.0)
+    cases = [each for each in bench.select(session, options, {"measured": []}) if each.rank == 3]
+    assert [each.name for each in cases] == [
+        "encode 224 px, version 0.1",
+        "encode 128 px, version 0.1",
+        "train 128 px, version 0.1",
+        "train 224 px, version 0.1",
+    ]
+    result = {"left_out": []}
+    late = bench.Session(
+        bench.Plan(), torch.device("cuda"), "none", tmp_path, bench.time.monotonic() + 30
+    )
+    bench.run(late, cases, result, options)
+    assert result["left_out"] == [each.name for each in cases]
+    with pytest.raises(SystemExit):
+        bench.parse(["--old", str(tmp_path / "nothing")])
+    assert "--old must be a folder with src/hadahash" in capsys.readouterr().err
+
+
+def test_parts_are_measured_again_in_a_resumed_run(bench, tmp_path, monkeypatch):
+    out = tmp_path / "gpu.json"
+    first = run(bench, out, "--parts", "machine,work")
+    again = run(bench, out, "--parts", "machine", "--resume", "--again")
+    assert again["machine"] != first["machine"] and again["work"] == first["work"]
+    assert again["measured"] == ["machine", "work"]
+    assert again["command"] == first["command"]
+    assert [each["command"][-7:] for each in again["resumed"]] == ["--again"]
+    page = load_bench("page", monkeypatch).render({"gpu": again}, {})
+    assert f"then parts by `{again['resumed'][0]['command']}`" in page
